@@ -1,0 +1,46 @@
+//! The one error of every parser in this crate: what was read, where it went wrong, what was expected.
+
+use std::fmt;
+
+/// A malformed text. `at` is a byte offset into `input`; [`ParseError::column`] counts characters from 1, as a person does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseError {
+    /// What the text was meant to be, as a noun: "idset", "job id".
+    pub what: &'static str,
+    /// The text itself, cut to [`ParseError::SHOWN`] bytes.
+    pub input: String,
+    /// Byte offset of the first byte that does not fit; `input.len()` for an unexpected end.
+    pub at: usize,
+    /// What would have been right there: "a number", "at most 64 characters".
+    pub expected: String,
+}
+
+impl ParseError {
+    /// Longest part of a malformed text that an error repeats.
+    pub const SHOWN: usize = 256;
+
+    pub fn new(what: &'static str, input: &str, at: usize, expected: impl Into<String>) -> Self {
+        let mut end = input.len().min(Self::SHOWN);
+        while !input.is_char_boundary(end) {
+            end -= 1;
+        }
+        Self { what, input: input[..end].to_owned(), at, expected: expected.into() }
+    }
+
+    /// Position in characters, counted from 1.
+    pub fn column(&self) -> usize {
+        let mut at = self.at.min(self.input.len());
+        while !self.input.is_char_boundary(at) {
+            at -= 1;
+        }
+        self.input[..at].chars().count() + 1
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed {} {:?}: at character {}: expected {}", self.what, self.input, self.column(), self.expected)
+    }
+}
+
+impl std::error::Error for ParseError {}
