@@ -1,0 +1,155 @@
+//! A length of time as RFC 23 (Flux Standard Duration) writes it: `500ms`, `30`, `1.5m`, `infinity`.
+//!
+//! Kept in whole milliseconds: nothing here is timed more finely. A text that is finer is rounded, but what is above zero never becomes
+//! zero, since zero often means "no limit". Stricter than Flux's reader: an empty text, a bare unit, `-0`, surrounding white space and
+//! numbers past every clock are refused. Of C's hexadecimal numbers whole ones are read (`0x10` is 16), those with a point or a binary
+//! exponent are refused; in `0x1d` the `d` is a digit, as in C.
+
+mod parse;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::ParseError;
+
+/// Milliseconds, or without end. Ordered by length.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span(u64);
+
+impl Span {
+    pub const ZERO: Self = Self(0);
+    pub const INFINITE: Self = Self(u64::MAX);
+
+    /// `u64::MAX` milliseconds are [`Span::INFINITE`].
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// More seconds than milliseconds can count are [`Span::INFINITE`].
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1000))
+    }
+
+    /// Reads an RFC 23 text.
+    ///
+    /// # Errors
+    /// [`ParseError`] with the position where the text stops being a duration.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        parse::parse(text)
+    }
+
+    /// `None` if infinite.
+    pub const fn as_millis(self) -> Option<u64> {
+        if self.is_infinite() { None } else { Some(self.0) }
+    }
+
+    /// `None` if infinite.
+    pub fn as_duration(self) -> Option<Duration> {
+        self.as_millis().map(Duration::from_millis)
+    }
+
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    pub const fn is_infinite(self) -> bool {
+        self.0 == u64::MAX
+    }
+
+    /// The RFC 23 text in seconds that reads back as the same span: what is stored and sent, where [`fmt::Display`] is for people.
+    pub fn to_exact(self) -> String {
+        match (self.is_infinite(), self.0 / 1000, self.0 % 1000) {
+            (true, ..) => "infinity".to_owned(),
+            (_, secs, 0) => format!("{secs}s"),
+            (_, 0, millis) => format!("{millis}ms"),
+            (_, secs, millis) => format!("{secs}.{millis:03}s"),
+        }
+    }
+}
+
+impl std::str::FromStr for Span {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Self::parse(text)
+    }
+}
+
+/// As Flux shows it: the largest unit that it fills, with six significant digits (`62000 ms` is `1.03333m`).
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_infinite() {
+            return f.pad("infinity");
+        }
+        let (unit, name) = match self.0 {
+            1..100 => (1.0, "ms"),
+            0..60_000 => (1e3, "s"),
+            60_000..3_600_000 => (60e3, "m"),
+            3_600_000..86_400_000 => (3600e3, "h"),
+            _ => (86400e3, "d"),
+        };
+        f.pad(&format!("{}{name}", six_digits(self.0 as f64 / unit)))
+    }
+}
+
+/// C's `%g`: six significant digits, no trailing zeros, an exponent from a million on. `x` is zero or at least 0.0001.
+fn six_digits(x: f64) -> String {
+    let scientific = format!("{x:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: usize = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() };
+    if exponent > 5 {
+        format!("{}e+{exponent:02}", trim(digits))
+    } else {
+        trim(&format!("{x:.*}", 5 - exponent))
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_exact())
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_exact())
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrSeconds)
+    }
+}
+
+struct TextOrSeconds;
+
+impl de::Visitor<'_> for TextOrSeconds {
+    type Value = Span;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration such as \"90s\", \"1.5h\" or \"infinity\", or a number of seconds")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+        Span::parse(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, secs: u64) -> Result<Span, E> {
+        let millis = secs.checked_mul(1000).filter(|&ms| ms < u64::MAX);
+        millis.map(Span).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(secs), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, secs: i64) -> Result<Span, E> {
+        match u64::try_from(secs) {
+            Ok(secs) => self.visit_u64(secs),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(secs), &self)),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, secs: f64) -> Result<Span, E> {
+        parse::from_f64(secs, 1000.0, secs > 0.0).ok_or_else(|| E::invalid_value(de::Unexpected::Float(secs), &self))
+    }
+}

@@ -1,0 +1,169 @@
+//! An ordered list of host names, with duplicates, as RFC 29 writes it: `n[0-3,7]-ib,login1`.
+//!
+//! The position of a name is its meaning (the ranks of a job are the positions in its hostlist), so nothing here sorts or merges. Names
+//! are any printable ASCII but space, `,`, `[` and `]`; whether a name is a legal host is not this module's question.
+//!
+//! Where Flux's decoder differs from RFC 29 the RFC is followed: white space does not separate, and the leading zeros of the first id pad
+//! all ids of its brackets (`[005,4]` is 005,004). Two texts that the decoder keeps or alters are refused instead, because reading them
+//! another way would name another host: more zeros than the first id has (`[1,01]`), and a second pair of brackets
+//! (`foo[1-2]x[3-4]`: RFC 29 has one idlist in an expression, and no bracket in a name). An empty expression names nobody (`a,,b`).
+
+mod fold;
+mod parse;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{IdSet, ParseError};
+
+/// Names one after the other in one text, so that 65,536 hosts are two allocations.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct HostList {
+    text: String,
+    /// Where each name ends in `text`; [`HostList::MAX_BYTES`] keeps it far below `u32::MAX`.
+    ends: Vec<u32>,
+}
+
+impl HostList {
+    /// Most names of a list: sixteen times the largest machine we plan for, and the most that Flux expands from one range.
+    pub const MAX_HOSTS: usize = 1 << 20;
+    /// Longest name: a DNS name (RFC 1035).
+    pub const MAX_NAME: usize = 253;
+    /// Most text of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without it a text of 300 bytes could ask for 265 MB.
+    pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
+
+    pub const fn new() -> Self {
+        Self { text: String::new(), ends: Vec::new() }
+    }
+
+    /// The list of these names, in this order; brackets are not read as such.
+    ///
+    /// # Errors
+    /// [`ParseError`] of the first name that [`HostList::push`] refuses.
+    pub fn from_names<I: IntoIterator<Item: AsRef<str>>>(names: I) -> Result<Self, ParseError> {
+        let mut list = Self::new();
+        for name in names {
+            list.push(name.as_ref())?;
+        }
+        Ok(list)
+    }
+
+    /// Appends one name.
+    ///
+    /// # Errors
+    /// [`ParseError`] if `name` is empty, longer than [`HostList::MAX_NAME`], has a character that RFC 29 allows in no name, or the list
+    /// is full.
+    pub fn push(&mut self, name: &str) -> Result<(), ParseError> {
+        let err = |at, expected: &str| Err(ParseError::new("host name", name, at, expected));
+        if name.is_empty() {
+            return err(0, "a host name");
+        }
+        if let Some(at) = name.bytes().position(|b| !parse::in_name(b)) {
+            return err(at, parse::NAME_CHARACTER);
+        }
+        if let Err(expected) = self.room_for(1, name.len()) {
+            return err(0, &expected);
+        }
+        self.append(1, |text, _| text.push_str(name));
+        Ok(())
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&str> {
+        (index < self.len()).then(|| &self.text[self.span(index)])
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator + Clone {
+        (0..self.len()).map(|index| &self.text[self.span(index)])
+    }
+
+    /// Where `name` first stands; takes time in the length of the list. For many names ask [`crate::Targets::resolve`].
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.iter().position(|n| n == name)
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
+    /// The first name that has stood before.
+    pub fn first_duplicate(&self) -> Option<&str> {
+        let mut seen = HashSet::with_capacity(self.len());
+        self.iter().find(|name| !seen.insert(*name))
+    }
+
+    /// The names at these positions, in the order of the list; positions past its end name nobody.
+    #[must_use]
+    pub fn select(&self, positions: &IdSet) -> Self {
+        let mut chosen = Self::new();
+        for (lo, hi) in positions.ranges() {
+            let until = usize::try_from(hi).map_or(self.len(), |hi| self.len().min(hi.saturating_add(1)));
+            for index in usize::try_from(lo).unwrap_or(until)..until {
+                chosen.append(1, |text, _| text.push_str(&self.text[self.span(index)]));
+            }
+        }
+        chosen
+    }
+
+    fn span(&self, index: usize) -> Range<usize> {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        start as usize..self.ends[index] as usize
+    }
+
+    /// Is there room for `count` names of at most `longest` bytes? The error says what would have been right.
+    fn room_for(&self, count: usize, longest: usize) -> Result<(), String> {
+        if longest > Self::MAX_NAME {
+            return Err(format!("names of at most {} characters", Self::MAX_NAME));
+        }
+        if count > Self::MAX_HOSTS - self.len() {
+            return Err(format!("at most {} hosts in all", Self::MAX_HOSTS));
+        }
+        if count * longest > Self::MAX_BYTES - self.text.len() {
+            return Err(format!("names of at most {} bytes in all", Self::MAX_BYTES));
+        }
+        Ok(())
+    }
+
+    /// Appends `count` names that [`HostList::room_for`] let in; `write` adds the text of each.
+    fn append(&mut self, count: u64, write: impl Fn(&mut String, u64)) {
+        for i in 0..count {
+            write(&mut self.text, i);
+            self.ends.push(self.text.len() as u32);
+        }
+    }
+}
+
+/// RFC 29, folded: neighbours in the list that differ in one number share brackets (`n[0-3,7].c1`).
+impl fmt::Display for HostList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fold::write(self.iter(), f)
+    }
+}
+
+impl fmt::Debug for HostList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostList({self})")
+    }
+}
+
+impl Serialize for HostList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,248 @@
+//! A set of ids (ranks, cores) as RFC 22 writes them: `0-3,7`.
+//!
+//! Kept as sorted, disjoint ranges that do not touch, so that what a set costs depends on how broken up it is, never on how large its ids
+//! are: `0-4294967295` is one entry. It is the same set exactly when it has the same ranges, so equality and hashing are those of the map.
+//!
+//! Reading is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more to small ones. An
+//! id above `u32::MAX` is refused here, and so is `5-5`: a range has at least two ids.
+
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A set of `u32`. The order of sets is total and otherwise without meaning (that of their ranges).
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdSet {
+    /// First id of a range -> its last one. No two ranges overlap or touch.
+    ranges: BTreeMap<u32, u32>,
+}
+
+impl IdSet {
+    pub const fn new() -> Self {
+        Self { ranges: BTreeMap::new() }
+    }
+
+    /// Adds `id`; was it missing?
+    pub fn insert(&mut self, id: u32) -> bool {
+        let new = !self.contains(id);
+        if new {
+            self.insert_range(id, id);
+        }
+        new
+    }
+
+    /// Removes `id`; was it there?
+    pub fn remove(&mut self, id: u32) -> bool {
+        let there = self.contains(id);
+        if there {
+            self.remove_range(id, id);
+        }
+        there
+    }
+
+    /// Adds `lo` to `hi`, both included; nothing if `lo > hi`.
+    pub fn insert_range(&mut self, lo: u32, hi: u32) {
+        if lo > hi {
+            return;
+        }
+        let (mut lo, mut hi) = (lo, hi);
+        // Swallow, from the right, every range that overlaps or touches, so that the new one stands alone.
+        while let Some((&start, &end)) = self.ranges.range(..=hi.saturating_add(1)).next_back() {
+            if end.saturating_add(1) < lo {
+                break;
+            }
+            self.ranges.remove(&start);
+            lo = lo.min(start);
+            hi = hi.max(end);
+        }
+        self.ranges.insert(lo, hi);
+    }
+
+    /// Removes `lo` to `hi`, both included; nothing if `lo > hi`.
+    pub fn remove_range(&mut self, lo: u32, hi: u32) {
+        if lo > hi {
+            return;
+        }
+        while let Some((&start, &end)) = self.ranges.range(..=hi).next_back() {
+            if end < lo {
+                break;
+            }
+            self.ranges.remove(&start);
+            if end > hi {
+                self.ranges.insert(hi + 1, end);
+            }
+            if start < lo {
+                self.ranges.insert(start, lo - 1);
+                break;
+            }
+        }
+    }
+
+    pub fn contains(&self, id: u32) -> bool {
+        self.ranges.range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
+    }
+
+    /// How many ids; takes time in the number of ranges.
+    pub fn len(&self) -> u64 {
+        self.ranges().map(|(lo, hi)| u64::from(hi - lo) + 1).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub fn first(&self) -> Option<u32> {
+        self.ranges.first_key_value().map(|(&lo, _)| lo)
+    }
+
+    pub fn last(&self) -> Option<u32> {
+        self.ranges.last_key_value().map(|(_, &hi)| hi)
+    }
+
+    /// The ids, ascending. A set from outside may have four billion: bound it (`last`, `is_subset`) before walking it.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges().flat_map(|(lo, hi)| lo..=hi)
+    }
+
+    /// The ranges (first, last), ascending; between two of them at least one id is missing.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ranges.iter().map(|(&lo, &hi)| (lo, hi))
+    }
+
+    pub fn union(&self, other: &Self) -> Self {
+        let (mut all, few) = if self.ranges.len() < other.ranges.len() { (other.clone(), self) } else { (self.clone(), other) };
+        all.extend_with(few);
+        all
+    }
+
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self { ranges: overlaps(self.ranges(), other.ranges()).collect() }
+    }
+
+    /// What is in `self` and not in `other`.
+    pub fn difference(&self, other: &Self) -> Self {
+        Self { ranges: overlaps(self.ranges(), other.gaps()).collect() }
+    }
+
+    /// Adds all of `other`.
+    pub fn extend_with(&mut self, other: &Self) {
+        for (lo, hi) in other.ranges() {
+            self.insert_range(lo, hi);
+        }
+    }
+
+    /// Removes all of `other`.
+    pub fn subtract(&mut self, other: &Self) {
+        for (lo, hi) in other.ranges() {
+            self.remove_range(lo, hi);
+        }
+    }
+
+    /// Is every id of `self` in `other`?
+    pub fn is_subset(&self, other: &Self) -> bool {
+        overlaps(self.ranges(), other.gaps()).next().is_none()
+    }
+
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        overlaps(self.ranges(), other.ranges()).next().is_none()
+    }
+
+    /// The RFC 22 text in its optional brackets: `[0-3,7]`.
+    pub fn to_brackets(&self) -> String {
+        format!("[{self}]")
+    }
+
+    /// The ranges that are missing, ascending.
+    fn gaps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let starts = std::iter::once(Some(0)).chain(self.ranges().map(|(_, hi)| hi.checked_add(1)));
+        let ends = self.ranges().map(|(lo, _)| lo.checked_sub(1)).chain(std::iter::once(Some(u32::MAX)));
+        starts.zip(ends).filter_map(|(lo, hi)| Some((lo?, hi?)))
+    }
+}
+
+/// What two ascending lists of disjoint ranges have in common, ascending.
+fn overlaps(
+    a: impl Iterator<Item = (u32, u32)>,
+    b: impl Iterator<Item = (u32, u32)>,
+) -> impl Iterator<Item = (u32, u32)> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let (&(a_lo, a_hi), &(b_lo, b_hi)) = (a.peek()?, b.peek()?);
+            // Whichever ends first cannot meet anything further on.
+            if a_hi <= b_hi {
+                a.next();
+            } else {
+                b.next();
+            }
+            let (lo, hi) = (a_lo.max(b_lo), a_hi.min(b_hi));
+            if lo <= hi {
+                return Some((lo, hi));
+            }
+        }
+    })
+}
+
+impl From<RangeInclusive<u32>> for IdSet {
+    fn from(range: RangeInclusive<u32>) -> Self {
+        let mut set = Self::new();
+        if !range.is_empty() {
+            set.insert_range(*range.start(), *range.end());
+        }
+        set
+    }
+}
+
+impl Extend<u32> for IdSet {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, ids: I) {
+        for id in ids {
+            self.insert(id);
+        }
+    }
+}
+
+impl FromIterator<u32> for IdSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(ids: I) -> Self {
+        let mut set = Self::new();
+        set.extend(ids);
+        set
+    }
+}
+
+/// RFC 22 without brackets, as Flux writes it: neighbours are a range (`1-2`), the empty set is the empty text.
+impl fmt::Display for IdSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for (lo, hi) in self.ranges() {
+            if lo == hi {
+                write!(f, "{comma}{lo}")?;
+            } else {
+                write!(f, "{comma}{lo}-{hi}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for IdSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{self}]")
+    }
+}
+
+impl Serialize for IdSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IdSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,228 @@
+//! What goes into the agent's machine and what comes out of it.
+//!
+//! Every effect that can fail or that must be durable before the next one has an input that says how it went; the machine never assumes.
+//! Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` brings both clocks.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{ActionName, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, TaskId};
+use crate::message::{FromAgent, Phase, ToAgent};
+use crate::task::{Claim, Ended, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
+
+/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: since the epoch; for people, never for a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    pub boot_ms: u64,
+    pub wall_ms: u64,
+}
+
+/// Who this agent is and what its configuration says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub host: HostName,
+    pub machine: MachineId,
+    pub boot: BootId,
+    pub version: String,
+    pub policy: Policy,
+}
+
+/// The node's configuration as far as the machine decides by it. Replaced whole by [`Input::Policy`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    pub actions: BTreeMap<ActionName, Plan>,
+    /// Names of variables that may come from outside, each named one by one.
+    pub env_allow: Vec<String>,
+    /// All tasks of this host queue, whatever their job.
+    pub serialize_host: bool,
+    /// Failed units kept loaded for a post-mortem.
+    pub keep_failed: usize,
+    /// Tombstones; past it Starts are refused.
+    pub max_tombstones: usize,
+    /// Live tasks on this host; past it Starts are refused.
+    pub max_tasks: usize,
+}
+
+/// All that was found of one task when the agent came up, or when its bus came back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    pub stem: String,
+    pub intent: Option<Intent>,
+    pub claim: Option<Claim>,
+    pub ended: Option<Ended>,
+    pub result: Option<RunResult>,
+    pub steps: Vec<StepRecord>,
+    pub tails: Vec<Tail>,
+    /// `None`: systemd knows no such unit (LoadState=not-found).
+    pub unit: Option<UnitFacts>,
+    /// Processes in the unit's cgroup, the main process among them.
+    pub processes: Vec<Process>,
+    /// The ids a unit carries in its LogExtraFields, for a unit without a directory.
+    pub unit_ids: Option<UnitIds>,
+}
+
+/// Ids read back from a unit that has no directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnitIds {
+    pub task: TaskId,
+    pub job: JobId,
+    pub attempt: crate::ids::Attempt,
+    pub action: ActionName,
+}
+
+/// What an inspection saw: the unit first, then the files, so that a unit that had ended then has its files whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// `None`: not loaded. Absent altogether (`Input::Inspected { seen: Err }`) when systemd could not be asked.
+    pub unit: Option<UnitFacts>,
+    pub processes: Vec<Process>,
+    pub claim: Option<Claim>,
+    pub result: Option<RunResult>,
+    pub steps: Vec<StepRecord>,
+    pub tails: Vec<Tail>,
+}
+
+/// How systemd answered StartTransientUnit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartReply {
+    /// The job was queued.
+    Queued,
+    /// `UnitExists`: somebody was there before.
+    Exists,
+    /// An error reply from systemd itself: the start failed for certain.
+    Rejected(String),
+    /// A time-out, a broken bus: nobody knows.
+    Unknown(String),
+}
+
+/// A caller on the local socket, numbered by the edge.
+pub type Caller = u64;
+
+/// Starts, or attaches to, a task of the host's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exec {
+    pub job: JobId,
+    pub attempt: crate::ids::Attempt,
+    pub action: ActionName,
+    pub rank: crate::ids::Rank,
+    pub userid: Option<u32>,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: Option<u64>,
+    /// Another plan than the configured one; only root may say so (`perilog try`).
+    pub plan: Option<Plan>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Everything that was found, once at start and again after the bus was lost, or systemd re-executed.
+    /// `tombstones` and `epoch` are given at start only.
+    Joined { found: Vec<Found>, tombstones: Vec<Tombstone>, epoch: Option<Epoch> },
+    /// A session with the controller stands at the transport; the edge has sent nothing yet.
+    LinkUp { counter: u64 },
+    LinkDown,
+    Message(ToAgent),
+    IntentWritten { task: TaskId, result: Result<(), String> },
+    Started { task: TaskId, reply: StartReply },
+    /// Something happened to this task's unit or directory: worth an inspection.
+    Stirred { task: TaskId },
+    /// The answer to [`Effect::Inspect`]; `Err` when systemd could not be asked.
+    Inspected { task: TaskId, seen: Result<Seen, String> },
+    /// The answer to [`Effect::TakeClaim`]: `Ok(true)` the claim is ours; `Ok(false)` a runner has it.
+    ClaimTaken { task: TaskId, result: Result<bool, String> },
+    OutcomeWritten { task: TaskId, result: Result<(), String> },
+    Buried { task: TaskId, result: Result<(), String> },
+    EpochWritten { epoch: Epoch, result: Result<(), String> },
+    /// The system bus is gone; `Joined` follows when it is back.
+    BusLost,
+    /// The moment asked for by [`Effect::WakeAt`], or later.
+    Tick,
+    Policy(Policy),
+    /// From the local socket.
+    Exec { caller: Caller, exec: Exec },
+    /// A caller of `Exec` went away; its task goes on.
+    Hangup { caller: Caller },
+    /// A local request to stop a task of the host's own.
+    CancelLocal { caller: Caller, task: TaskId },
+    /// A local request for the status of all tasks.
+    Status { caller: Caller },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Make the directory and `intent.json` in it (temp, rename). Answer: `IntentWritten`.
+    WriteIntent { stem: String, intent: Box<Intent> },
+    /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job ends.
+    StartUnit { stem: String, intent: Box<Intent> },
+    /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race. Also watches the directory for `claim` and steps.
+    Watch { stem: String, task: TaskId },
+    /// Tell by `Stirred` when the unit's cgroup is empty (`cgroup.events`; with backoff where that is missing).
+    WatchEmpty { task: TaskId, cgroup: Option<String> },
+    /// Look at the unit, its processes and its files. Answer: `Inspected`.
+    Inspect { stem: String, task: TaskId },
+    /// Create `claim` with O_EXCL for ourselves. Answer: `ClaimTaken`.
+    TakeClaim { stem: String, task: TaskId },
+    /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status.
+    SignalRunner { stem: String, signal: u8 },
+    /// SIGKILL what is left in the unit's cgroup (`lingering = "kill"`).
+    KillLingering { stem: String },
+    /// `outcome.json` (temp, rename). Answer: `OutcomeWritten`.
+    WriteOutcome { stem: String, task: TaskId, ended: Box<Ended> },
+    /// StopUnit for one that is active/exited, ResetFailedUnit for a failed one; nothing if it is gone.
+    Unload { stem: String },
+    /// Write the tombstone, then remove the directory. Answer: `Buried`.
+    Bury { stem: String, tombstone: Box<Tombstone> },
+    RemoveTombstone { task: TaskId, stem: String },
+    /// Remember the epoch before anything of this session is obeyed. Answer: `EpochWritten`.
+    WriteEpoch { epoch: Epoch },
+    Send(FromAgent),
+    /// End the session (a lower epoch, a protocol error); the edge redials within the window.
+    Hang { why: String },
+    /// How long to spread the next redial over.
+    RedialWindow { ms: u64 },
+    /// The cluster's id, for the log and status.
+    WakeAt { boot_ms: u64 },
+    /// Answers for callers on the local socket.
+    ExecReply { caller: Caller, reply: ExecReply },
+    StatusReply { caller: Caller, tasks: Vec<TaskStatus> },
+    /// Answer this question at the edge; it knows where output is.
+    Answer { question: u64, ask: crate::message::Ask, tasks: Vec<TaskStatus> },
+    /// Something an operator should find in the journal.
+    Note { level: Level, task: Option<TaskId>, job: Option<JobId>, text: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    Info,
+    Warning,
+    Error,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum ExecReply {
+    /// Started (`attached == false`) or found; more follows.
+    Attached { task: TaskId, stem: String, attached: bool },
+    Phase(Phase),
+    Ended(Box<Ended>),
+    /// Ended before, only the tombstone is left.
+    EndedBefore(crate::outcome::Outcome),
+    Refused(String),
+    Cancelling,
+}
+
+/// A task as `io.perilog.Agent.Status` tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskStatus {
+    pub task: TaskId,
+    pub stem: String,
+    pub job: JobId,
+    pub attempt: crate::ids::Attempt,
+    pub action: ActionName,
+    pub local: bool,
+    /// The word of its state: `waiting`, `starting`, `running`, `overdue`, `lingering`, `ended`.
+    pub state: String,
+    pub why: Option<String>,
+    pub phase: Option<Phase>,
+    pub age_ms: u64,
+    pub invocation: Option<InvocationId>,
+    pub outcome: Option<crate::outcome::Outcome>,
+    pub cluster: Option<ClusterId>,
+}

@@ -1,0 +1,275 @@
+//! What goes into the controller's machine and what comes out of it.
+//!
+//! One writer: inputs are handled in batches; the batch's [`Record`]s are committed in one transaction; only then do its [`Effect`]s
+//! leave. A failed commit discards the machine, which is rebuilt from the store.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::controller::view::{JobView, NodeView, PsRow, StatusView, WhyView};
+use crate::eventlog::Event;
+use crate::hostlist::HostList;
+use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::{Ask, FromAgent, ToAgent};
+use crate::outcome::Verdict;
+use crate::targets::Targets;
+use crate::task::{Ended, Start};
+
+/// The clocks at an input. `mono_ms` decides; `wall_ms` (since the epoch) is for people and event logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    pub mono_ms: u64,
+    pub wall_ms: u64,
+}
+
+/// The controller's configuration as far as the machine decides by it. All times in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    pub cluster: ClusterId,
+    /// Not accepted within: `lost (offline)`.
+    pub start_grace_ms: u64,
+    /// Added to a task's limit before a node that is away makes it `lost (unreachable)`.
+    pub unreachable_grace_ms: u64,
+    /// How long a Start may wait on its node before nothing may claim it.
+    pub not_after_ms: u64,
+    /// How long an older session of a host has to answer a probe.
+    pub probe_ms: u64,
+    /// Agents per second that may redial; the window is their number over this, at least a second.
+    pub redial_per_second: u64,
+    /// Default limits by action, for requests that name none.
+    pub timeouts: BTreeMap<ActionName, u64>,
+    /// An attempt whose actions have all ended is closed and pruned after this time, or when there are more than `keep_attempts`.
+    pub retention_ms: u64,
+    pub keep_attempts: usize,
+}
+
+/// A session with an agent, numbered by the listener; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// A request on the local API, numbered by the edge; answered once.
+pub type Client = u64;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first is a Hello.
+    Message { session: SessionId, names: Option<Vec<String>>, peer: String, message: FromAgent },
+    Closed { session: SessionId, why: String },
+    Request { client: Client, uid: u32, request: Request },
+    Tick,
+    Settings(Settings),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Start an action, or attach to it if that action of that attempt exists.
+    Run(RunRequest),
+    /// Which of an action's ranks: all where `targets` is `None`.
+    Cancel { which: Which, why: String },
+    Signal { which: Which, signal: u8 },
+    Resolve { which: Which, ok: bool, reason: String },
+    Ps { older_than_ms: u64 },
+    Show { job: JobId },
+    Nodes { targets: Option<HostList> },
+    Why { host: HostName },
+    /// A question to the agents of some hosts, or of a job's ranks; their answers come as `Effect::Answer`.
+    Ask { which: AskWhich, ask: Ask },
+    /// The asker is gone.
+    AskEnds { question: u64 },
+    Status,
+    /// Be the controller that agents obey from now on, whatever they have obeyed before.
+    TakeOver,
+    /// The oldest `limit` entries of the outbox past `after`.
+    Outbox { after: u64, limit: usize },
+    /// An edge has applied everything up to here.
+    OutboxApplied { through: u64 },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRequest {
+    pub job: JobId,
+    /// `None`: the open attempt, or the first.
+    pub attempt: Option<Attempt>,
+    pub action: ActionName,
+    /// The job's nodes, rank by rank. `None`: those that the attempt has.
+    pub nodes: Option<HostList>,
+    /// Which of them; `None`: all.
+    pub targets: Option<Targets>,
+    pub userid: Option<u32>,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: Option<u64>,
+}
+
+/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Which {
+    pub job: JobId,
+    pub attempt: Option<Attempt>,
+    pub action: Option<ActionName>,
+    pub targets: Option<Targets>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum AskWhich {
+    Hosts(HostList),
+    Tasks(Which),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// `events_after`: follow the job's event log from here to see everything of this action.
+    Running { job: JobId, attempt: Attempt, id: ActionId, ranks: IdSet, hosts: HostList, attached: bool, events_after: u64 },
+    /// How many tasks it reached, at once or on their next session.
+    Reached { tasks: u64 },
+    Ps(Vec<PsRow>),
+    Show(Box<JobView>),
+    Nodes(Vec<NodeView>),
+    Why(Box<WhyView>),
+    /// The question was sent to these hosts; the others are not connected.
+    Asked { question: u64, asked: HostList, unreachable: HostList },
+    Status(Box<StatusView>),
+    Outbox(Vec<OutboxEntry>),
+    Done,
+}
+
+/// Why a request was not carried out. The first word of `code` is stable; `text` says what happened and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "code", content = "text")]
+pub enum Refusal {
+    NoSuchJob(String),
+    NoSuchAttempt(String),
+    NoSuchAction(String),
+    /// An attempt that is closed or older than the open one.
+    AttemptClosed(String),
+    NoSuchNode(String),
+    /// The request contradicts what exists.
+    Conflict(String),
+    Invalid(String),
+    /// The store is full, or the controller is quiet: no new starts.
+    Unavailable(String),
+}
+
+/// One thing the resource manager must be told, at least once, in order per job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutboxEntry {
+    /// Grows over all jobs; what an edge remembers.
+    pub sequence: u64,
+    pub epoch: u64,
+    pub job: JobId,
+    pub attempt: Attempt,
+    /// For example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
+    pub body: serde_json::Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    Send { session: SessionId, message: ToAgent },
+    /// One Start to many: `start` with the rank and boot of each. Encoded once.
+    Fan { start: Box<Start>, to: Vec<(SessionId, Rank, BootId)> },
+    /// End a session. `refused`: say so in the log with the peer's address.
+    Close { session: SessionId, why: String },
+    Reply { client: Client, reply: Result<Reply, Refusal> },
+    /// To those who follow the job's event log.
+    Publish { job: JobId, sequence: u64, event: Event },
+    /// Part of an answer to a question; `last` once for each host.
+    Answer { question: u64, host: HostName, text: String, last: bool },
+    /// There is something new in the outbox.
+    OutboxGrew,
+    WakeAt { mono_ms: u64 },
+    Note { level: crate::agent::io::Level, job: Option<JobId>, host: Option<HostName>, text: String },
+}
+
+/// A change of what is durable. Applying the records of a batch in order, in one transaction, is the whole of the store's writing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    Epoch(Epoch),
+    Node(NodeRow),
+    Attempt(AttemptRow),
+    Action(Box<ActionRow>),
+    /// A rank that is not plainly `ok` or not plainly waiting.
+    Rank(Box<RankRow>),
+    Event { job: JobId, sequence: u64, event: Event },
+    Outbox(OutboxEntry),
+    OutboxApplied { through: u64 },
+    /// Everything of a closed attempt; with the job's last one its event log goes too.
+    Prune { job: JobId, attempt: Attempt, whole_job: bool },
+}
+
+/// A node that has been heard of. `boot_number` counts its boots as this controller saw them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    pub host: HostName,
+    pub machine: MachineId,
+    pub boot: BootId,
+    pub boot_number: u32,
+    pub version: String,
+    pub seen_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptRow {
+    pub job: JobId,
+    pub attempt: Attempt,
+    /// The host of each rank, rank 0 first.
+    pub hosts: HostList,
+    pub userid: Option<u32>,
+    pub open: bool,
+    pub touched_ms: u64,
+}
+
+/// An action, its ranks by state as idsets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionRow {
+    pub id: ActionId,
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub name: ActionName,
+    pub ranks: IdSet,
+    pub userid: Option<u32>,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: Option<u64>,
+    pub began_ms: u64,
+    /// No Start was committed yet.
+    pub waiting: IdSet,
+    /// Start committed, not accepted.
+    pub sent: IdSet,
+    /// Accepted, not ended.
+    pub accepted: IdSet,
+    pub ok: IdSet,
+    /// Ended otherwise: a [`RankRow`] has the rest.
+    pub ended: IdSet,
+    /// A cancel was asked for and is to be told to whoever has not confirmed.
+    pub cancelling: IdSet,
+    pub cancel_why: Option<String>,
+    /// Ranks by the boot number their Start was issued to.
+    pub boots: BTreeMap<u32, IdSet>,
+    pub verdict: Option<Verdict>,
+    pub ended_ms: Option<u64>,
+    /// Rebuilt from what agents told: ranks here have not been heard of yet.
+    pub unknown: IdSet,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankRow {
+    pub task: TaskId,
+    pub ended: Ended,
+    /// What came after the outcome was settled (a late result).
+    pub late: Vec<Ended>,
+}
+
+/// All that the store holds, for [`crate::controller::Machine::load`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Snapshot {
+    pub epoch: Option<Epoch>,
+    pub nodes: Vec<NodeRow>,
+    pub attempts: Vec<AttemptRow>,
+    pub actions: Vec<ActionRow>,
+    pub ranks: Vec<RankRow>,
+    pub outbox: Vec<OutboxEntry>,
+    /// The largest sequence ever used in the outbox, and in each job's event log.
+    pub outbox_last: u64,
+    pub events_last: BTreeMap<JobId, u64>,
+}
+

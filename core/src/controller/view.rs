@@ -1,0 +1,124 @@
+//! What people and programs see of the controller's state: the bodies of the local API's replies, shared with the CLI.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hostlist::HostList;
+use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank};
+use crate::idset::IdSet;
+use crate::message::Phase;
+use crate::outcome::Verdict;
+use crate::task::Ended;
+
+/// A line of `perilog ps`: something that has not ended, folded over ranks that stand alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PsRow {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub action: ActionName,
+    pub ranks: IdSet,
+    pub hosts: HostList,
+    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `unknown`.
+    pub state: String,
+    /// Why it waits, or what runs.
+    pub why: String,
+    pub age_ms: u64,
+    /// The host's own task, shown for completeness.
+    pub local: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    pub job: JobId,
+    pub userid: Option<u32>,
+    pub attempts: Vec<AttemptView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttemptView {
+    pub attempt: Attempt,
+    pub open: bool,
+    pub hosts: HostList,
+    pub actions: Vec<ActionView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActionView {
+    pub id: ActionId,
+    pub name: ActionName,
+    pub ranks: IdSet,
+    pub began_ms: u64,
+    pub ended_ms: Option<u64>,
+    pub timeout_ms: Option<u64>,
+    pub verdict: Option<Verdict>,
+    pub ok: IdSet,
+    /// Not ended, folded.
+    pub open: Vec<PsRow>,
+    /// Ended other than ok, one by one.
+    pub ended: Vec<RankView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankView {
+    pub rank: Rank,
+    pub host: String,
+    pub ended: Ended,
+    pub late: Vec<Ended>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub host: String,
+    /// `online`, `offline`, `probing`, `refused`.
+    pub state: String,
+    pub since_ms: u64,
+    pub machine: Option<String>,
+    pub boot: Option<String>,
+    pub boot_number: Option<u32>,
+    pub version: Option<String>,
+    pub peer: Option<String>,
+    /// Tasks on it that have not ended.
+    pub tasks: u64,
+    /// A second machine that claims this name, a refused epoch: what an operator should know.
+    pub note: Option<String>,
+}
+
+/// The chain from what is stuck to its script.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WhyView {
+    pub node: NodeView,
+    /// What has not ended on it.
+    pub open: Vec<WhyTask>,
+    /// The last few that ended badly, newest first.
+    pub failed: Vec<WhyTask>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WhyTask {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub action: ActionName,
+    pub rank: Rank,
+    pub unit: String,
+    pub state: String,
+    pub phase: Option<Phase>,
+    pub age_ms: u64,
+    pub why: String,
+    pub ended: Option<Ended>,
+    /// Commands to type next, most useful first.
+    pub next: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatusView {
+    pub version: String,
+    pub cluster: String,
+    pub epoch: u64,
+    pub nodes: u64,
+    pub online: u64,
+    pub jobs: u64,
+    pub actions_open: u64,
+    pub tasks_open: u64,
+    pub outbox: u64,
+    /// What an operator should know: a full disk, agents that obey another controller.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,396 @@
+//! The names of things. Each id is a newtype whose constructor is its only door, so that a value of the type is valid.
+//!
+//! Nothing here is made up: ids come from the resource manager, from systemd, or are derived ([`ActionId`]).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::parse::ParseError;
+
+/// A text newtype with a checking constructor, shown and stored as its text.
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and keeps `text`.
+            ///
+            /// # Errors
+            /// [`ParseError`] with the position of the first byte that does not fit.
+            pub fn new(text: &str) -> Result<Self, ParseError> {
+                $check($what, text)?;
+                Ok(Self(Arc::from(text)))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseError;
+            fn from_str(text: &str) -> Result<Self, ParseError> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = ParseError;
+            fn try_from(text: String) -> Result<Self, ParseError> {
+                Self::new(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0.as_ref().to_owned()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// A job as the resource manager names it: 1-64 of `[A-Za-z0-9._-]`. Opaque. A Flux id is kept in its f58 plain form (`f...`).
+    JobId, "job id", check_job
+}
+text_id! {
+    /// A named step of an attempt: `[a-z][a-z0-9-]{0,31}`.
+    ActionName, "action name", check_action
+}
+text_id! {
+    /// A node as certificates, hostlists and operators name it: 1-253 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
+    HostName, "host name", check_host
+}
+text_id! {
+    /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot where systemd counts them.
+    BootId, "boot id", check_token
+}
+text_id! {
+    /// systemd's machine-id(5).
+    MachineId, "machine id", check_token
+}
+text_id! {
+    /// systemd's InvocationID: 32 hexadecimal digits, new for each start of a unit (systemd.exec(5)).
+    InvocationId, "invocation id", check_invocation
+}
+
+fn check_set(what: &'static str, text: &str, most: usize, fits: impl Fn(usize, u8) -> bool, of: &str) -> Result<(), ParseError> {
+    if text.is_empty() {
+        return Err(ParseError::new(what, text, 0, format!("1 to {most} of {of}")));
+    }
+    if let Some(at) = text.bytes().enumerate().position(|(i, b)| !fits(i, b)) {
+        return Err(ParseError::new(what, text, at, of));
+    }
+    if text.len() > most {
+        return Err(ParseError::new(what, text, most, format!("at most {most} characters")));
+    }
+    Ok(())
+}
+
+fn check_job(what: &'static str, text: &str) -> Result<(), ParseError> {
+    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"._-".contains(&b), "[A-Za-z0-9._-]")
+}
+
+fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
+    let fits = |i, b: u8| b.is_ascii_lowercase() || (i > 0 && (b.is_ascii_digit() || b == b'-'));
+    check_set(what, text, 32, fits, "[a-z][a-z0-9-]")
+}
+
+fn check_host(what: &'static str, text: &str) -> Result<(), ParseError> {
+    let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
+    check_set(what, text, 253, fits, "[A-Za-z0-9._-], starting with a letter or a digit")
+}
+
+fn check_token(what: &'static str, text: &str) -> Result<(), ParseError> {
+    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"+-".contains(&b), "[A-Za-z0-9+-]")
+}
+
+fn check_invocation(what: &'static str, text: &str) -> Result<(), ParseError> {
+    check_set(what, text, 32, |_, b| b.is_ascii_hexdigit(), "32 hexadecimal digits")?;
+    if text.len() == 32 { Ok(()) } else { Err(ParseError::new(what, text, text.len(), "32 hexadecimal digits")) }
+}
+
+/// An execution target of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rank(pub u32);
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One try of a job's launch, ordered by the resource manager: a non-negative decimal number with up to nine digits after the point
+/// (Flux: the timestamp of `alloc`; Slurm: the restart count). `1.50` and `1.5` are the same attempt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Attempt {
+    whole: u64,
+    nano: u32,
+}
+
+impl Attempt {
+    pub const FIRST: Self = Self { whole: 0, nano: 0 };
+
+    pub const fn from_number(whole: u64) -> Self {
+        Self { whole, nano: 0 }
+    }
+
+    /// The number as (whole part, billionths).
+    pub const fn parts(self) -> (u64, u32) {
+        (self.whole, self.nano)
+    }
+
+    /// The attempt of these parts; `None` from a billion billionths on.
+    pub const fn from_parts(whole: u64, nano: u32) -> Option<Self> {
+        if nano < 1_000_000_000 { Some(Self { whole, nano }) } else { None }
+    }
+
+    /// The attempt a resource manager gets that counts for itself and asks for one more.
+    pub const fn next(self) -> Self {
+        Self { whole: self.whole.saturating_add(1), nano: 0 }
+    }
+}
+
+impl FromStr for Attempt {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        const WHAT: &str = "attempt";
+        let err = |at: usize, expected: &str| ParseError::new(WHAT, text, at, expected);
+        let (whole, fraction) = text.split_once('.').map_or((text, None), |(w, f)| (w, Some(f)));
+        if whole.is_empty() {
+            return Err(err(0, "a number"));
+        }
+        if let Some(at) = whole.bytes().position(|b| !b.is_ascii_digit()) {
+            return Err(err(at, "a digit"));
+        }
+        let whole_number = whole.parse().map_err(|_| err(0, "a number below 2^64"))?;
+        let mut nano = 0;
+        if let Some(fraction) = fraction {
+            let from = whole.len() + 1;
+            if fraction.is_empty() {
+                return Err(err(from, "a digit"));
+            }
+            if let Some(at) = fraction.bytes().position(|b| !b.is_ascii_digit()) {
+                return Err(err(from + at, "a digit"));
+            }
+            if fraction.len() > 9 {
+                return Err(err(from + 9, "at most nine digits after the point"));
+            }
+            nano = fraction.bytes().chain(std::iter::repeat(b'0')).take(9).fold(0, |n, b| n * 10 + u32::from(b - b'0'));
+        }
+        Ok(Self { whole: whole_number, nano })
+    }
+}
+
+impl TryFrom<String> for Attempt {
+    type Error = ParseError;
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<Attempt> for String {
+    fn from(attempt: Attempt) -> Self {
+        attempt.to_string()
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nano == 0 {
+            return f.pad(&self.whole.to_string());
+        }
+        let fraction = format!("{:09}", self.nano);
+        f.pad(&format!("{}.{}", self.whole, fraction.trim_end_matches('0')))
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The cluster whose controller asks; part of every [`ActionId`], so that two clusters never share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(pub Uuid);
+
+impl ClusterId {
+    /// The "cluster" of tasks that a host runs for itself, without a controller (`io.perilog.Agent.Exec`).
+    pub const LOCAL: Self = Self(Uuid::from_u128(0x7065_7269_6c6f_6700_8000_6c6f_6361_6c00));
+
+    /// The id of a cluster that is known by name: the name decides, so a controller that lost its store meets its own actions again.
+    pub fn from_name(name: &str) -> Self {
+        Self(Uuid::new_v5(&Self::LOCAL.0, name.as_bytes()))
+    }
+}
+
+/// An action of an attempt of a job: a name-based UUID (v5, RFC 9562), so that the same thing asked twice is the same action.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ActionId(pub Uuid);
+
+impl ActionId {
+    pub fn of(cluster: ClusterId, job: &JobId, attempt: Attempt, action: &ActionName) -> Self {
+        // NUL is in none of the parts, so no two triples make the same name.
+        Self(Uuid::new_v5(&cluster.0, format!("{job}\0{attempt}\0{action}").as_bytes()))
+    }
+
+    /// The last 12 hexadecimal digits: what a unit's name carries.
+    pub fn tail(self) -> String {
+        let hex = self.0.as_simple().to_string();
+        hex[20..].to_owned()
+    }
+}
+
+impl fmt::Display for ActionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ActionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An action on one rank: what a node runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId {
+    pub action: ActionId,
+    pub rank: Rank,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.action, self.rank)
+    }
+}
+
+/// What all unit names of tasks start with. (`perilog-*` would match the daemons.)
+pub const UNIT_PREFIX: &str = "perilog-task-";
+
+/// The stem of a task: its unit's name without `.service`, and the name of its directory. At most 139 bytes.
+pub fn stem(action: &ActionName, job: &JobId, task: TaskId) -> String {
+    format!("{UNIT_PREFIX}{action}-{job}-{}-{}", task.rank, task.action.tail())
+}
+
+/// The unit of a stem.
+pub fn unit_of(stem: &str) -> String {
+    format!("{stem}.service")
+}
+
+/// A controller's term: grows with each start. The nonce tells two controllers of the same number apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Epoch {
+    pub number: u64,
+    pub nonce: u64,
+}
+
+impl Epoch {
+    /// May an agent that has obeyed `self` obey `other`? Not a lower one, nor another of the same number.
+    pub const fn admits(self, other: Self) -> bool {
+        other.number > self.number || (other.number == self.number && other.nonce == self.nonce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_are_ids_and_texts_that_are_not() {
+        let long = "j".repeat(65);
+        #[rustfmt::skip]
+        let table: &[(&str, fn(&str) -> Result<(), ParseError>, Result<(), usize>)] = &[
+            ("fuZZybuNNy", |t| JobId::new(t).map(drop), Ok(())),
+            ("1234.batch_0-1", |t| JobId::new(t).map(drop), Ok(())),
+            ("", |t| JobId::new(t).map(drop), Err(1)),
+            ("ƒuZZy", |t| JobId::new(t).map(drop), Err(1)),
+            ("a/b", |t| JobId::new(t).map(drop), Err(2)),
+            (&long, |t| JobId::new(t).map(drop), Err(65)),
+            ("prolog", |t| ActionName::new(t).map(drop), Ok(())),
+            ("data-out2", |t| ActionName::new(t).map(drop), Ok(())),
+            ("2nd", |t| ActionName::new(t).map(drop), Err(1)),
+            ("Prolog", |t| ActionName::new(t).map(drop), Err(1)),
+            ("pro log", |t| ActionName::new(t).map(drop), Err(4)),
+            ("n0.site.example", |t| HostName::new(t).map(drop), Ok(())),
+            ("-n0", |t| HostName::new(t).map(drop), Err(1)),
+            ("n 0", |t| HostName::new(t).map(drop), Err(2)),
+            ("0123456789abcdef0123456789abcdef", |t| InvocationId::new(t).map(drop), Ok(())),
+            ("0123", |t| InvocationId::new(t).map(drop), Err(5)),
+            ("7", |t| t.parse::<Attempt>().map(drop), Ok(())),
+            ("1552593348.09283", |t| t.parse::<Attempt>().map(drop), Ok(())),
+            (".5", |t| t.parse::<Attempt>().map(drop), Err(1)),
+            ("5.", |t| t.parse::<Attempt>().map(drop), Err(3)),
+            ("1e3", |t| t.parse::<Attempt>().map(drop), Err(2)),
+            ("-1", |t| t.parse::<Attempt>().map(drop), Err(1)),
+            ("1.0123456789", |t| t.parse::<Attempt>().map(drop), Err(12)),
+            ("18446744073709551616", |t| t.parse::<Attempt>().map(drop), Err(1)),
+        ];
+        for (text, parse, expect) in table {
+            assert_eq!(parse(text).map_err(|e| e.column()), *expect, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn attempts_are_ordered_as_numbers_and_shown_canonically() {
+        let parse = |t: &str| t.parse::<Attempt>().unwrap();
+        assert!(parse("9") < parse("10") && parse("1.5") < parse("1.50001") && parse("1.50") == parse("1.5"));
+        assert_eq!(parse("1552593348.092830").to_string(), "1552593348.09283");
+        assert_eq!(parse("007").to_string(), "7");
+        assert!(parse("1.5") < parse("1.5").next());
+    }
+
+    #[test]
+    fn an_action_id_depends_on_every_part_and_on_nothing_else() {
+        let of = |c: &str, j: &str, a: u64, n: &str| {
+            ActionId::of(ClusterId::from_name(c), &JobId::new(j).unwrap(), Attempt::from_number(a), &ActionName::new(n).unwrap())
+        };
+        let one = of("c", "j1", 1, "prolog");
+        assert_eq!(one, of("c", "j1", 1, "prolog"));
+        for other in [of("d", "j1", 1, "prolog"), of("c", "j2", 1, "prolog"), of("c", "j1", 2, "prolog"), of("c", "j1", 1, "epilog")] {
+            assert_ne!(one, other);
+            assert_ne!(one.tail(), other.tail());
+        }
+    }
+
+    #[test]
+    fn the_longest_unit_name_fits_systemd() {
+        let job = JobId::new(&"j".repeat(64)).unwrap();
+        let action = ActionName::new(&"a".repeat(32)).unwrap();
+        let id = ActionId::of(ClusterId::LOCAL, &job, Attempt::FIRST, &action);
+        assert!(unit_of(&stem(&action, &job, TaskId { action: id, rank: Rank(u32::MAX) })).len() < 255);
+    }
+
+    #[test]
+    fn an_epoch_admits_its_own_and_higher_ones_only() {
+        let e = |number, nonce| Epoch { number, nonce };
+        assert!(e(3, 1).admits(e(3, 1)) && e(3, 1).admits(e(4, 9)));
+        assert!(!e(3, 1).admits(e(3, 2)) && !e(3, 1).admits(e(2, 1)));
+    }
+}

@@ -1,0 +1,129 @@
+//! What controller and agent say to each other, as values. `proto` turns them into bytes; nothing here knows how.
+//!
+//! ```text
+//!   agent                                        controller
+//!     | Hello (pages, every task it holds)   ->    |
+//!     |    <- Welcome | Turned away                |   settles the difference at once
+//!     |    <- Start | Begin | Cancel | Ack ...     |
+//!     | Accepted, Moved, Finished            ->    |   Finished again on every reconnect, until Ack
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::hostlist::HostList;
+use crate::ids::{ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, TaskId};
+use crate::idset::IdSet;
+use crate::outcome::Outcome;
+use crate::task::{Ended, Process, Start};
+
+/// From the controller to an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToAgent {
+    /// The session stands. Redial, when it ends, at a random moment within `redial_window_ms`.
+    Welcome { epoch: Epoch, cluster: ClusterId, redial_window_ms: u64 },
+    /// No session: another machine speaks for this host, or this agent's certificate is not for it.
+    TurnedAway { why: String },
+    Start(Start),
+    /// An unclaimed task that `Hello` showed is still wanted.
+    Begin { task: TaskId },
+    /// Not begun: never begin. Running: TERM. Unknown: remember the refusal.
+    Cancel { task: TaskId, job: JobId, attempt: Attempt, action: ActionName, why: String },
+    /// A signal for the scripts of a running task.
+    Signal { task: TaskId, signal: u8 },
+    /// `Finished` is durable here.
+    Ack { task: TaskId },
+    /// The attempts of these tasks are closed and forgotten: their tombstones may go.
+    Forget { tasks: Vec<TaskId> },
+    /// Are you there? (Two machines claim one host.)
+    Probe { nonce: u64 },
+    /// A question for people: answered by `Answer` with the same number.
+    Ask { question: u64, ask: Ask },
+    /// The peer sent a message of this number that this side does not know.
+    Unsupported { message: u32 },
+}
+
+/// From an agent to the controller.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FromAgent {
+    Hello(Hello),
+    /// This agent has obeyed a higher epoch, or the same one of another controller.
+    EpochRefused { seen: Epoch },
+    /// The intent is on disk. From here on the task ends in an outcome.
+    Accepted { task: TaskId },
+    Moved { task: TaskId, phase: Phase, age_ms: u64 },
+    Finished { task: TaskId, ended: Box<Ended> },
+    Probed { nonce: u64 },
+    /// Part of the answer to a question; `last` ends it.
+    Answer { question: u64, text: String, last: bool },
+    Unsupported { message: u32 },
+}
+
+/// The first thing an agent says: who it is and everything it holds. Sent in pages; the last has `more == false`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hello {
+    pub host: HostName,
+    pub machine: MachineId,
+    pub boot: BootId,
+    /// Grows with each session of this boot: of two sessions of one agent the higher is the newer.
+    pub link: u64,
+    /// The agent's version, for people.
+    pub version: String,
+    pub tasks: Vec<Held>,
+    pub more: bool,
+}
+
+/// A task as an agent holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Held {
+    pub task: TaskId,
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub action: ActionName,
+    /// Enough to rebuild the action in a controller that lost its store. Empty for tombstones.
+    pub ranks: IdSet,
+    pub hosts: HostList,
+    pub userid: Option<u32>,
+    /// The host's own (`io.perilog.Agent.Exec`): shown, not the controller's.
+    pub local: bool,
+    pub state: HeldState,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum HeldState {
+    /// Intent on disk, not begun: waits for `Begin` or `Cancel`.
+    Unclaimed,
+    /// Claimed, and not ended.
+    Live { phase: Phase, age_ms: u64 },
+    /// Ended; `Finished` follows.
+    Ended,
+    /// Ended and acknowledged before.
+    Tombstone { outcome: Outcome },
+}
+
+/// Where a live task stands, for `perilog ps` and `perilog why`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "kebab-case")]
+pub enum Phase {
+    /// Accepted, and waiting on this host for what `why` names.
+    Waiting { why: String },
+    /// systemd was asked to start its unit.
+    Starting,
+    /// A script runs; `index` counts from 1.
+    Running { script: String, index: u32, of: u32, progress: Option<String> },
+    /// Past its limit.
+    Overdue { script: String, limit_ms: u64 },
+    /// The scripts ended; these processes did not.
+    Lingering { processes: Vec<Process> },
+    /// Something said of itself by a script.
+    Milestone { name: String },
+}
+
+/// Questions for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Ask {
+    /// Output of a job's scripts on this node, from the task's directory and the journal.
+    Logs { job: JobId, action: Option<ActionName>, attempt: Option<Attempt>, rank: Option<u32>, lines: u32 },
+    /// What the agent knows of its live tasks, as JSON.
+    Status,
+}

@@ -1,0 +1,293 @@
+//! How a task ended, and what the outcomes of an action add up to.
+//!
+//! Unknown is never success: there is no default outcome, and [`Outcome::Ok`] is made in one place only ([`crate::judge`]).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a process ended, as wait(2) tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitStatus {
+    /// Exit code, 0-255.
+    Exit(u8),
+    /// Signal number.
+    Signal(u8),
+}
+
+impl ExitStatus {
+    /// The status as a shell gives it: the code, or 128 + signal.
+    pub const fn shell(self) -> u8 {
+        match self {
+            Self::Exit(code) => code,
+            Self::Signal(signal) => 128u8.saturating_add(signal),
+        }
+    }
+
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Exit(0))
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit {code}"),
+            Self::Signal(signal) => write!(f, "signal {}", signal_name(*signal)),
+        }
+    }
+}
+
+/// The name of a signal (signal(7)), or its number where it has none here.
+pub fn signal_name(signal: u8) -> String {
+    SIGNALS.iter().find(|(number, _)| *number == signal).map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// The number of a signal given as `TERM`, `SIGTERM` or `15`.
+pub fn signal_number(text: &str) -> Option<u8> {
+    let name = text.strip_prefix("SIG").unwrap_or(text);
+    SIGNALS
+        .iter()
+        .find(|(_, known)| known.eq_ignore_ascii_case(name))
+        .map(|(number, _)| *number)
+        .or_else(|| text.parse().ok().filter(|n| (1..=64).contains(n)))
+}
+
+#[rustfmt::skip]
+const SIGNALS: &[(u8, &str)] = &[
+    (1, "HUP"), (2, "INT"), (3, "QUIT"), (4, "ILL"), (6, "ABRT"), (7, "BUS"), (8, "FPE"), (9, "KILL"), (10, "USR1"), (11, "SEGV"),
+    (12, "USR2"), (13, "PIPE"), (14, "ALRM"), (15, "TERM"), (17, "CHLD"), (18, "CONT"), (19, "STOP"), (24, "XCPU"), (25, "XFSZ"), (31, "SYS"),
+];
+
+/// How a task ended. Ended once, ended for good; later facts are appended as late.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every script ran and ended with 0, and the runner's result says so.
+    Ok,
+    /// Named checks failed; everything ran and ended with 0.
+    Tolerable,
+    Failed {
+        why: Failure,
+    },
+    /// Ended past its limit.
+    Timeout {
+        status: Option<ExitStatus>,
+    },
+    /// Asked to stop by a person or the resource manager, and stopped.
+    Cancelled {
+        status: Option<ExitStatus>,
+    },
+    Lost {
+        why: Loss,
+    },
+    /// The node's policy did not let it begin.
+    Refused {
+        why: String,
+    },
+    /// An operator's word. `ok` is what they said it counts as.
+    Resolved {
+        ok: bool,
+        reason: String,
+        by: u32,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failure {
+    Exit(u8),
+    Signal(u8),
+    Oom,
+    /// systemd could not execute the runner or the runner a script.
+    Exec(String),
+    /// A missing directory, a script that others can write.
+    Configuration(String),
+    /// systemd refused the unit.
+    Unit(String),
+    /// The runner ended without a complete result.
+    NoResult(Option<ExitStatus>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// The node booted before the task's end was known.
+    Rebooted,
+    /// The node knows nothing of it any more, or its unit is gone without a result.
+    Vanished,
+    /// Accepted, then away past limit and grace.
+    Unreachable,
+    /// Never accepted within start-grace.
+    Offline,
+    /// No node of that name has ever been heard of.
+    UnknownNode,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rebooted => "the node rebooted",
+            Self::Vanished => "its unit vanished without a result",
+            Self::Unreachable => "the node is unreachable",
+            Self::Offline => "the node is offline",
+            Self::UnknownNode => "the controller knows no such node",
+        })
+    }
+}
+
+impl Outcome {
+    /// The word of DESIGN.md section 1.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Tolerable => "tolerable",
+            Self::Failed { .. } => "failed",
+            Self::Timeout { .. } => "timeout",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Lost { .. } => "lost",
+            Self::Refused { .. } => "refused",
+            Self::Resolved { .. } => "resolved",
+        }
+    }
+
+    /// Does it count as success where nothing is tolerated?
+    pub const fn is_ok(&self) -> bool {
+        matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
+    }
+
+    /// The status of the scripts as a shell gives it, where there is one.
+    pub fn status(&self) -> Option<u8> {
+        match self {
+            Self::Ok | Self::Tolerable => Some(0),
+            Self::Failed { why: Failure::Exit(code) } => Some(*code),
+            Self::Failed { why: Failure::Signal(signal) } => Some(ExitStatus::Signal(*signal).shell()),
+            Self::Failed { why: Failure::NoResult(status) } => status.map(ExitStatus::shell),
+            Self::Timeout { status } | Self::Cancelled { status } => status.map(ExitStatus::shell),
+            _ => None,
+        }
+    }
+
+    /// Order of blame: the verdict of an action is its worst outcome.
+    const fn severity(&self) -> u8 {
+        match self {
+            Self::Ok | Self::Resolved { ok: true, .. } => 0,
+            Self::Tolerable => 1,
+            Self::Cancelled { .. } => 2,
+            Self::Refused { .. } => 3,
+            Self::Lost { .. } => 4,
+            Self::Timeout { .. } => 5,
+            Self::Failed { .. } | Self::Resolved { ok: false, .. } => 6,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())?;
+        match self {
+            Self::Ok | Self::Tolerable => Ok(()),
+            Self::Failed { why } => match why {
+                Failure::Exit(code) => write!(f, " (exit {code})"),
+                Failure::Signal(signal) => write!(f, " (signal {})", signal_name(*signal)),
+                Failure::Oom => f.write_str(" (out of memory)"),
+                Failure::Exec(text) => write!(f, " (cannot execute: {text})"),
+                Failure::Configuration(text) => write!(f, " ({text})"),
+                Failure::Unit(text) => write!(f, " (systemd: {text})"),
+                Failure::NoResult(Some(status)) => write!(f, " (the runner ended with {status} and no result)"),
+                Failure::NoResult(None) => f.write_str(" (the runner ended without a result)"),
+            },
+            Self::Timeout { status } | Self::Cancelled { status } => match status {
+                Some(status) => write!(f, " ({status})"),
+                None => Ok(()),
+            },
+            Self::Lost { why } => write!(f, " ({why})"),
+            Self::Refused { why } => write!(f, " ({why})"),
+            Self::Resolved { ok, reason, by } => {
+                write!(f, " as {} by uid {by} ({reason})", if *ok { "ok" } else { "failed" })
+            }
+        }
+    }
+}
+
+/// What the outcomes of an action add up to, where nothing is tolerated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Ok,
+    Failed,
+    Timeout,
+    Lost,
+    Refused,
+    Cancelled,
+}
+
+impl Verdict {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Lost => "lost",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The verdict over all outcomes of an action; an action over no ranks is `Ok`.
+    pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Self {
+        match outcomes.into_iter().max_by_key(|o| o.severity()) {
+            None | Some(Outcome::Ok | Outcome::Resolved { ok: true, .. }) => Self::Ok,
+            Some(Outcome::Cancelled { .. }) => Self::Cancelled,
+            Some(Outcome::Refused { .. }) => Self::Refused,
+            Some(Outcome::Lost { .. }) => Self::Lost,
+            Some(Outcome::Timeout { .. }) => Self::Timeout,
+            // Tolerance is the job's, and its default is none.
+            Some(Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Resolved { .. }) => Self::Failed,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_is_the_worst_outcome() {
+        let lost = || Outcome::Lost { why: Loss::Rebooted };
+        let failed = || Outcome::Failed { why: Failure::Exit(3) };
+        let timeout = || Outcome::Timeout { status: None };
+        let resolved = |ok| Outcome::Resolved { ok, reason: String::new(), by: 0 };
+        let cancelled = || Outcome::Cancelled { status: None };
+        let refused = || Outcome::Refused { why: String::new() };
+        for (outcomes, expect) in [
+            (vec![], Verdict::Ok),
+            (vec![Outcome::Ok, Outcome::Ok], Verdict::Ok),
+            (vec![Outcome::Ok, resolved(true)], Verdict::Ok),
+            (vec![Outcome::Ok, Outcome::Tolerable], Verdict::Failed),
+            (vec![Outcome::Ok, resolved(false)], Verdict::Failed),
+            (vec![cancelled(), Outcome::Ok], Verdict::Cancelled),
+            (vec![cancelled(), refused()], Verdict::Refused),
+            (vec![refused(), lost()], Verdict::Lost),
+            (vec![lost(), timeout()], Verdict::Timeout),
+            (vec![timeout(), failed(), lost()], Verdict::Failed),
+        ] {
+            assert_eq!(Verdict::of(&outcomes), expect, "{outcomes:?}");
+        }
+    }
+
+    #[test]
+    fn signals_by_name_and_number() {
+        for (text, number) in [("TERM", Some(15)), ("SIGKILL", Some(9)), ("usr1", Some(10)), ("34", Some(34)), ("0", None), ("x", None)] {
+            assert_eq!(signal_number(text), number, "{text}");
+        }
+        assert_eq!((signal_name(9), signal_name(40)), ("KILL".to_owned(), "40".to_owned()));
+    }
+}
