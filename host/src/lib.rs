@@ -1,1 +1,26 @@
-//! See ARCHITECTURE.md.
+//! What any daemon on a host needs, and nothing about jobs.
+//!
+//! | module | is | is not |
+//! |---|---|---|
+//! | [`clock`] | the only place that reads a clock | a source of timers |
+//! | [`config`] | TOML files and drop-ins, with errors that point | a schema: that is the daemon's |
+//! | [`journal`] | where log lines go | what is logged |
+//! | [`notify`], [`activation`] | what we and systemd tell each other | D-Bus |
+//! | [`shutdown`] | the signals that end or reload a daemon | a supervisor |
+//! | [`accounts`] | users and groups of this host | a cache |
+//! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
+//! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
+//! | [`varlink`] | the local socket: server and blocking client | interfaces: these are the daemon's |
+//!
+//! This crate knows no job, no rank and no message. It does no work when nothing happens: no module runs a timer when idle.
+
+pub mod accounts;
+pub mod activation;
+pub mod clock;
+pub mod config;
+pub mod journal;
+pub mod link;
+pub mod notify;
+pub mod shutdown;
+pub mod tls;
+pub mod varlink;

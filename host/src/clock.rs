@@ -1,0 +1,80 @@
+//! The only place that reads a clock. Everything else is handed a time.
+//!
+//! * *mono*: CLOCK_MONOTONIC, for limits and intervals; nobody can set it; starts anew with each boot.
+//! * *boottime*: CLOCK_BOOTTIME, for deadlines that must hold across a suspend (`not-after`); starts anew with each boot.
+//! * *wall*: CLOCK_REALTIME, for people and event logs. It can jump; nothing is decided by it.
+//!
+//! All in whole milliseconds but for [`wall_seconds`].
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Milliseconds of CLOCK_MONOTONIC.
+pub fn mono_ms() -> u64 {
+    ms(clock_gettime(ClockId::Monotonic))
+}
+
+/// Microseconds of CLOCK_MONOTONIC, the unit of systemd's own time stamps.
+pub fn mono_us() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    unsigned(t.tv_sec) * 1_000_000 + unsigned(t.tv_nsec) / 1_000
+}
+
+/// Milliseconds of CLOCK_BOOTTIME: monotonic, and counting while suspended.
+pub fn boottime_ms() -> u64 {
+    ms(clock_gettime(ClockId::Boottime))
+}
+
+/// Milliseconds since 1970 (UTC); 0 if the clock is set before that.
+pub fn wall_ms() -> u64 {
+    ms(clock_gettime(ClockId::Realtime))
+}
+
+/// Seconds since 1970 (UTC) with a fraction, the form of RFC 18 event time stamps.
+pub fn wall_seconds() -> f64 {
+    let t = clock_gettime(ClockId::Realtime);
+    unsigned(t.tv_sec) as f64 + unsigned(t.tv_nsec) as f64 / 1e9
+}
+
+/// How long it is until `deadline_ms` of CLOCK_MONOTONIC; zero if that has passed.
+pub fn until(deadline_ms: u64) -> Duration {
+    Duration::from_millis(deadline_ms.saturating_sub(mono_ms()))
+}
+
+fn ms(t: Timespec) -> u64 {
+    unsigned(t.tv_sec) * 1_000 + unsigned(t.tv_nsec) / 1_000_000
+}
+
+fn unsigned(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_go_forward() {
+        let (mono, boot) = (mono_ms(), boottime_ms());
+        assert!(mono_ms() >= mono);
+        assert!(boottime_ms() >= boot);
+        assert!(boot >= mono, "boottime counts all that monotonic counts");
+    }
+
+    #[test]
+    fn units_agree() {
+        let mono = mono_ms();
+        assert!((mono..=mono + 10_000).contains(&(mono_us() / 1_000)));
+        let wall = wall_ms();
+        assert!(wall > 1_600_000_000_000);
+        assert!((wall_seconds() - wall as f64 / 1e3).abs() < 10.0);
+    }
+
+    #[test]
+    fn a_deadline_that_passed_is_now() {
+        assert_eq!(until(0), Duration::ZERO);
+        let wait = until(mono_ms() + 60_000);
+        assert!(wait > Duration::from_secs(30) && wait <= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,39 @@
+//! What the daemon tells its service manager (sd_notify(3)). Without `NOTIFY_SOCKET` nothing happens.
+//!
+//! A notification that cannot be sent is logged and otherwise ignored: it is a courtesy, the daemon does not depend on it.
+
+use libsystemd::daemon::{NotifyState, notify};
+
+use crate::clock;
+
+/// Start-up is finished, or a reload is; `status` is shown by `systemctl status`.
+pub fn ready(status: &str) {
+    send(&[NotifyState::Ready, NotifyState::Status(one_line(status))]);
+}
+
+/// A new status line.
+pub fn status(status: &str) {
+    send(&[NotifyState::Status(one_line(status))]);
+}
+
+/// The configuration is being read again; [`ready`] ends that. Carries MONOTONIC_USEC, which `Type=notify-reload` insists on.
+pub fn reloading() {
+    let stamp = NotifyState::Other(format!("MONOTONIC_USEC={}", clock::mono_us()));
+    send(&[NotifyState::Reloading, stamp]);
+}
+
+/// The daemon is ending.
+pub fn stopping(status: &str) {
+    send(&[NotifyState::Stopping, NotifyState::Status(one_line(status))]);
+}
+
+/// A line break in a status would begin another assignment, such as MAINPID=.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn send(state: &[NotifyState]) {
+    if let Err(error) = notify(false, state) {
+        tracing::warn!(%error, "cannot notify the service manager");
+    }
+}
