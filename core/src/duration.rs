@@ -6,6 +6,8 @@
 //! exponent are refused; in `0x1d` the `d` is a digit, as in C.
 
 mod parse;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::time::Duration;
@@ -58,13 +60,12 @@ impl Span {
         self.0 == u64::MAX
     }
 
-    /// The RFC 23 text in seconds that reads back as the same span: what is stored and sent, where [`fmt::Display`] is for people.
+    /// The RFC 23 text that reads back as the same span: what is stored and sent, where [`fmt::Display`] is for people.
     pub fn to_exact(self) -> String {
-        match (self.is_infinite(), self.0 / 1000, self.0 % 1000) {
-            (true, ..) => "infinity".to_owned(),
-            (_, secs, 0) => format!("{secs}s"),
-            (_, 0, millis) => format!("{millis}ms"),
-            (_, secs, millis) => format!("{secs}.{millis:03}s"),
+        match self.as_millis() {
+            None => "infinity".to_owned(),
+            Some(millis) if millis % 1000 == 0 => format!("{}s", millis / 1000),
+            Some(millis) => format!("{millis}ms"),
         }
     }
 }
@@ -97,12 +98,17 @@ impl fmt::Display for Span {
 fn six_digits(x: f64) -> String {
     let scientific = format!("{x:.5e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: usize = exponent.parse().unwrap_or(0);
-    let trim = |text: &str| if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() };
-    if exponent > 5 {
-        format!("{}e+{exponent:02}", trim(digits))
-    } else {
-        trim(&format!("{x:.*}", 5 - exponent))
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| {
+        if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    match usize::try_from(5 - exponent) {
+        Ok(decimals) => trim(&format!("{x:.decimals$}")),
+        Err(_) => format!("{}e+{exponent:02}", trim(digits)),
     }
 }
 
@@ -138,8 +144,7 @@ impl de::Visitor<'_> for TextOrSeconds {
     }
 
     fn visit_u64<E: de::Error>(self, secs: u64) -> Result<Span, E> {
-        let millis = secs.checked_mul(1000).filter(|&ms| ms < u64::MAX);
-        millis.map(Span).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(secs), &self))
+        parse::from_whole(secs, 1000).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(secs), &self))
     }
 
     fn visit_i64<E: de::Error>(self, secs: i64) -> Result<Span, E> {
@@ -150,6 +155,9 @@ impl de::Visitor<'_> for TextOrSeconds {
     }
 
     fn visit_f64<E: de::Error>(self, secs: f64) -> Result<Span, E> {
-        parse::from_f64(secs, 1000.0, secs > 0.0).ok_or_else(|| E::invalid_value(de::Unexpected::Float(secs), &self))
+        if secs == f64::INFINITY {
+            return Ok(Span::INFINITE);
+        }
+        parse::from_f64(secs, 1000, secs > 0.0).ok_or_else(|| E::invalid_value(de::Unexpected::Float(secs), &self))
     }
 }

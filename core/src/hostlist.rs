@@ -10,6 +10,8 @@
 
 mod fold;
 mod parse;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -36,7 +38,10 @@ impl HostList {
     pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
 
     pub const fn new() -> Self {
-        Self { text: String::new(), ends: Vec::new() }
+        Self {
+            text: String::new(),
+            ends: Vec::new(),
+        }
     }
 
     /// The list of these names, in this order; brackets are not read as such.

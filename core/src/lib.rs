@@ -21,8 +21,10 @@ pub mod eventlog;
 pub mod parse;
 
 pub use duration::Span;
+pub use eventlog::Event;
 pub use hostlist::HostList;
 pub use idset::IdSet;
 pub use ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank, TaskId};
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;
+pub use targets::{Targets, UnknownTarget};

@@ -4,7 +4,6 @@ use super::Span;
 use crate::ParseError;
 
 const WHAT: &str = "duration";
-const RANGE: &str = "a duration of less than 2^64 milliseconds; or \"infinity\"";
 
 pub(super) fn parse(text: &str) -> Result<Span, ParseError> {
     let err = |at, expected: &str| Err(ParseError::new(WHAT, text, at, expected));
@@ -19,31 +18,45 @@ pub(super) fn parse(text: &str) -> Result<Span, ParseError> {
     }
     let (digits, suffix) = rest.split_at(length);
     let unit = match suffix {
-        "ms" => 1.0,
-        "" | "s" => 1e3,
-        "m" => 60e3,
-        "h" => 3600e3,
-        "d" => 86400e3,
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => 86400 * 1000,
         _ => return err(sign + length, "nothing, or one of the units ms, s, m, h, d"),
     };
-    let hex = hex_digits(digits);
-    let value = match hex {
-        Some(hex) => u64::from_str_radix(hex, 16).ok().map(|n| n as f64),
-        None => digits.parse().ok(),
+    let span = match hex_digits(digits) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok().and_then(|n| from_whole(n, unit)),
+        None => decimal(digits, unit),
     };
-    // A number that is too small for an f64 reads as zero, but is none.
-    let significant = if hex.is_some() { digits } else { digits.split(['e', 'E']).next().unwrap_or(digits) };
-    let positive = significant.bytes().any(|b| b.is_ascii_hexdigit() && b != b'0');
-    match value.and_then(|value| from_f64(value, unit, positive)) {
-        Some(span) => Ok(span),
-        None => err(sign, RANGE),
+    span.map_or_else(|| err(sign, "less than 2^64 milliseconds, or \"infinity\""), Ok)
+}
+
+fn decimal(digits: &str, unit: u64) -> Option<Span> {
+    if digits.bytes().all(|b| b.is_ascii_digit()) {
+        return from_whole(digits.parse().ok()?, unit);
     }
+    // A number that is too small for an f64 reads as zero, but is none.
+    let positive = digits
+        .bytes()
+        .take_while(|b| !b"eE".contains(b))
+        .any(|b| matches!(b, b'1'..=b'9'));
+    from_f64(digits.parse().ok()?, unit, positive)
+}
+
+/// `value` units of `unit` milliseconds. `None` if too long.
+pub(super) fn from_whole(value: u64, unit: u64) -> Option<Span> {
+    value
+        .checked_mul(unit)
+        .map(Span::from_millis)
+        .filter(|span| !span.is_infinite())
 }
 
 /// `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative, NaN or too long.
-pub(super) fn from_f64(value: f64, unit: f64, positive: bool) -> Option<Span> {
+pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
+    // 2^64: the f64 below it is far enough below `u64::MAX` to be no infinity.
     const END: f64 = 18_446_744_073_709_551_616.0;
-    let millis = (value * unit).round();
+    let millis = (value * unit as f64).round();
     let fits = !value.is_sign_negative() && millis < END;
     fits.then(|| Span::from_millis((millis as u64).max(u64::from(positive))))
 }
@@ -53,17 +66,19 @@ fn number(text: &str) -> usize {
     if let Some(hex) = hex_digits(text) {
         return 2 + digits(hex, |b| b.is_ascii_hexdigit());
     }
-    let decimal = |text: &str| digits(text, |b| b.is_ascii_digit());
-    let whole = decimal(text);
-    let fraction = text[whole..].strip_prefix('.').map(decimal);
+    let decimals = |text: &str| digits(text, |b| b.is_ascii_digit());
+    let whole = decimals(text);
+    let fraction = text[whole..].strip_prefix('.').map(decimals);
     if whole + fraction.unwrap_or(0) == 0 {
         return 0;
     }
     let mantissa = whole + fraction.map_or(0, |n| n + 1);
     // An exponent counts only with digits of its own.
-    let Some(exponent) = text[mantissa..].strip_prefix(['e', 'E']) else { return mantissa };
+    let Some(exponent) = text[mantissa..].strip_prefix(['e', 'E']) else {
+        return mantissa;
+    };
     let sign = usize::from(exponent.starts_with(['+', '-']));
-    match decimal(&exponent[sign..]) {
+    match decimals(&exponent[sign..]) {
         0 => mantissa,
         n => mantissa + 1 + sign + n,
     }

@@ -33,7 +33,11 @@ impl FromStr for HostList {
             if reader.skip(b',') {
                 continue;
             }
-            return if reader.at == text.len() { Ok(list) } else { Err(reader.expected(reader.at, NAME_CHARACTER)) };
+            return if reader.at == text.len() {
+                Ok(list)
+            } else {
+                Err(reader.expected(reader.at, NAME_CHARACTER))
+            };
         }
     }
 }
@@ -56,7 +60,8 @@ impl<'a> Reader<'a> {
         let prefix = self.take(in_name);
         if !self.skip(b'[') {
             if !prefix.is_empty() {
-                list.room_for(1, prefix.len()).map_err(|expected| self.expected(from, expected))?;
+                list.room_for(1, prefix.len())
+                    .map_err(|expected| self.expected(from, expected))?;
                 list.append(1, |text, _| text.push_str(prefix));
             }
             return Ok(());
@@ -69,8 +74,11 @@ impl<'a> Reader<'a> {
         for Item { at, lo, hi } in items {
             let digits = hi.checked_ilog10().unwrap_or(0) as usize + 1;
             let count = (hi - lo).saturating_add(1);
-            list.room_for(usize::try_from(count).unwrap_or(usize::MAX), prefix.len() + digits.max(width) + suffix.len())
-                .map_err(|expected| self.expected(at, expected))?;
+            list.room_for(
+                usize::try_from(count).unwrap_or(usize::MAX),
+                prefix.len() + digits.max(width) + suffix.len(),
+            )
+            .map_err(|expected| self.expected(at, expected))?;
             list.append(count, |text, i| {
                 write!(text, "{prefix}{:0width$}{suffix}", lo + i).expect("writing to a String cannot fail");
             });
@@ -117,13 +125,18 @@ impl<'a> Reader<'a> {
         if padded && digits.len() > width {
             return Err(self.expected(from, "no more leading zeros than the first id has"));
         }
-        digits.parse().map_err(|_| self.expected(from, format!("a number up to {}", u64::MAX)))
+        digits
+            .parse()
+            .map_err(|_| self.expected(from, format!("a number up to {}", u64::MAX)))
     }
 
     fn take(&mut self, fits: impl Fn(u8) -> bool) -> &'a str {
         // Only ASCII is ever taken, so `at` is always between two characters.
         let rest = &self.text[self.at..];
-        let taken = &rest[..rest.bytes().position(|b| !(b.is_ascii() && fits(b))).unwrap_or(rest.len())];
+        let taken = &rest[..rest
+            .bytes()
+            .position(|b| !(b.is_ascii() && fits(b)))
+            .unwrap_or(rest.len())];
         self.at += taken.len();
         taken
     }
