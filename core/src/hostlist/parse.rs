@@ -119,9 +119,6 @@ impl<'a> Reader<'a> {
         }
         let padded = digits.len() > 1 && digits.starts_with('0');
         let width = *width.get_or_insert(if padded { digits.len() } else { 0 });
-        if width > HostList::MAX_NAME {
-            return Err(self.expected(from, format!("names of at most {} characters", HostList::MAX_NAME)));
-        }
         if padded && digits.len() > width {
             return Err(self.expected(from, "no more leading zeros than the first id has"));
         }

@@ -53,6 +53,7 @@ fn texts_that_are_hostlists_expanded_and_folded() {
         // Folding once took a lone 0 into brackets that pad it to 00.
         ("foo00,foo0", "foo00,foo0", "foo00,foo0"),
         ("a1b1,a2b2", "a1b1,a2b2", "a1b1,a2b2"),
+        ("n10,n20,n21", "n10,n20,n21", "n[10,20-21]"),
         ("foo,foo", "foo,foo", "foo,foo"),
         ("n3,n2,n1", "n3,n2,n1", "n[3,2,1]"),
         ("foo18446744073709551615,foo18446744073709551616", "foo18446744073709551615,foo18446744073709551616",
