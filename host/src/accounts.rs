@@ -1,29 +1,102 @@
 //! Users and groups of this host, as NSS knows them (files, LDAP, sssd). Every call may block for as long as NSS takes.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 
-/// One account: passwd(5) and its supplementary groups (getgrouplist(3)).
+use nix::errno::Errno;
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// One account: passwd(5) and its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub name: String,
     pub uid: u32,
+    /// The primary group.
     pub gid: u32,
     pub home: PathBuf,
     pub shell: PathBuf,
+    /// All groups, the primary one among them (getgrouplist(3)).
     pub groups: Vec<u32>,
 }
 
 /// Why an account or a group is not known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AccountError {}
-
-/// The account of a name, or of a uid written as a number.
-pub fn account(_name: &str) -> Result<Account, AccountError> {
-    todo!()
+pub enum AccountError {
+    #[error("there is no user `{0}` on this host")]
+    NoUser(String),
+    #[error("there is no group `{0}` on this host")]
+    NoGroup(String),
+    #[error("cannot look up `{name}`: {source}")]
+    Lookup { name: String, source: std::io::Error },
 }
 
-/// The gid of a group's name, or of a gid written as a number.
-pub fn group_id(_name: &str) -> Result<u32, AccountError> {
-    todo!()
+/// The account of a name, or of a uid written as a number.
+pub fn account(name: &str) -> Result<Account, AccountError> {
+    let failed = |errno| lookup(name, errno);
+    let found = match User::from_name(name).map_err(failed)? {
+        Some(user) => Some(user),
+        None => match name.parse() {
+            Ok(uid) => User::from_uid(Uid::from_raw(uid)).map_err(failed)?,
+            Err(_) => None,
+        },
+    };
+    let user = found.ok_or_else(|| AccountError::NoUser(name.to_owned()))?;
+    let c_name = CString::new(user.name.as_str()).map_err(|_| AccountError::NoUser(name.to_owned()))?;
+    let groups = getgrouplist(&c_name, user.gid).map_err(failed)?;
+    Ok(Account {
+        name: user.name,
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+        home: user.dir,
+        shell: user.shell,
+        groups: groups.into_iter().map(Gid::as_raw).collect(),
+    })
+}
+
+/// The gid of a group's name, or of a gid written as a number (which need not have a name).
+pub fn group_id(name: &str) -> Result<u32, AccountError> {
+    match Group::from_name(name).map_err(|errno| lookup(name, errno))? {
+        Some(group) => Ok(group.gid.as_raw()),
+        None => name.parse().map_err(|_| AccountError::NoGroup(name.to_owned())),
+    }
+}
+
+fn lookup(name: &str, errno: Errno) -> AccountError {
+    AccountError::Lookup {
+        name: name.to_owned(),
+        source: errno.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_root_by_name_and_by_number() {
+        let root = account("root").unwrap();
+        assert_eq!(
+            (root.uid, root.gid, root.home.as_path()),
+            (0, 0, std::path::Path::new("/root"))
+        );
+        assert!(root.groups.contains(&0));
+        assert_eq!(account("0").unwrap(), root);
+        assert_eq!(group_id("root").unwrap(), 0);
+        assert_eq!(group_id("4242").unwrap(), 4242);
+    }
+
+    #[test]
+    fn strangers_are_named() {
+        for name in ["no-such-account", "", "4294967295", "-1", "a\0b", "99999999999"] {
+            let error = account(name).expect_err(name);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        assert!(
+            group_id("no-such-group")
+                .unwrap_err()
+                .to_string()
+                .contains("no-such-group")
+        );
+    }
 }

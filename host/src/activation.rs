@@ -1,7 +1,15 @@
 //! Sockets that systemd opened for us (sd_listen_fds(3)), by the name that their socket unit gives them (`FileDescriptorName=`).
+//!
+//! libsystemd checks that the descriptors are open and closes them on exec; sd-listen-fds makes owned descriptors of the numbers.
+//! LISTEN_PID keeps children that inherit the variables from believing that they are meant.
 
+use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 /// The sockets that we were given, each under its name; non-blocking and closed on exec.
 #[derive(Debug, Default)]
@@ -10,14 +18,33 @@ pub struct Activated {
     unix: Vec<(String, UnixListener)>,
 }
 
-/// Why the sockets cannot be taken over.
+/// Why the sockets cannot be taken over. The socket unit is wrong, or whoever started us is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ActivationError {}
+pub enum ActivationError {
+    #[error("the sockets that LISTEN_FDS names cannot be taken over: {0}")]
+    Environment(String),
+    #[error("activated socket `{name}`: {source}")]
+    Socket { name: String, source: io::Error },
+    #[error("activated socket `{name}` is not a listening TCP or Unix stream socket; see ListenStream= in its unit")]
+    NotAListener { name: String },
+}
 
 /// Takes over all sockets of LISTEN_FDS. Gives none when there are none, or when called again.
 pub fn listen_fds() -> Result<Activated, ActivationError> {
-    todo!()
+    // Each descriptor has one owner: a second call must not make another.
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let mut activated = Activated::default();
+    if TAKEN.swap(true, Ordering::SeqCst) {
+        return Ok(activated);
+    }
+    libsystemd::activation::receive_descriptors(false)
+        .map_err(|error| ActivationError::Environment(error.to_string()))?;
+    let sockets = sd_listen_fds::get().map_err(|error| ActivationError::Environment(error.to_string()))?;
+    for (name, socket) in sockets {
+        activated.adopt(name.unwrap_or_default(), socket.into_std())?;
+    }
+    Ok(activated)
 }
 
 impl Activated {
@@ -32,6 +59,39 @@ impl Activated {
     /// Takes the local socket of `name`.
     pub fn take_unix(&mut self, name: &str) -> Option<UnixListener> {
         let at = self.unix.iter().position(|(n, _)| n == name)?;
-        Some(self.unix.swap_remove(at).1)
+        Some(self.unix.remove(at).1)
+    }
+
+    /// Names of the sockets that nobody took: a socket unit names what we do not know.
+    pub fn left(&self) -> Vec<&str> {
+        let tcp = self.tcp.iter().map(|(name, _)| name.as_str());
+        tcp.chain(self.unix.iter().map(|(name, _)| name.as_str())).collect()
+    }
+
+    fn adopt(&mut self, name: String, socket: OwnedFd) -> Result<(), ActivationError> {
+        let failed = |source| ActivationError::Socket {
+            name: name.clone(),
+            source,
+        };
+        let kind = sockopt::socket_type(&socket).map_err(|errno| failed(errno.into()))?;
+        let listens = sockopt::socket_acceptconn(&socket).map_err(|errno| failed(errno.into()))?;
+        let domain = sockopt::socket_domain(&socket).map_err(|errno| failed(errno.into()))?;
+        if kind != SocketType::STREAM || !listens {
+            return Err(ActivationError::NotAListener { name });
+        }
+        match domain {
+            AddressFamily::INET | AddressFamily::INET6 => {
+                let listener = TcpListener::from(socket);
+                listener.set_nonblocking(true).map_err(failed)?;
+                self.tcp.push((name, listener));
+            }
+            AddressFamily::UNIX => {
+                let listener = UnixListener::from(socket);
+                listener.set_nonblocking(true).map_err(failed)?;
+                self.unix.push((name, listener));
+            }
+            _ => return Err(ActivationError::NotAListener { name }),
+        }
+        Ok(())
     }
 }

@@ -1,14 +1,131 @@
-//! Where log lines go: to journald with their fields, or as short lines to stderr.
+//! Where log lines go: to journald with their fields if our stderr is its stream, otherwise as short lines to stderr.
+//!
+//! Callers write `info!(job = %id, rank, "started")`; in the journal this has the fields PERILOG_JOB and PERILOG_RANK, so that
+//! `journalctl PERILOG_JOB=f2a` finds it beside what the job's units said.
+//!
+//! Both ways are synchronous: no log line in a hot loop. Nothing is buffered, so nothing is lost when we crash.
+
+use std::io::{self, IsTerminal};
+use std::str::FromStr;
+
+use tracing::level_filters::LevelFilter;
+use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Goes before the level in the configuration.
+const LEVEL_VARIABLE: &str = "PERILOG_LOG";
+/// All targets of our own crates begin with it, and so do our journal fields.
+const OURS: &str = "perilog";
 
 /// Why no log could be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum JournalError {}
+pub enum JournalError {
+    #[error(
+        "log level `{given}`: expected error, warn, info, debug, trace or off, or targets with levels: `perilog_agent=debug,zbus=info`"
+    )]
+    Level { given: String },
+    #[error("journald: {0}")]
+    Journald(#[source] io::Error),
+    #[error("logging was set up before")]
+    Again,
+}
 
 /// Sets up logging for the whole process, once.
 ///
-/// `level` is error, warn, info, debug or trace; `PERILOG_LOG` goes before it and may also name targets (`perilog_agent=trace,zbus=info`).
-/// Callers write `info!(job = %id, rank, "started")`, which makes the journal's fields PERILOG_JOB and PERILOG_RANK.
-pub fn init(_identifier: &str, _level: &str) -> Result<(), JournalError> {
-    todo!()
+/// `level` is error, warn, info, debug, trace or off, and meant for our own crates; libraries are heard from `warn`. `PERILOG_LOG` goes before it.
+/// Either may name targets instead (`perilog_agent=trace,zbus=info`).
+pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
+    let level = std::env::var(LEVEL_VARIABLE)
+        .ok()
+        .filter(|level| !level.is_empty())
+        .unwrap_or_else(|| level.to_owned());
+    let targets = targets(&level)?;
+    let registry = tracing_subscriber::registry();
+    if libsystemd::logging::connected_to_journal() {
+        let layer = tracing_journald::Layer::new()
+            .map_err(JournalError::Journald)?
+            .with_syslog_identifier(identifier.to_owned())
+            .with_field_prefix(Some(OURS.to_ascii_uppercase()))
+            .with_priority_mappings(priorities());
+        registry.with(layer.with_filter(targets)).try_init()
+    } else {
+        let layer = tracing_subscriber::fmt::layer()
+            .compact()
+            .without_time()
+            .with_target(false)
+            .with_ansi(io::stderr().is_terminal())
+            .with_writer(io::stderr);
+        registry.with(layer.with_filter(targets)).try_init()
+    }
+    .map_err(|_| JournalError::Again)
+}
+
+/// journald's own scale: what is normal is informational, not a notice.
+fn priorities() -> PriorityMappings {
+    PriorityMappings {
+        info: Priority::Informational,
+        debug: Priority::Debug,
+        ..PriorityMappings::new()
+    }
+}
+
+fn targets(level: &str) -> Result<Targets, JournalError> {
+    // The empty string is a level to tracing (error), but hardly to whoever wrote it.
+    if let Ok(ours) = LevelFilter::from_str(level)
+        && !level.is_empty()
+    {
+        return Ok(Targets::new()
+            .with_default(ours.min(LevelFilter::WARN))
+            .with_target(OURS, ours));
+    }
+    let refused = || JournalError::Level {
+        given: level.to_owned(),
+    };
+    // `Targets` takes a bare word for a target; a level that was misspelt must not silence everything.
+    if !level.split(',').all(|directive| directive.contains('=')) {
+        return Err(refused());
+    }
+    Targets::from_str(level).map_err(|_| refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn a_level_is_for_our_crates_and_libraries_are_quiet() {
+        for (level, target, at, expect) in [
+            ("info", "perilog_agent::link", Level::INFO, true),
+            ("info", "perilog_agent::link", Level::DEBUG, false),
+            ("debug", "perilog_host", Level::DEBUG, true),
+            ("debug", "zbus", Level::INFO, false),
+            ("debug", "zbus", Level::WARN, true),
+            ("error", "zbus", Level::WARN, false),
+            ("off", "perilog_agent", Level::ERROR, false),
+            ("perilog_agent=trace,zbus=info", "perilog_agent", Level::TRACE, true),
+            ("perilog_agent=trace,zbus=info", "zbus", Level::INFO, true),
+            ("perilog_agent=trace,zbus=info", "perilog_host", Level::ERROR, false),
+        ] {
+            assert_eq!(
+                targets(level).unwrap().would_enable(target, &at),
+                expect,
+                "{level} {target} {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_misspelt_level_is_refused() {
+        for level in ["", "inof", "debug,", "perilog=loud", "7x"] {
+            assert!(
+                targets(level).unwrap_err().to_string().contains("expected error, warn"),
+                "{level}"
+            );
+        }
+    }
 }

@@ -1,40 +1,41 @@
 //! Configuration files: TOML, a main file and drop-ins, with errors that point at the character.
+//!
+//! ```text
+//! /etc/perilog/agent.toml:12:1: unknown key `time-out` in `limits`; did you mean `timeout`?
+//!    |
+//! 12 | time-out = "5x"
+//!    | ^^^^^^^^
+//! ```
+//!
+//! Every file is checked alone (a wrong value must not hide behind the drop-in that replaces it), then all are merged and checked as a whole
+//! (only then can a key be missing). All that is wrong comes in one report. Spans survive the merge, so the last check, too, points into the
+//! right file.
+//!
+//! The files say what root runs, so a file or directory that others can write is refused.
+
+mod known;
+mod report;
+mod source;
+mod tree;
 
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use toml::de::{DeTable, Deserializer};
+
+use self::source::{Sources, dropins_of, read};
+use self::tree::{Step, Tree, dotted};
+
+pub use self::report::{ConfigError, Problem};
+
+/// After that many problems nobody reads on; it also bounds the passes over a hopeless file.
+const MAX_PROBLEMS: usize = 20;
 
 /// A configuration and the files that it came from, in the order in which they were read.
 #[derive(Debug, Clone)]
 pub struct Loaded<T> {
     pub value: T,
     pub files: Vec<PathBuf>,
-}
-
-/// Everything that is wrong with a configuration; `Display` is the report for people.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{}", problems.len())]
-pub struct ConfigError {
-    problems: Vec<Problem>,
-}
-
-/// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub file: PathBuf,
-    /// Line and column, from 1; none when the file as a whole is meant.
-    pub position: Option<(usize, usize)>,
-    /// The dotted key, where one is meant.
-    pub key: Option<String>,
-    /// What is wrong and what is expected.
-    pub message: String,
-}
-
-impl ConfigError {
-    /// All problems, in the order of files and lines.
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
-    }
 }
 
 /// Whether the main file must exist.
@@ -45,19 +46,150 @@ pub enum MainFile {
     Optional,
 }
 
-/// Reads `file` and then the `*.toml` in `dropins`, byte-sorted; a later value replaces an earlier one, tables are merged.
+/// Reads `file` and then the `*.toml` in `dropins`, byte-sorted; a later value replaces an earlier one, tables are merged, arrays are not.
 ///
 /// `T` needs no `deny_unknown_fields`: unknown keys are refused here, with a hint. `T` must not use `flatten` or `untagged`, which hide keys
 /// and positions from us. A missing `dropins` directory is an empty one.
 pub fn load<T: DeserializeOwned>(
-    _file: &Path,
-    _main: MainFile,
-    _dropins: Option<&Path>,
+    file: &Path,
+    main: MainFile,
+    dropins: Option<&Path>,
 ) -> Result<Loaded<T>, ConfigError> {
-    todo!()
+    let mut problems = Vec::new();
+    let mut sources = Sources::default();
+    match read(file) {
+        Ok(Some(text)) => sources.add(file, text),
+        Ok(None) if main == MainFile::Optional => {}
+        Ok(None) => problems.push(Problem::of_file(file, "there is no such file; it is required".into())),
+        Err(problem) => problems.push(problem),
+    }
+    let names = dropins.map_or_else(|| Ok(Vec::new()), dropins_of);
+    for path in names.unwrap_or_else(|problem| {
+        problems.push(problem);
+        Vec::new()
+    }) {
+        match read(&path) {
+            Ok(Some(text)) => sources.add(&path, text),
+            // Removed between listing and reading: as good as never there.
+            Ok(None) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    let value = check(&sources, file, &mut problems);
+    finish(value, problems).map(|value| Loaded {
+        value,
+        files: sources.paths(),
+    })
 }
 
 /// The same for a text in memory, named `name` in errors: for tests of a schema, and for configurations that are handed over.
-pub fn parse<T: DeserializeOwned>(_name: &str, _text: &str) -> Result<T, ConfigError> {
-    todo!()
+pub fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
+    let mut problems = Vec::new();
+    let mut sources = Sources::default();
+    sources.add(Path::new(name), text.to_owned());
+    let value = check(&sources, Path::new(name), &mut problems);
+    finish(value, problems)
 }
+
+fn finish<T>(value: Option<T>, problems: Vec<Problem>) -> Result<T, ConfigError> {
+    match value {
+        Some(value) if problems.is_empty() => Ok(value),
+        _ => Err(ConfigError::new(problems)),
+    }
+}
+
+/// Parses and checks all sources; `main` is where a missing key is missed.
+fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec<Problem>) -> Option<T> {
+    let mut readable = problems.is_empty();
+    let mut merged = Tree::default();
+    for source in sources.iter() {
+        let (table, errors) = DeTable::parse_recoverable(&source.text);
+        if errors.is_empty() {
+            let tree = Tree::new(table, source.base);
+            let (_, found) = examine::<T>(tree.clone());
+            // What is said of a whole table may be untrue of a part of it: the merged check will tell.
+            let lone = found.into_iter().filter(|finding| !finding.of_table);
+            problems.extend(lone.map(|finding| finding.into_problem(sources, main)));
+            merged.merge(tree);
+        }
+        readable &= errors.is_empty();
+        problems.extend(errors.into_iter().map(|error| {
+            let span = error
+                .span()
+                .map(|span| source.base + span.start..source.base + span.end);
+            Problem::at(sources, &source.path, span, None, error.message().to_owned())
+        }));
+    }
+    // What a file that cannot be read does not say is not missing.
+    if !readable {
+        return None;
+    }
+    let (value, found) = examine(merged);
+    problems.extend(found.into_iter().map(|finding| finding.into_problem(sources, main)));
+    value
+}
+
+/// One thing that is wrong in a tree.
+struct Finding {
+    span: Option<std::ops::Range<usize>>,
+    path: Vec<Step>,
+    message: String,
+    /// It was said of a table as a whole (a key is missing, two do not fit), not of a value or a key.
+    of_table: bool,
+}
+
+impl Finding {
+    fn into_problem(self, sources: &Sources, main: &Path) -> Problem {
+        let key = (!self.path.is_empty()).then(|| dotted(&self.path));
+        Problem::at(sources, main, self.span, key, self.message)
+    }
+}
+
+/// Deserialises again and again, each time without the values that were found wrong, so that one pass reports them all.
+fn examine<T: DeserializeOwned>(whole: Tree<'_>) -> (Option<T>, Vec<Finding>) {
+    let mut tree = whole.clone();
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut unknown: Vec<Vec<Step>> = Vec::new();
+    let mut removed: Vec<Vec<Step>> = Vec::new();
+    let mut value = None;
+    while findings.len() + unknown.len() < MAX_PROBLEMS {
+        let mut note = |path: serde_ignored::Path<'_>| {
+            let path = tree::steps(&path);
+            if unknown.len() < MAX_PROBLEMS && !unknown.contains(&path) {
+                unknown.push(path);
+            }
+        };
+        let error = match serde_ignored::deserialize(Deserializer::from(tree.root()), &mut note) {
+            Ok(good) => {
+                value = Some(good);
+                break;
+            }
+            Err(error) => error,
+        };
+        let place = tree.locate(&error);
+        // Said of something that we took a part out of: our doing, not the file's.
+        if !removed.iter().any(|path| path.starts_with(&place.path)) {
+            findings.push(Finding {
+                // What is wrong with everything is wrong at no line.
+                span: error.span().filter(|_| !place.path.is_empty()),
+                path: place.path.clone(),
+                message: known::reword(error.message()),
+                of_table: place.is_table,
+            });
+        }
+        if !tree.remove(&place.path) {
+            break;
+        }
+        removed.push(place.path);
+    }
+    findings.extend(unknown.into_iter().map(|path| Finding {
+        span: whole.key_span(&path),
+        message: known::unknown_key(&path, known::fields::<T>(&path)),
+        path,
+        of_table: false,
+    }));
+    (value, findings)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What a configuration error looks like to the person who made it.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::source::Sources;
+
+/// A longer line is not shown, only named.
+const MAX_LINE_SHOWN: usize = 160;
+
+/// Everything that is wrong with a configuration; `Display` is the report for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub file: PathBuf,
+    /// Line and column (in characters), from 1; none when the file as a whole is meant.
+    pub position: Option<(usize, usize)>,
+    /// The dotted key, where one is meant.
+    pub key: Option<String>,
+    /// What is wrong and what is expected.
+    pub message: String,
+    /// The line and how many of its characters are meant.
+    excerpt: Option<Box<(String, usize)>>,
+}
+
+impl ConfigError {
+    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+        // A stable sort: files stay in the order in which they were read.
+        let order: Vec<PathBuf> = problems.iter().map(|problem| problem.file.clone()).collect();
+        let rank = |problem: &Problem| order.iter().position(|file| *file == problem.file);
+        problems.sort_by_key(|problem| (rank(problem), problem.position));
+        // A file that is checked alone and with the others says the same thing twice.
+        let mut once: Vec<Problem> = Vec::with_capacity(problems.len());
+        for problem in problems {
+            if !once.contains(&problem) {
+                once.push(problem);
+            }
+        }
+        Self { problems: once }
+    }
+
+    /// All problems, in the order of files and lines.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl Problem {
+    pub(super) fn of_file(file: &Path, message: String) -> Self {
+        Self {
+            file: file.to_owned(),
+            position: None,
+            key: None,
+            message,
+            excerpt: None,
+        }
+    }
+
+    /// `span` counts through all sources; without one the problem is `file`'s as a whole.
+    pub(super) fn at(
+        sources: &Sources,
+        file: &Path,
+        span: Option<Range<usize>>,
+        key: Option<String>,
+        message: String,
+    ) -> Self {
+        let Some((source, span)) = span.as_ref().and_then(|span| sources.home(span)) else {
+            return Self {
+                key,
+                ..Self::of_file(file, message)
+            };
+        };
+        let text = &source.text;
+        let at = floor(text, span.start);
+        let end = floor(text, span.end).max(at);
+        let start_of_line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let line = text[start_of_line..]
+            .split('\n')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('\r');
+        let column = text[start_of_line..at].chars().count();
+        let end = end.min(start_of_line + line.len()).max(at);
+        let width = text[at..end].chars().count().max(1);
+        Self {
+            file: source.path.clone(),
+            position: Some((text[..at].matches('\n').count() + 1, column + 1)),
+            key,
+            message,
+            excerpt: (line.chars().count() <= MAX_LINE_SHOWN).then(|| Box::new((line.to_owned(), width))),
+        }
+    }
+}
+
+/// The nearest character boundary at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|&i| text.is_char_boundary(i))
+        .unwrap_or(0)
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if let Some((line, column)) = self.position {
+            write!(f, "{line}:{column}:")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, " {}:", printable(key))?;
+        }
+        write!(f, " {}", printable(&self.message))?;
+        let (Some((line, column)), Some((excerpt, width))) = (self.position, self.excerpt.as_deref()) else {
+            return Ok(());
+        };
+        let number = line.to_string();
+        let gutter = " ".repeat(number.len());
+        // A tab under a tab, so that the caret stands where it should at any tab width.
+        let pad: String = excerpt
+            .chars()
+            .take(column - 1)
+            .map(|c| if c == '\t' { '\t' } else { ' ' })
+            .collect();
+        let missing = (column - 1).saturating_sub(excerpt.chars().count());
+        write!(f, "\n {gutter} |\n {number} | {}", printable(excerpt))?;
+        write!(f, "\n {gutter} | {pad}{}{}", " ".repeat(missing), "^".repeat(*width))
+    }
+}
+
+/// A file must not steer the terminal of whoever reads what is wrong with it.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
+        .collect()
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.problems.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}

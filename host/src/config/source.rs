@@ -1,0 +1,142 @@
+//! Reading configuration files, and whether they may be believed.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use super::report::Problem;
+
+/// No configuration of ours is larger; a larger file is some other file.
+const MAX_FILE: u64 = 1024 * 1024;
+/// Nor has one more drop-ins.
+const MAX_DROPINS: usize = 256;
+
+/// One file; `base` is where its text begins when all texts are counted through.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub path: PathBuf,
+    pub text: String,
+    pub base: usize,
+}
+
+/// All files, in the order in which they count.
+#[derive(Debug, Default)]
+pub(super) struct Sources(Vec<Source>);
+
+impl Sources {
+    pub(super) fn add(&mut self, path: &Path, text: String) {
+        // One more than the length, so that the end of one text is not the beginning of the next.
+        let base = self.0.last().map_or(0, |source| source.base + source.text.len() + 1);
+        self.0.push(Source {
+            path: path.to_owned(),
+            text,
+            base,
+        });
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Source> {
+        self.0.iter()
+    }
+
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.0.iter().map(|source| source.path.clone()).collect()
+    }
+
+    /// The file that a span lies in, and the span there.
+    pub(super) fn home(&self, span: &Range<usize>) -> Option<(&Source, Range<usize>)> {
+        let source = self.0.iter().rev().find(|source| source.base <= span.start)?;
+        Some((source, span.start - source.base..span.end.saturating_sub(source.base)))
+    }
+}
+
+/// The text of a file that only root (or we ourselves) can have written; none if there is no such file.
+pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
+    let whole = |message: String| Problem::of_file(path, message);
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(whole(format!("cannot be read: {error}"))),
+    };
+    // Asked of what was opened, not of the name, which may mean something else by now.
+    let meta = file
+        .metadata()
+        .map_err(|error| whole(format!("cannot be read: {error}")))?;
+    if !meta.is_file() {
+        return Err(whole("is not a regular file".into()));
+    }
+    if meta.len() > MAX_FILE {
+        return Err(whole(format!(
+            "is larger than {MAX_FILE} bytes; this is no configuration"
+        )));
+    }
+    trust(&meta).map_err(whole)?;
+    trust_directory(path.parent())?;
+    let mut bytes = Vec::new();
+    file.by_ref()
+        .take(MAX_FILE)
+        .read_to_end(&mut bytes)
+        .map_err(|error| whole(format!("cannot be read: {error}")))?;
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|error| whole(format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
+}
+
+/// The `*.toml` of a directory, byte-sorted; none if there is no such directory. Hidden files do not count: editors leave them.
+pub(super) fn dropins_of(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let whole = |message: String| Problem::of_file(directory, message);
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(whole(format!("cannot be read: {error}"))),
+    };
+    trust_directory(Some(directory))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| whole(format!("cannot be read: {error}")))?.path();
+        let hidden = path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+        if paths.len() > MAX_DROPINS {
+            return Err(whole(format!("has more than {MAX_DROPINS} files")));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whoever can write a directory can put another file in the place of the one that we believe.
+fn trust_directory(directory: Option<&Path>) -> Result<(), Problem> {
+    let directory = match directory {
+        Some(path) if path.as_os_str().is_empty() => Path::new("."),
+        Some(path) => path,
+        None => return Ok(()),
+    };
+    let whole = |message: String| Problem::of_file(directory, message);
+    let meta = std::fs::metadata(directory).map_err(|error| whole(format!("cannot be read: {error}")))?;
+    // In a sticky directory others can add files, but not replace ours.
+    const STICKY: u32 = 0o1000;
+    if meta.mode() & STICKY != 0 {
+        return Ok(());
+    }
+    trust(&meta).map_err(whole)
+}
+
+fn trust(meta: &Metadata) -> Result<(), String> {
+    let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
+    if mode & 0o022 != 0 {
+        return Err(format!(
+            "can be written by its group or by others (mode {mode:04o}); chmod go-w it"
+        ));
+    }
+    if uid != 0 && uid != geteuid().as_raw() {
+        return Err(format!("belongs to uid {uid}; it must belong to root"));
+    }
+    Ok(())
+}

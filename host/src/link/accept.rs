@@ -1,0 +1,145 @@
+//! The accepting side.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+
+use super::{Keepalive, Link, LinkError, Stream};
+use crate::tls::ServerTls;
+
+/// Handshakes under way at once. More would only make each of them slower (they are bound by the processor) and take memory; those beyond wait
+/// in the listen queue.
+const MAX_HANDSHAKES: usize = 256;
+/// What one handshake may take. A peer that says nothing holds a place for so long.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// After an error of accept(2) such as EMFILE, which would come again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// All agents of a large cluster dial at once after a restart; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: u32 = 65_535;
+
+/// Binds a listening TCP socket, with a long queue. Needs a running tokio runtime.
+pub fn bind(address: SocketAddr) -> Result<std::net::TcpListener, LinkError> {
+    let listen = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        // After a restart the old connections' remains must not keep us from listening.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)?.into_std()
+    };
+    listen().map_err(|source| LinkError::Bind { address, source })
+}
+
+/// Accepts connections.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: TcpListener,
+    tls: Option<ServerTls>,
+    keepalive: Keepalive,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Listener {
+    /// `listener` is from [`bind`] or from socket activation; without `tls` it is plain text. Needs a running tokio runtime.
+    pub fn new(listener: std::net::TcpListener, tls: Option<ServerTls>, keepalive: Keepalive) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let tcp = TcpListener::from_std(listener)?;
+        Ok(Self {
+            tcp,
+            tls,
+            keepalive,
+            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
+        })
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Certificates for the connections from now on.
+    pub fn set_tls(&mut self, tls: Option<ServerTls>) {
+        self.tls = tls;
+    }
+
+    #[cfg(test)]
+    pub(super) fn free_places(&self) -> usize {
+        self.handshakes.available_permits()
+    }
+
+    /// The next connection, once there is room for one more handshake. Never fails: it logs and pauses. Cancel safe.
+    pub async fn next(&self) -> Incoming {
+        let place = match self.handshakes.clone().acquire_owned().await {
+            Ok(place) => place,
+            // Closed: but nobody closes it.
+            Err(_) => std::future::pending().await,
+        };
+        let mut failing = false;
+        loop {
+            match self.tcp.accept().await {
+                Ok((tcp, peer)) => {
+                    return Incoming {
+                        peer,
+                        tcp,
+                        tls: self.tls.clone(),
+                        keepalive: self.keepalive,
+                        _place: place,
+                    };
+                }
+                // The peer gave up while it waited in the queue: the next one may have not.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    if !failing {
+                        tracing::warn!(%error, "cannot accept connections; trying on");
+                    }
+                    failing = true;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// A connection that has not shaken hands. Holds its place among the handshakes.
+#[derive(Debug)]
+pub struct Incoming {
+    pub peer: SocketAddr,
+    tcp: TcpStream,
+    tls: Option<ServerTls>,
+    keepalive: Keepalive,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Incoming {
+    /// Shakes hands within a limit; to be run in a task of its own.
+    pub async fn handshake(self) -> Result<Link, LinkError> {
+        let peer = self.peer;
+        let late = |_| LinkError::TimedOut {
+            peer: peer.to_string(),
+            limit: HANDSHAKE_LIMIT,
+        };
+        tokio::time::timeout(HANDSHAKE_LIMIT, self.shake())
+            .await
+            .map_err(late)?
+    }
+
+    async fn shake(self) -> Result<Link, LinkError> {
+        let failed = |source| LinkError::of(self.peer, source);
+        self.keepalive.apply(&self.tcp).map_err(failed)?;
+        let stream = match self.tls {
+            None => Stream::Plain(self.tcp),
+            Some(tls) => {
+                let stream = TlsAcceptor::from(tls.config).accept(self.tcp).await.map_err(failed)?;
+                Stream::Tls(Box::new(stream.into()))
+            }
+        };
+        Ok(Link::new(self.peer, stream))
+    }
+}

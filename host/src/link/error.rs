@@ -1,0 +1,63 @@
+//! What goes wrong between us and a peer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::tls::TlsFault;
+
+/// What went wrong between us and a peer, which is named in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    #[error("cannot listen on {address}: {source}")]
+    Bind { address: SocketAddr, source: io::Error },
+    #[error("cannot find the address of {address}: {source}")]
+    Resolve { address: String, source: io::Error },
+    #[error("`{name}` is no host name that a certificate can bear")]
+    ServerName { name: String },
+    #[error("cannot connect to {address}: {source}")]
+    Connect { address: String, source: io::Error },
+    #[error("{peer}: not connected within {limit:?}")]
+    TimedOut { peer: String, limit: Duration },
+    #[error("{peer}: {fault} ({source})")]
+    Tls {
+        peer: String,
+        fault: TlsFault,
+        source: io::Error,
+    },
+    /// Told from any other error, because whoever sends it speaks another protocol or means harm.
+    #[error("{peer}: a frame is larger than {limit} bytes")]
+    FrameTooLarge { peer: String, limit: usize },
+    #[error("{peer}: the connection was cut off")]
+    Cut { peer: String },
+    #[error("{peer}: {source}")]
+    Io { peer: String, source: io::Error },
+}
+
+impl LinkError {
+    /// The TLS fault behind it, if there is one.
+    pub fn tls_fault(&self) -> Option<TlsFault> {
+        match self {
+            Self::Tls { fault, .. } => Some(*fault),
+            _ => None,
+        }
+    }
+
+    /// An error of an established connection, or of its handshake.
+    pub(super) fn of(peer: impl ToString, source: io::Error) -> Self {
+        let peer = peer.to_string();
+        match TlsFault::of(&source) {
+            Some(fault) => Self::Tls { peer, fault, source },
+            // A peer that dies says no goodbye, neither TLS's nor TCP's.
+            None if matches!(
+                source.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            ) =>
+            {
+                Self::Cut { peer }
+            }
+            None => Self::Io { peer, source },
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! How the kernel watches a silent connection.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+/// How the kernel watches a silent connection (tcp(7)), instead of a heartbeat of ours: a heartbeat wakes every node.
+///
+/// A peer whose host died is noticed after `idle` + `interval` * `count` (60 s) when we are silent, and after `user_timeout` when we are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// TCP_KEEPIDLE.
+    pub idle: Duration,
+    /// TCP_KEEPINTVL.
+    pub interval: Duration,
+    /// TCP_KEEPCNT.
+    pub count: u32,
+    /// TCP_USER_TIMEOUT: how long sent data may stay unacknowledged.
+    pub user_timeout: Duration,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(30),
+            interval: Duration::from_secs(10),
+            count: 3,
+            user_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Keepalive {
+    /// Sets all of it, and TCP_NODELAY: a frame is written at once and must not wait for the next.
+    pub(super) fn apply(&self, socket: impl AsFd) -> io::Result<()> {
+        let socket = socket.as_fd();
+        sockopt::set_tcp_nodelay(socket, true)?;
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, self.idle)?;
+        sockopt::set_tcp_keepintvl(socket, self.interval)?;
+        sockopt::set_tcp_keepcnt(socket, self.count)?;
+        let user_timeout = u32::try_from(self.user_timeout.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, user_timeout)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! What a failed handshake means to an operator, and whether it is worth another try.
+
+use std::io;
+
+use rustls::{CertificateError, Error};
+
+/// Why a handshake or a session failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsFault {
+    /// A clock is wrong, as clocks are while a node boots: worth another try.
+    #[error("the peer's certificate is not valid yet; compare the clocks")]
+    NotYetValid,
+    #[error("the peer's certificate has expired; issue a new one")]
+    Expired,
+    #[error("the peer's certificate is signed by no authority of ours; compare the `ca` files")]
+    UnknownAuthority,
+    #[error("the peer's certificate is for another host")]
+    WrongName,
+    /// A node's certificate where a controller's is needed, or the reverse.
+    #[error("the peer's certificate is for the other side (its extended key usage)")]
+    WrongUsage,
+    #[error("the peer's certificate was revoked")]
+    Revoked,
+    #[error("the revocation list does not cover the peer's authority")]
+    UnknownRevocation,
+    #[error("the peer's certificate is not acceptable")]
+    BadCertificate,
+    #[error("the peer showed no certificate")]
+    NoCertificate,
+    /// Its alert says what it dislikes about us; its log says more.
+    #[error("the peer refused us")]
+    RefusedByPeer,
+    #[error("the peer speaks no TLS 1.3, or no TLS at all")]
+    Protocol,
+}
+
+impl TlsFault {
+    /// Finds the TLS fault inside an I/O error, if there is one.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref::<Error>().map(Self::of_rustls)
+    }
+
+    fn of_rustls(error: &Error) -> Self {
+        match error {
+            Error::InvalidCertificate(certificate) => Self::of_certificate(certificate),
+            Error::NoCertificatesPresented => Self::NoCertificate,
+            Error::AlertReceived(_) => Self::RefusedByPeer,
+            _ => Self::Protocol,
+        }
+    }
+
+    fn of_certificate(error: &CertificateError) -> Self {
+        use CertificateError as E;
+        match error {
+            E::NotValidYet | E::NotValidYetContext { .. } => Self::NotYetValid,
+            E::Expired | E::ExpiredContext { .. } => Self::Expired,
+            // An authority that was made anew under its old name: its name is known, its signature is not.
+            E::UnknownIssuer | E::BadSignature => Self::UnknownAuthority,
+            E::NotValidForName | E::NotValidForNameContext { .. } => Self::WrongName,
+            E::InvalidPurpose | E::InvalidPurposeContext { .. } => Self::WrongUsage,
+            E::Revoked => Self::Revoked,
+            E::UnknownRevocationStatus | E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => {
+                Self::UnknownRevocation
+            }
+            _ => Self::BadCertificate,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! PEM files to what rustls takes, with errors that name the file and what to do.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::VerifierBuilderError;
+
+use super::TlsFiles;
+
+/// A bundle of all public authorities is a quarter of this; a revocation list of a hundred thousand certificates fits.
+const MAX_FILE: u64 = 8 * 1024 * 1024;
+
+/// Why certificates cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it, and replace it if others may have read it", path.display())]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("{}: is larger than {MAX_FILE} bytes", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("{}: holds no {what} in PEM form", path.display())]
+    Empty { path: PathBuf, what: &'static str },
+    #[error("{}: is no good PEM file: {source}", path.display())]
+    Pem { path: PathBuf, source: pem::Error },
+    #[error("{}: an authority's certificate cannot be used: {source}", path.display())]
+    Authority { path: PathBuf, source: rustls::Error },
+    #[error("{}: {source}", path.display())]
+    Verifier {
+        path: PathBuf,
+        source: VerifierBuilderError,
+    },
+    #[error("{} and {}: certificate and key cannot be used together: {source}", cert.display(), key.display())]
+    Pair {
+        cert: PathBuf,
+        key: PathBuf,
+        source: rustls::Error,
+    },
+}
+
+impl TlsError {
+    pub(super) fn verifier(files: &TlsFiles, source: VerifierBuilderError) -> Self {
+        let path = match &source {
+            VerifierBuilderError::InvalidCrl(_) => files.crl.as_ref().unwrap_or(&files.ca),
+            _ => &files.ca,
+        };
+        Self::Verifier {
+            path: path.clone(),
+            source,
+        }
+    }
+
+    pub(super) fn pair(files: &TlsFiles, source: rustls::Error) -> Self {
+        Self::Pair {
+            cert: files.cert.clone(),
+            key: files.key.clone(),
+            source,
+        }
+    }
+}
+
+/// What the files hold.
+pub(super) struct Loaded {
+    pub roots: Arc<RootCertStore>,
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+    pub crls: Vec<CertificateRevocationListDer<'static>>,
+}
+
+pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in all::<CertificateDer<'static>>(&files.ca, "certificate", Readable::ByAll)? {
+        roots.add(authority).map_err(|source| TlsError::Authority {
+            path: files.ca.clone(),
+            source,
+        })?;
+    }
+    let chain = all(&files.cert, "certificate", Readable::ByAll)?;
+    let key = all::<PrivateKeyDer<'static>>(&files.key, "private key", Readable::ByOwner)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| TlsError::Empty {
+            path: files.key.clone(),
+            what: "private key",
+        })?;
+    let crls = match &files.crl {
+        Some(path) => all(path, "revocation list", Readable::ByAll)?,
+        None => Vec::new(),
+    };
+    Ok(Loaded {
+        roots: Arc::new(roots),
+        chain,
+        key,
+        crls,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readable {
+    ByAll,
+    ByOwner,
+}
+
+/// All PEM sections of one kind; at least one.
+fn all<T: PemObject>(path: &Path, what: &'static str, readable: Readable) -> Result<Vec<T>, TlsError> {
+    let text = read(path, readable)?;
+    let items: Vec<T> = T::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|source| TlsError::Pem {
+            path: path.to_owned(),
+            source,
+        })?;
+    if items.is_empty() {
+        return Err(TlsError::Empty {
+            path: path.to_owned(),
+            what,
+        });
+    }
+    Ok(items)
+}
+
+fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
+    let failed = |source| TlsError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
+    if readable == Readable::ByOwner && mode & 0o077 != 0 {
+        return Err(TlsError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(TlsError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,327 @@
+//! Real handshakes over loopback, with certificates made here.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevocationReason, RevokedCertParams,
+    SerialNumber, date_time_ymd,
+};
+
+use super::*;
+use crate::link::{self, Dial, Keepalive, LinkError, Listener};
+
+/// A directory with an authority and what it issues.
+pub(crate) struct Authority {
+    dir: tempfile::TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+pub(crate) const SERVER: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ServerAuth];
+pub(crate) const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth];
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        Self::named("authority")
+    }
+
+    fn named(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("ca.pem"), issuer.pem()).unwrap();
+        Self { dir, issuer }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn issue(&self, name: &str, usage: &[ExtendedKeyUsagePurpose]) -> TlsFiles {
+        self.issue_with(name, usage, |_| {})
+    }
+
+    fn issue_with(
+        &self,
+        name: &str,
+        usage: &[ExtendedKeyUsagePurpose],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> TlsFiles {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages = usage.to_vec();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let files = TlsFiles {
+            ca: self.path("ca.pem"),
+            cert: self.path(&format!("{name}.pem")),
+            key: self.path(&format!("{name}.key")),
+            crl: None,
+        };
+        fs::write(&files.cert, certificate.pem()).unwrap();
+        fs::write(&files.key, key.serialize_pem()).unwrap();
+        fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
+        files
+    }
+
+    fn revoke(&self, serial: u64) -> PathBuf {
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2200, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: SerialNumber::from(serial),
+                revocation_time: date_time_ymd(2020, 1, 1),
+                reason_code: Some(RevocationReason::KeyCompromise),
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.path("crl.pem");
+        fs::write(&path, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
+    }
+}
+
+/// What either side makes of the other: the client's view, then the server's. The client learns of a refusal only when it reads (RFC 8446 4.4.2).
+async fn meet(
+    server: &TlsFiles,
+    client: &TlsFiles,
+    name: &str,
+) -> (Result<Vec<String>, LinkError>, Result<Vec<String>, LinkError>) {
+    let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let listener = Listener::new(socket, Some(ServerTls::load(server).unwrap()), Keepalive::default()).unwrap();
+    let accept = async {
+        let mut link = listener.next().await.handshake().await?;
+        link.writer.send("hello".into()).await?;
+        Ok(link.names)
+    };
+    let dial = Dial {
+        server_name: name.to_owned(),
+        tls: Some(ClientTls::load(client).unwrap()),
+        ..Dial::plain(address)
+    };
+    let connect = async {
+        let mut link = link::dial(&dial).await?;
+        link.reader.next().await?;
+        Ok(link.names)
+    };
+    tokio::join!(connect, accept)
+}
+
+fn fault<T: std::fmt::Debug>(result: Result<T, LinkError>) -> TlsFault {
+    let error = result.expect_err("must fail");
+    error.tls_fault().unwrap_or_else(|| panic!("no TLS fault in {error}"))
+}
+
+#[tokio::test]
+async fn each_side_learns_the_other_names() {
+    let ca = Authority::new();
+    let (server, client) = (ca.issue("ctl.example", SERVER), ca.issue("Node1.Example", CLIENT));
+    let (seen_by_client, seen_by_server) = meet(&server, &client, "ctl.example").await;
+    assert_eq!(seen_by_client.unwrap(), ["ctl.example"]);
+    assert_eq!(seen_by_server.unwrap(), ["node1.example"]);
+    assert_eq!(ServerTls::load(&server).unwrap().names(), ["ctl.example"]);
+}
+
+/// A key stolen from a node must not play the controller, whatever its names say.
+#[tokio::test]
+async fn a_node_certificate_is_no_server() {
+    let ca = Authority::new();
+    let (thief, client) = (ca.issue("ctl.example", CLIENT), ca.issue("n1", CLIENT));
+    let (client, server) = meet(&thief, &client, "ctl.example").await;
+    assert_eq!(fault(client), TlsFault::WrongUsage);
+    assert_eq!(fault(server), TlsFault::RefusedByPeer);
+}
+
+#[tokio::test]
+async fn a_controller_certificate_is_no_client() {
+    let ca = Authority::new();
+    let (server, client) = (ca.issue("ctl.example", SERVER), ca.issue("other", SERVER));
+    let (client, server) = meet(&server, &client, "ctl.example").await;
+    assert_eq!(fault(server), TlsFault::WrongUsage);
+    assert_eq!(fault(client), TlsFault::RefusedByPeer);
+}
+
+#[tokio::test]
+async fn another_name_is_refused() {
+    let ca = Authority::new();
+    let (server, client) = (ca.issue("ctl.example", SERVER), ca.issue("n1", CLIENT));
+    assert_eq!(
+        fault(meet(&server, &client, "other.example").await.0),
+        TlsFault::WrongName
+    );
+}
+
+#[tokio::test]
+async fn strangers_are_refused_on_both_sides() {
+    let (ours, theirs) = (Authority::named("ours"), Authority::named("theirs"));
+    let (server, client) = (ours.issue("ctl", SERVER), theirs.issue("n1", CLIENT));
+    assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
+    let naive = TlsFiles {
+        ca: server.ca.clone(),
+        ..client
+    };
+    assert_eq!(fault(meet(&server, &naive, "ctl").await.1), TlsFault::UnknownAuthority);
+}
+
+#[tokio::test]
+async fn a_certificate_of_tomorrow_is_told_from_one_of_yesterday() {
+    let ca = Authority::new();
+    let client = ca.issue("n1", CLIENT);
+    let tomorrow = ca.issue_with("ctl", SERVER, |params| params.not_before = date_time_ymd(2200, 1, 1));
+    assert_eq!(fault(meet(&tomorrow, &client, "ctl").await.0), TlsFault::NotYetValid);
+    let yesterday = ca.issue_with("ctl", SERVER, |params| params.not_after = date_time_ymd(2001, 1, 1));
+    assert_eq!(fault(meet(&yesterday, &client, "ctl").await.0), TlsFault::Expired);
+}
+
+#[tokio::test]
+async fn the_revoked_are_refused_and_the_others_are_not() {
+    let ca = Authority::new();
+    let crl = Some(ca.revoke(66));
+    let server = TlsFiles {
+        crl,
+        ..ca.issue("ctl", SERVER)
+    };
+    let serial =
+        |number: u64| move |params: &mut CertificateParams| params.serial_number = Some(SerialNumber::from(number));
+    let bad = ca.issue_with("n66", CLIENT, serial(66));
+    assert_eq!(fault(meet(&server, &bad, "ctl").await.1), TlsFault::Revoked);
+    let good = ca.issue_with("n67", CLIENT, serial(67));
+    assert_eq!(meet(&server, &good, "ctl").await.1.unwrap(), ["n67"]);
+    // The client looks at the list as well.
+    let careful = TlsFiles {
+        crl: server.crl.clone(),
+        ..good
+    };
+    let revoked = ca.issue_with("ctl", SERVER, serial(66));
+    assert_eq!(fault(meet(&revoked, &careful, "ctl").await.0), TlsFault::Revoked);
+}
+
+#[test]
+fn files_are_refused_with_their_path_and_what_to_do() {
+    let ca = Authority::new();
+    let good = ca.issue("n1", CLIENT);
+    let other = ca.issue("n2", CLIENT);
+    let garbage = ca.path("garbage");
+    fs::write(
+        &garbage,
+        "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    let empty = ca.path("empty");
+    fs::write(&empty, "").unwrap();
+    fs::set_permissions(&empty, Permissions::from_mode(0o600)).unwrap();
+    let missing = ca.path("missing");
+    let exposed = ca.path("exposed");
+    fs::copy(&good.key, &exposed).unwrap();
+    fs::set_permissions(&exposed, Permissions::from_mode(0o640)).unwrap();
+    let g = || good.clone();
+    for (files, names, says) in [
+        (
+            TlsFiles {
+                ca: missing.clone(),
+                ..g()
+            },
+            &missing,
+            "No such file",
+        ),
+        (
+            TlsFiles {
+                ca: empty.clone(),
+                ..g()
+            },
+            &empty,
+            "no certificate",
+        ),
+        (
+            TlsFiles {
+                ca: garbage.clone(),
+                ..g()
+            },
+            &garbage,
+            "PEM",
+        ),
+        (
+            TlsFiles {
+                cert: good.key.clone(),
+                ..g()
+            },
+            &good.key,
+            "no certificate",
+        ),
+        (
+            TlsFiles {
+                key: empty.clone(),
+                ..g()
+            },
+            &empty,
+            "no private key",
+        ),
+        (
+            TlsFiles {
+                key: exposed.clone(),
+                ..g()
+            },
+            &exposed,
+            "mode 0640",
+        ),
+        (
+            TlsFiles {
+                key: other.key.clone(),
+                ..g()
+            },
+            &other.key,
+            "together",
+        ),
+        (
+            TlsFiles {
+                crl: Some(good.cert.clone()),
+                ..g()
+            },
+            &good.cert,
+            "no revocation list",
+        ),
+    ] {
+        for text in [
+            ServerTls::load(&files).unwrap_err().to_string(),
+            ClientTls::load(&files).unwrap_err().to_string(),
+        ] {
+            assert!(
+                text.contains(&names.display().to_string()) && text.contains(says),
+                "{text}"
+            );
+        }
+    }
+    assert!(ClientTls::load(&good).is_ok());
+}
+
+#[test]
+fn only_host_names_count() {
+    let ca = Authority::new();
+    for (sans, expect) in [
+        (vec!["n1.example", "N2.EXAMPLE."], vec!["n1.example", "n2.example"]),
+        (vec!["*.example", "10.0.0.1"], vec![]),
+        (vec![], vec![]),
+    ] {
+        let files = ca.issue_with("x", CLIENT, |params| {
+            *params = CertificateParams::new(sans.iter().map(|san| (*san).to_owned()).collect::<Vec<_>>()).unwrap();
+        });
+        assert_eq!(ClientTls::load(&files).unwrap().names(), expect);
+    }
+    assert!(dns_names(&rustls::pki_types::CertificateDer::from(vec![1, 2, 3])).is_empty());
+}
+
+/// An authority that was made anew has its old name, and nothing else.
+#[tokio::test]
+async fn an_authority_of_the_same_name_is_a_stranger() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (server, client) = (ours.issue("ctl", SERVER), theirs.issue("n1", CLIENT));
+    assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
+}
