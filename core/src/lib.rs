@@ -5,26 +5,28 @@
 //! * what the two sides say: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
 
-pub mod duration;
-pub mod hostlist;
-pub mod idset;
 pub mod agent;
 pub mod controller;
+pub mod duration;
 pub mod environment;
+pub mod eventlog;
+pub mod hostlist;
 pub mod ids;
+pub mod idset;
 pub mod judge;
 pub mod message;
 pub mod outcome;
-pub mod task;
-pub mod targets;
-pub mod eventlog;
 pub mod parse;
+pub mod targets;
+pub mod task;
 
 pub use duration::Span;
 pub use eventlog::Event;
 pub use hostlist::HostList;
+pub use ids::{
+    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank, TaskId,
+};
 pub use idset::IdSet;
-pub use ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank, TaskId};
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;
 pub use targets::{Targets, UnknownTarget};

@@ -55,11 +55,25 @@ pub type Client = u64;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first is a Hello.
-    Message { session: SessionId, names: Option<Vec<String>>, peer: String, message: FromAgent },
-    Closed { session: SessionId, why: String },
-    Request { client: Client, uid: u32, request: Request },
+    Message {
+        session: SessionId,
+        names: Option<Vec<String>>,
+        peer: String,
+        message: FromAgent,
+    },
+    Closed {
+        session: SessionId,
+        why: String,
+    },
+    Request {
+        client: Client,
+        uid: u32,
+        request: Request,
+    },
     Tick,
     Settings(Settings),
+    /// The store's disk is full, or no longer: new prologs are refused meanwhile.
+    StoreFull(bool),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -67,24 +81,52 @@ pub enum Request {
     /// Start an action, or attach to it if that action of that attempt exists.
     Run(RunRequest),
     /// Which of an action's ranks: all where `targets` is `None`.
-    Cancel { which: Which, why: String },
-    Signal { which: Which, signal: u8 },
-    Resolve { which: Which, ok: bool, reason: String },
-    Ps { older_than_ms: u64 },
-    Show { job: JobId },
-    Nodes { targets: Option<HostList> },
-    Why { host: HostName },
+    Cancel {
+        which: Which,
+        why: String,
+    },
+    Signal {
+        which: Which,
+        signal: u8,
+    },
+    Resolve {
+        which: Which,
+        ok: bool,
+        reason: String,
+    },
+    Ps {
+        older_than_ms: u64,
+    },
+    Show {
+        job: JobId,
+    },
+    Nodes {
+        targets: Option<HostList>,
+    },
+    Why {
+        host: HostName,
+    },
     /// A question to the agents of some hosts, or of a job's ranks; their answers come as `Effect::Answer`.
-    Ask { which: AskWhich, ask: Ask },
+    Ask {
+        which: AskWhich,
+        ask: Ask,
+    },
     /// The asker is gone.
-    AskEnds { question: u64 },
+    AskEnds {
+        question: u64,
+    },
     Status,
     /// Be the controller that agents obey from now on, whatever they have obeyed before.
     TakeOver,
     /// The oldest `limit` entries of the outbox past `after`.
-    Outbox { after: u64, limit: usize },
+    Outbox {
+        after: u64,
+        limit: usize,
+    },
     /// An edge has applied everything up to here.
-    OutboxApplied { through: u64 },
+    OutboxApplied {
+        through: u64,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -120,17 +162,34 @@ pub enum AskWhich {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// `events_after`: follow the job's event log from here to see everything of this action.
-    Running { job: JobId, attempt: Attempt, id: ActionId, ranks: IdSet, hosts: HostList, attached: bool, events_after: u64 },
+    Running {
+        job: JobId,
+        attempt: Attempt,
+        id: ActionId,
+        ranks: IdSet,
+        hosts: HostList,
+        attached: bool,
+        events_after: u64,
+    },
     /// How many tasks it reached, at once or on their next session.
-    Reached { tasks: u64 },
+    Reached {
+        tasks: u64,
+    },
     Ps(Vec<PsRow>),
     Show(Box<JobView>),
     Nodes(Vec<NodeView>),
     Why(Box<WhyView>),
     /// The question was sent to these hosts; the others are not connected.
-    Asked { question: u64, asked: HostList, unreachable: HostList },
+    Asked {
+        question: u64,
+        asked: HostList,
+        unreachable: HostList,
+    },
     Status(Box<StatusView>),
     Outbox(Vec<OutboxEntry>),
+    TookOver {
+        epoch: u64,
+    },
     Done,
 }
 
@@ -165,20 +224,48 @@ pub struct OutboxEntry {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    Send { session: SessionId, message: ToAgent },
+    Send {
+        session: SessionId,
+        message: ToAgent,
+    },
     /// One Start to many: `start` with the rank and boot of each. Encoded once.
-    Fan { start: Box<Start>, to: Vec<(SessionId, Rank, BootId)> },
+    Fan {
+        start: Box<Start>,
+        to: Vec<(SessionId, Rank, BootId)>,
+    },
     /// End a session. `refused`: say so in the log with the peer's address.
-    Close { session: SessionId, why: String },
-    Reply { client: Client, reply: Result<Reply, Refusal> },
+    Close {
+        session: SessionId,
+        why: String,
+    },
+    Reply {
+        client: Client,
+        reply: Result<Reply, Refusal>,
+    },
     /// To those who follow the job's event log.
-    Publish { job: JobId, sequence: u64, event: Event },
+    Publish {
+        job: JobId,
+        sequence: u64,
+        event: Event,
+    },
     /// Part of an answer to a question; `last` once for each host.
-    Answer { question: u64, host: HostName, text: String, last: bool },
+    Answer {
+        question: u64,
+        host: HostName,
+        text: String,
+        last: bool,
+    },
     /// There is something new in the outbox.
     OutboxGrew,
-    WakeAt { mono_ms: u64 },
-    Note { level: crate::agent::io::Level, job: Option<JobId>, host: Option<HostName>, text: String },
+    WakeAt {
+        mono_ms: u64,
+    },
+    Note {
+        level: crate::agent::io::Level,
+        job: Option<JobId>,
+        host: Option<HostName>,
+        text: String,
+    },
 }
 
 /// A change of what is durable. Applying the records of a batch in order, in one transaction, is the whole of the store's writing.
@@ -190,11 +277,21 @@ pub enum Record {
     Action(Box<ActionRow>),
     /// A rank that is not plainly `ok` or not plainly waiting.
     Rank(Box<RankRow>),
-    Event { job: JobId, sequence: u64, event: Event },
+    Event {
+        job: JobId,
+        sequence: u64,
+        event: Event,
+    },
     Outbox(OutboxEntry),
-    OutboxApplied { through: u64 },
+    OutboxApplied {
+        through: u64,
+    },
     /// Everything of a closed attempt; with the job's last one its event log goes too.
-    Prune { job: JobId, attempt: Attempt, whole_job: bool },
+    Prune {
+        job: JobId,
+        attempt: Attempt,
+        whole_job: bool,
+    },
 }
 
 /// A node that has been heard of. `boot_number` counts its boots as this controller saw them.
@@ -212,7 +309,8 @@ pub struct NodeRow {
 pub struct AttemptRow {
     pub job: JobId,
     pub attempt: Attempt,
-    /// The host of each rank, rank 0 first.
+    /// The attempt's ranks, and the host of each in rank order.
+    pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
     pub open: bool,
@@ -249,6 +347,8 @@ pub struct ActionRow {
     pub ended_ms: Option<u64>,
     /// Rebuilt from what agents told: ranks here have not been heard of yet.
     pub unknown: IdSet,
+    /// The job's event log past here has everything of this action.
+    pub events_from: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -257,6 +357,13 @@ pub struct RankRow {
     pub ended: Ended,
     /// What came after the outcome was settled (a late result).
     pub late: Vec<Ended>,
+}
+
+/// What handling a batch gave: commit `records`, in order and whole, before any of `effects` leaves.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Output {
+    pub records: Vec<Record>,
+    pub effects: Vec<Effect>,
 }
 
 /// All that the store holds, for [`crate::controller::Machine::load`].
@@ -272,4 +379,3 @@ pub struct Snapshot {
     pub outbox_last: u64,
     pub events_last: BTreeMap<JobId, u64>,
 }
-

@@ -1,0 +1,325 @@
+//! One action of an attempt: where each of its ranks stands.
+//!
+//! ```text
+//!   waiting --Start committed--> sent --Accepted--> accepted --Finished--> ok | ended
+//!      |                          |                    |
+//!      +----- cancel, grace ------+---- lost, resolve -+--------------------> ended
+//!   unknown (rebuilt store) --the node tells--> accepted | ended
+//! ```
+//! Each rank is in exactly one of the sets; the sets' sum is the action's ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::controller::io::{ActionRow, RankRow, Record};
+use crate::controller::layout::Layout;
+use crate::ids::{Rank, TaskId};
+use crate::idset::IdSet;
+use crate::outcome::{Outcome, Verdict};
+use crate::task::{Ended, Start};
+
+/// Most late results that are kept of one rank; a peer may send as many as it likes.
+const MAX_LATE: usize = 8;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Action {
+    pub(super) row: ActionRow,
+    pub(super) ended: BTreeMap<Rank, RankRow>,
+    /// CLOCK_MONOTONIC when limits began to count: the action's begin, or this controller's.
+    pub(super) armed_ms: u64,
+    /// When to look at limits next; `None`: nothing can pass.
+    pub(super) check_ms: Option<u64>,
+    /// Milestones that the event log has, so that one told twice is an event once.
+    milestones: BTreeSet<(Rank, String)>,
+    /// Ranks that ended in this batch and are not in the event log yet.
+    pub(super) fresh: Vec<Fresh>,
+    changed: bool,
+    changed_ranks: BTreeSet<Rank>,
+}
+
+/// An end that the event log is to tell, folded with its equals.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fresh {
+    pub(super) rank: Rank,
+    pub(super) outcome: Outcome,
+    pub(super) elapsed_ms: Option<u64>,
+    pub(super) message: Option<String>,
+    pub(super) checks: Vec<crate::task::Check>,
+}
+
+/// Where a rank stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stand {
+    NotMine,
+    Unknown,
+    Waiting,
+    Sent,
+    Accepted,
+    Ok,
+    Ended,
+}
+
+impl Action {
+    pub(super) fn new(row: ActionRow, armed_ms: u64) -> Self {
+        Self {
+            row,
+            ended: BTreeMap::new(),
+            armed_ms,
+            check_ms: None,
+            milestones: BTreeSet::new(),
+            fresh: Vec::new(),
+            changed: true,
+            changed_ranks: BTreeSet::new(),
+        }
+    }
+
+    /// As it was stored.
+    pub(super) fn stored(row: ActionRow, armed_ms: u64) -> Self {
+        Self {
+            changed: false,
+            ..Self::new(row, armed_ms)
+        }
+    }
+
+    pub(super) const fn task(&self, rank: Rank) -> TaskId {
+        TaskId {
+            action: self.row.id,
+            rank,
+        }
+    }
+
+    pub(super) fn stand(&self, rank: Rank) -> Stand {
+        let row = &self.row;
+        [
+            (&row.ok, Stand::Ok),
+            (&row.accepted, Stand::Accepted),
+            (&row.sent, Stand::Sent),
+            (&row.waiting, Stand::Waiting),
+            (&row.ended, Stand::Ended),
+            (&row.unknown, Stand::Unknown),
+        ]
+        .into_iter()
+        .find_map(|(set, stand)| set.contains(rank.0).then_some(stand))
+        .unwrap_or(Stand::NotMine)
+    }
+
+    /// Ranks that have not ended.
+    pub(super) fn open(&self) -> IdSet {
+        let mut open = self.row.waiting.union(&self.row.sent);
+        open.extend_with(&self.row.accepted);
+        open.extend_with(&self.row.unknown);
+        open
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !(self.row.waiting.is_empty()
+            && self.row.sent.is_empty()
+            && self.row.accepted.is_empty()
+            && self.row.unknown.is_empty())
+    }
+
+    fn leave(&mut self, rank: Rank) {
+        let row = &mut self.row;
+        for set in [
+            &mut row.waiting,
+            &mut row.sent,
+            &mut row.accepted,
+            &mut row.ok,
+            &mut row.ended,
+            &mut row.unknown,
+        ] {
+            if set.remove(rank.0) {
+                break;
+            }
+        }
+        self.changed = true;
+    }
+
+    /// A Start is about to be committed, meant for a node's boot of this number.
+    pub(super) fn send(&mut self, rank: Rank, boot_number: u32) {
+        self.leave(rank);
+        self.row.sent.insert(rank.0);
+        for set in self.row.boots.values_mut() {
+            set.remove(rank.0);
+        }
+        self.row.boots.entry(boot_number).or_default().insert(rank.0);
+        self.row.boots.retain(|_, ranks| !ranks.is_empty());
+    }
+
+    pub(super) fn accept(&mut self, rank: Rank) {
+        self.leave(rank);
+        self.row.accepted.insert(rank.0);
+    }
+
+    /// The boot number that a rank's Start was issued to.
+    pub(super) fn boot(&self, rank: Rank) -> Option<u32> {
+        self.row
+            .boots
+            .iter()
+            .find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
+    }
+
+    /// The node told of it: the boot is the one that it has now.
+    pub(super) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
+        if self.boot(rank) != Some(boot_number) {
+            for set in self.row.boots.values_mut() {
+                set.remove(rank.0);
+            }
+            self.row.boots.entry(boot_number).or_default().insert(rank.0);
+            self.row.boots.retain(|_, ranks| !ranks.is_empty());
+            self.changed = true;
+        }
+    }
+
+    /// The rank's one outcome. Must be open, or `ok` of a prolog that a reboot undid.
+    pub(super) fn end(&mut self, rank: Rank, ended: Ended) {
+        self.leave(rank);
+        self.row.cancelling.remove(rank.0);
+        self.fresh.push(Fresh {
+            rank,
+            outcome: ended.outcome.clone(),
+            elapsed_ms: ended.elapsed_ms,
+            message: last_line(&ended),
+            checks: ended.checks.clone(),
+        });
+        if ended.outcome == Outcome::Ok {
+            self.row.ok.insert(rank.0);
+            if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() {
+                return;
+            }
+        } else {
+            self.row.ended.insert(rank.0);
+        }
+        let row = RankRow {
+            task: self.task(rank),
+            ended,
+            late: Vec::new(),
+        };
+        self.ended.insert(rank, row);
+        self.changed_ranks.insert(rank);
+    }
+
+    /// Does this end say what is recorded already?
+    pub(super) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
+        match self.ended.get(&rank) {
+            Some(row) => {
+                row.ended.outcome == ended.outcome || row.late.iter().any(|late| late.outcome == ended.outcome)
+            }
+            None => self.row.ok.contains(rank.0) && ended.outcome == Outcome::Ok,
+        }
+    }
+
+    /// Appends what came after the outcome was settled. `false`: known already, or more than is kept.
+    pub(super) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
+        if self.knows(rank, &ended) {
+            return false;
+        }
+        let task = self.task(rank);
+        let row = self.ended.entry(rank).or_insert_with(|| RankRow {
+            task,
+            ended: Ended::bare(Outcome::Ok, wall_ms),
+            late: Vec::new(),
+        });
+        if row.late.len() >= MAX_LATE {
+            return false;
+        }
+        row.late.push(ended);
+        self.changed_ranks.insert(rank);
+        true
+    }
+
+    /// `false`: told before, or more of them than a task may have.
+    pub(super) fn first_milestone(&mut self, rank: Rank, name: &str) -> bool {
+        let of_rank = self
+            .milestones
+            .range((rank, String::new())..)
+            .take_while(|(r, _)| *r == rank)
+            .count();
+        of_rank < crate::judge::MAX_LISTED && self.milestones.insert((rank, name.to_owned()))
+    }
+
+    pub(super) fn cancelling(&mut self, rank: Rank, why: &str) {
+        self.row.cancelling.insert(rank.0);
+        self.row.cancel_why = Some(why.to_owned());
+        self.changed = true;
+    }
+
+    /// The verdict, once every rank has ended.
+    pub(super) fn decide(&mut self, wall_ms: u64) -> Option<Verdict> {
+        if self.is_open() || self.row.verdict.is_some() {
+            return None;
+        }
+        let verdict = self.tally();
+        self.row.verdict = Some(verdict);
+        self.row.ended_ms = Some(wall_ms);
+        self.check_ms = None;
+        self.changed = true;
+        Some(verdict)
+    }
+
+    fn tally(&self) -> Verdict {
+        let bad = self
+            .ended
+            .iter()
+            .filter(|(rank, _)| self.row.ended.contains(rank.0))
+            .map(|(_, row)| &row.ended.outcome);
+        Verdict::of(bad)
+    }
+
+    /// Ranks by the word of their outcome, `ok` left out.
+    pub(super) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
+        let mut by = BTreeMap::<_, IdSet>::new();
+        for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
+            by.entry(row.ended.outcome.word()).or_default().insert(rank.0);
+        }
+        by
+    }
+
+    /// The largest status of its scripts.
+    pub(super) fn status(&self) -> u8 {
+        self.ended
+            .values()
+            .filter_map(|row| row.ended.outcome.status())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The part of Start that all ranks share; rank and boot are filled in per node.
+    pub(super) fn start(&self, layout: &Layout, not_after_ms: u64, rank: Rank, boot: &crate::ids::BootId) -> Start {
+        Start {
+            task: self.task(rank),
+            job: self.row.job.clone(),
+            attempt: self.row.attempt,
+            action: self.row.name.clone(),
+            boot: boot.clone(),
+            not_after_ms,
+            ranks: self.row.ranks.clone(),
+            hosts: layout.hosts_of(&self.row.ranks),
+            userid: self.row.userid,
+            env: self.row.env.clone(),
+            timeout_ms: self.row.timeout_ms,
+        }
+    }
+
+    /// What changed since the last time, for the store.
+    pub(super) fn take_records(&mut self, records: &mut Vec<Record>) {
+        if std::mem::take(&mut self.changed) {
+            records.push(Record::Action(Box::new(self.row.clone())));
+        }
+        for rank in std::mem::take(&mut self.changed_ranks) {
+            if let Some(row) = self.ended.get(&rank) {
+                records.push(Record::Rank(Box::new(row.clone())));
+            }
+        }
+    }
+}
+
+/// The last line that the worst script said, for one-line reports.
+fn last_line(ended: &Ended) -> Option<String> {
+    let tail = ended.tails.last()?;
+    tail.text
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .map(str::to_owned)
+}

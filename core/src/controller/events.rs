@@ -1,0 +1,139 @@
+//! What a batch's ends say to people and to the resource manager: `finish` events with equal results folded, the verdict once every rank
+//! has ended, and the outbox.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::controller::action::Fresh;
+use crate::controller::io::{Effect, Now, OutboxEntry, Record};
+use crate::controller::machine::Machine;
+use crate::ids::{ActionId, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::outcome::Verdict;
+
+/// Most characters of a script's last line in an event.
+const MAX_MESSAGE: usize = 200;
+
+impl Machine {
+    /// Folds what ended in this batch into the job's event log, and decides.
+    pub(super) fn tell(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get_mut(&id) else {
+            return;
+        };
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        let fresh = std::mem::take(&mut action.fresh);
+        for (ranks, folded) in fold(fresh) {
+            let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
+            let mut context = Map::new();
+            context.insert("action".into(), json!(name));
+            context.insert("attempt".into(), json!(attempt));
+            context.insert("ranks".into(), json!(ranks));
+            context.insert("hosts".into(), json!(hosts));
+            folded.describe(&mut context);
+            self.event(&job, now, "finish", Value::Object(context));
+        }
+        let Some(verdict) = self.actions.get_mut(&id).and_then(|action| action.decide(now.wall_ms)) else {
+            return;
+        };
+        self.release_index(id);
+        let Some(action) = self.actions.get(&id) else { return };
+        let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
+        let context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
+        self.event(&job, now, "verdict", context);
+        self.outbox(&job, id, verdict, status);
+        self.touch_attempt(&job, attempt, now);
+    }
+
+    /// After the verdict a node's boot changes nothing of this action any more.
+    fn release_index(&mut self, id: ActionId) {
+        let Some(action) = self.actions.get(&id) else { return };
+        let tasks: Vec<TaskId> = action
+            .row
+            .ranks
+            .iter()
+            .map(|rank| TaskId {
+                action: id,
+                rank: Rank(rank),
+            })
+            .collect();
+        for task in tasks {
+            if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+                node.tasks.remove(&task);
+            }
+        }
+    }
+
+    fn outbox(&mut self, job: &JobId, id: ActionId, verdict: Verdict, status: u8) {
+        let Some(action) = self.actions.get(&id) else { return };
+        self.outbox_last += 1;
+        let body = json!({"event": "verdict", "action": action.row.name, "verdict": verdict, "status": status, "ok": action.row.ok,
+            "by_outcome": action.by_outcome()});
+        let entry = OutboxEntry {
+            sequence: self.outbox_last,
+            epoch: self.epoch.number,
+            job: job.clone(),
+            attempt: action.row.attempt,
+            body,
+        };
+        self.batch.records.push(Record::Outbox(entry.clone()));
+        self.outbox.push(entry);
+        self.batch.effects.push(Effect::OutboxGrew);
+    }
+
+    fn touch_attempt(&mut self, job: &JobId, number: crate::ids::Attempt, now: Now) {
+        if let Some(attempt) = self.jobs.get_mut(job).and_then(|j| j.attempts.get_mut(&number)) {
+            attempt.touched_ms = now.wall_ms;
+            self.batch.attempts.insert((job.clone(), number));
+        }
+    }
+}
+
+/// What ends that are told as one have in common.
+struct Folded {
+    fresh: Fresh,
+    elapsed: Vec<u64>,
+}
+
+impl Folded {
+    fn describe(mut self, context: &mut Map<String, Value>) {
+        context.insert("outcome".into(), json!(self.fresh.outcome.word()));
+        context.insert("result".into(), json!(self.fresh.outcome.to_string()));
+        if let Some(status) = self.fresh.outcome.status() {
+            context.insert("status".into(), json!(status));
+        }
+        self.elapsed.sort_unstable();
+        if let (Some(min), Some(max)) = (self.elapsed.first(), self.elapsed.last()) {
+            let median = self.elapsed[self.elapsed.len() / 2];
+            context.insert("elapsed_ms".into(), json!({"min": min, "median": median, "max": max}));
+        }
+        if let Some(message) = self.fresh.message {
+            context.insert("message".into(), json!(message));
+        }
+        if !self.fresh.checks.is_empty() {
+            context.insert("checks".into(), json!(self.fresh.checks));
+        }
+    }
+}
+
+/// Ranks whose ends read alike, together.
+fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
+    let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
+    for mut one in fresh {
+        one.message = one.message.map(|m| m.chars().take(MAX_MESSAGE).collect());
+        let key = (one.outcome.to_string(), one.message.clone(), one.checks.clone());
+        let (ranks, elapsed) = (one.rank.0, one.elapsed_ms);
+        let (set, folded) = groups.entry(key).or_insert_with(|| {
+            (
+                IdSet::new(),
+                Folded {
+                    fresh: one,
+                    elapsed: Vec::new(),
+                },
+            )
+        });
+        set.insert(ranks);
+        folded.elapsed.extend(elapsed);
+    }
+    groups.into_values().collect()
+}

@@ -1,0 +1,180 @@
+//! Which rank is on which host: the ranks of an attempt and their hosts in rank order, as in R (RFC 20).
+
+use std::collections::HashMap;
+
+use crate::hostlist::HostList;
+use crate::ids::{HostName, Rank};
+use crate::idset::IdSet;
+use crate::targets::Targets;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    ranks: IdSet,
+    hosts: HostList,
+}
+
+impl Layout {
+    /// # Errors
+    /// A text for the requester: a duplicate host, a name that is no host name, or not as many hosts as ranks.
+    pub fn new(ranks: IdSet, hosts: HostList) -> Result<Self, String> {
+        if ranks.len() != hosts.len() as u64 {
+            return Err(format!("{} ranks but {} hosts", ranks.len(), hosts.len()));
+        }
+        if let Some(twice) = hosts.first_duplicate() {
+            return Err(format!("host {twice} is named twice"));
+        }
+        if let Some(e) = hosts.iter().find_map(|h| HostName::new(h).err()) {
+            return Err(e.to_string());
+        }
+        Ok(Self { ranks, hosts })
+    }
+
+    /// Ranks 0, 1, 2 ... on these hosts.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn counted(hosts: HostList) -> Result<Self, String> {
+        let mut ranks = IdSet::new();
+        match u32::try_from(hosts.len()) {
+            Ok(0) => return Err("no hosts".to_owned()),
+            Ok(n) => ranks.insert_range(0, n - 1),
+            Err(_) => return Err("more than 2^32 hosts".to_owned()),
+        }
+        Self::new(ranks, hosts)
+    }
+
+    pub const fn ranks(&self) -> &IdSet {
+        &self.ranks
+    }
+
+    pub const fn hosts(&self) -> &HostList {
+        &self.hosts
+    }
+
+    pub fn host(&self, rank: Rank) -> Option<HostName> {
+        let mut before = 0u64;
+        for (lo, hi) in self.ranks.ranges() {
+            if rank.0 < lo {
+                return None;
+            }
+            if rank.0 <= hi {
+                let index = usize::try_from(before + u64::from(rank.0 - lo)).ok()?;
+                return self.hosts.get(index).and_then(|h| HostName::new(h).ok());
+            }
+            before += u64::from(hi - lo) + 1;
+        }
+        None
+    }
+
+    /// The hosts of some ranks, in rank order. Ranks that are not in the layout have none.
+    pub fn hosts_of(&self, ranks: &IdSet) -> HostList {
+        if *ranks == self.ranks {
+            return self.hosts.clone();
+        }
+        let names = self
+            .ranks
+            .iter()
+            .zip(self.hosts.iter())
+            .filter(|(rank, _)| ranks.contains(*rank))
+            .map(|(_, host)| host);
+        HostList::from_names(names).unwrap_or_default()
+    }
+
+    /// The ranks of some hosts.
+    ///
+    /// # Errors
+    /// The first host that is not here.
+    pub fn ranks_of(&self, hosts: &HostList) -> Result<IdSet, String> {
+        let index: HashMap<&str, u32> = self.hosts.iter().zip(self.ranks.iter()).collect();
+        hosts
+            .iter()
+            .map(|host| index.get(host).copied().ok_or_else(|| host.to_owned()))
+            .collect()
+    }
+
+    /// The ranks that `targets` chooses.
+    ///
+    /// # Errors
+    /// A text that names the first rank or host which is not of this layout.
+    pub fn choose(&self, targets: &Targets) -> Result<IdSet, String> {
+        match targets {
+            Targets::Ranks(ranks) => match ranks.difference(&self.ranks).first() {
+                Some(rank) => Err(format!("rank {rank} is none of ranks {}", self.ranks)),
+                None => Ok(ranks.clone()),
+            },
+            Targets::Hosts(hosts) => self
+                .ranks_of(hosts)
+                .map_err(|host| format!("host {host} is none of hosts {}", self.hosts)),
+        }
+    }
+
+    /// Both, where they do not contradict each other.
+    ///
+    /// # Errors
+    /// As [`Layout::new`], or a rank that has two hosts.
+    pub fn merge(&self, other: &Self) -> Result<Self, String> {
+        let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
+        for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {
+            if by_rank.insert(rank, host).is_some_and(|before| before != host) {
+                return Err(format!("rank {rank} has two hosts"));
+            }
+        }
+        let hosts = HostList::from_names(by_rank.values()).map_err(|e| e.to_string())?;
+        Self::new(by_rank.keys().copied().collect(), hosts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(ranks: &str, hosts: &str) -> Layout {
+        Layout::new(ranks.parse().unwrap(), hosts.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn ranks_and_hosts_both_ways() {
+        let r = layout("19-22,30", "node[186-189],x");
+        for (rank, host) in [
+            (18, None),
+            (19, Some("node186")),
+            (22, Some("node189")),
+            (23, None),
+            (30, Some("x")),
+            (31, None),
+        ] {
+            assert_eq!(r.host(Rank(rank)).as_ref().map(HostName::as_str), host);
+        }
+        assert_eq!(r.hosts_of(&"20,30".parse().unwrap()).to_string(), "node187,x");
+        assert_eq!(r.choose(&"x,node186".parse().unwrap()).unwrap().to_string(), "19,30");
+        assert_eq!(r.choose(&"19-20".parse().unwrap()).unwrap().to_string(), "19-20");
+        assert_eq!(
+            r.choose(&"19-23".parse().unwrap()).unwrap_err(),
+            "rank 23 is none of ranks 19-22,30"
+        );
+        assert_eq!(
+            r.choose(&"y".parse().unwrap()).unwrap_err(),
+            "host y is none of hosts node[186-189],x"
+        );
+    }
+
+    #[test]
+    fn a_layout_must_make_sense() {
+        let bad = |ranks: &str, hosts: &str| Layout::new(ranks.parse().unwrap(), hosts.parse().unwrap()).unwrap_err();
+        assert_eq!(bad("0-2", "a,b"), "3 ranks but 2 hosts");
+        assert_eq!(bad("0-1", "a,a"), "host a is named twice");
+        assert!(Layout::counted(HostList::new()).is_err());
+    }
+
+    #[test]
+    fn layouts_merge_where_they_agree() {
+        assert_eq!(
+            layout("0-1", "a,b").merge(&layout("1,3", "b,d")).unwrap(),
+            layout("0-1,3", "a,b,d")
+        );
+        assert_eq!(
+            layout("0", "a").merge(&layout("0", "b")).unwrap_err(),
+            "rank 0 has two hosts"
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! What time does: start-grace, nodes that stay away, probes, retention. All on the monotonic clock, and counted only while this
+//! controller listens: a restart or a clock step makes nothing late.
+
+use crate::agent::io::Level;
+use crate::controller::io::{Effect, Now, Record};
+use crate::controller::machine::Machine;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::message::ToAgent;
+use crate::outcome::Loss;
+
+/// How often closed attempts are looked through for those past their retention.
+const PRUNE_EVERY_MS: u64 = 3_600_000;
+
+impl Machine {
+    /// Limits of an action count from now.
+    pub(super) fn arm(&mut self, id: ActionId, now: Now) {
+        let grace = self.settings.start_grace_ms;
+        if let Some(action) = self.actions.get_mut(&id) {
+            action.armed_ms = now.mono_ms;
+            action.check_ms = Some(now.mono_ms.saturating_add(grace));
+        }
+    }
+
+    /// A node left: tasks that it had accepted may become unreachable.
+    pub(super) fn watch_absence(&mut self, host: &HostName, now: Now) {
+        let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
+        let ids: Vec<ActionId> = self
+            .nodes
+            .get(host)
+            .map(|n| n.tasks.iter().map(|t| t.action).collect())
+            .unwrap_or_default();
+        for id in ids {
+            if let Some(action) = self.actions.get_mut(&id) {
+                action.check_ms = Some(action.check_ms.map_or(at, |before| before.min(at)));
+            }
+        }
+    }
+
+    pub(super) fn next_check(&self, now: Now) -> Option<u64> {
+        let open = self.actions.values().filter(|a| a.row.verdict.is_none());
+        let limits = open.filter_map(|a| a.check_ms);
+        let prune = self
+            .has_closed()
+            .then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()));
+        limits.chain(self.next_probe()).chain(prune).min()
+    }
+
+    fn prune_ms(&self) -> u64 {
+        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
+    }
+
+    fn has_closed(&self) -> bool {
+        self.jobs
+            .values()
+            .any(|job| job.attempts.values().any(|a| !a.actions.is_empty()))
+    }
+
+    pub(super) fn on_tick(&mut self, now: Now) {
+        // The next moment is asked for anew, whatever this one was.
+        self.batch.wake_ms = None;
+        self.probes_due(now);
+        let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
+        let ids: Vec<ActionId> = self
+            .actions
+            .iter()
+            .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.check(id, now);
+        }
+        if self.prune_ms() <= now.mono_ms {
+            self.pruned_ms = now.mono_ms;
+            self.prune(now);
+        }
+    }
+
+    fn check(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get_mut(&id) else {
+            return;
+        };
+        action.check_ms = None;
+        let grace_at = action.armed_ms.saturating_add(self.settings.start_grace_ms);
+        if now.mono_ms < grace_at {
+            action.check_ms = Some(grace_at);
+        } else {
+            let late: Vec<Rank> = action
+                .row
+                .waiting
+                .iter()
+                .chain(action.row.sent.iter())
+                .map(Rank)
+                .collect();
+            for rank in late {
+                self.give_up_start(TaskId { action: id, rank }, now);
+            }
+        }
+        let next = self.check_absent(id, grace_at, now);
+        if let Some(action) = self.actions.get_mut(&id) {
+            action.check_ms = match (action.check_ms, next) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+    }
+
+    /// Not accepted within start-grace: lost, and fenced where the node can hear it; else its Hello is answered with the fence.
+    fn give_up_start(&mut self, task: TaskId, now: Now) {
+        self.lose(task, Loss::Offline, now);
+        let session = self
+            .host_of(task)
+            .and_then(|host| self.nodes.get(&host))
+            .and_then(|node| node.session);
+        if let Some(session) = session {
+            self.send_cancel(session, task, "not accepted within start-grace");
+        }
+    }
+
+    /// Accepted on nodes that are away past the task's limit, the grace, and past the moment after which nothing can begin.
+    /// Gives the moment to look again. Without a limit nothing passes: it waits, is seen in `ps`, and is an operator's to resolve.
+    fn check_absent(&mut self, id: ActionId, grace_at: u64, now: Now) -> Option<u64> {
+        let grace = self.settings.unreachable_grace_ms;
+        let action = self.actions.get(&id)?;
+        let limit = action.row.timeout_ms?;
+        let limit_at = grace_at
+            .saturating_add(limit)
+            .saturating_add(grace)
+            .max(action.armed_ms.saturating_add(self.settings.not_after_ms));
+        if action.row.accepted.is_empty() {
+            return None;
+        }
+        if now.mono_ms < limit_at {
+            return Some(limit_at);
+        }
+        let mut next: Option<u64> = None;
+        let mut lost = Vec::new();
+        for rank in action.row.accepted.iter().map(Rank) {
+            let task = TaskId { action: id, rank };
+            let away = self
+                .host_of(task)
+                .and_then(|host| self.nodes.get(&host))
+                .filter(|node| node.session.is_none());
+            let Some(node) = away else { continue };
+            let at = node.since_ms.saturating_add(grace);
+            if at <= now.mono_ms {
+                lost.push(task);
+            } else {
+                next = Some(next.map_or(at, |n| n.min(at)));
+            }
+        }
+        for task in lost {
+            self.lose(task, Loss::Unreachable, now);
+        }
+        next
+    }
+
+    /// Attempts whose actions have all ended and that nobody touched for the retention are closed and forgotten; so are the oldest ones
+    /// past `keep_attempts`.
+    pub(super) fn prune(&mut self, now: Now) {
+        let mut ended: Vec<(u64, JobId, Attempt)> = Vec::new();
+        let mut total = 0;
+        for (job, entry) in &self.jobs {
+            for (number, attempt) in &entry.attempts {
+                total += 1;
+                let over = attempt
+                    .actions
+                    .iter()
+                    .all(|id| self.actions.get(id).is_none_or(|a| a.row.verdict.is_some()));
+                if over {
+                    ended.push((attempt.touched_ms, job.clone(), *number));
+                }
+            }
+        }
+        ended.sort();
+        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
+        for (touched, job, attempt) in ended {
+            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
+            if old || surplus > 0 {
+                surplus = surplus.saturating_sub(1);
+                self.forget(&job, attempt);
+            }
+        }
+    }
+
+    fn forget(&mut self, job: &JobId, number: Attempt) {
+        let Some(entry) = self.jobs.get_mut(job) else { return };
+        let Some(attempt) = entry.attempts.remove(&number) else {
+            return;
+        };
+        let whole_job = entry.attempts.is_empty();
+        if whole_job {
+            self.jobs.remove(job);
+        }
+        let mut by_session: std::collections::BTreeMap<_, Vec<TaskId>> = std::collections::BTreeMap::new();
+        for id in &attempt.actions {
+            let Some(action) = self.actions.remove(id) else {
+                continue;
+            };
+            for rank in action.row.ranks.iter().map(Rank) {
+                let task = TaskId { action: *id, rank };
+                let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) else {
+                    continue;
+                };
+                node.failed.retain(|failed| *failed != task);
+                if let Some(session) = node.session {
+                    by_session.entry(session).or_default().push(task);
+                }
+            }
+        }
+        for (session, tasks) in by_session {
+            self.batch.effects.push(Effect::Send {
+                session,
+                message: ToAgent::Forget { tasks },
+            });
+        }
+        self.batch.attempts.remove(&(job.clone(), number));
+        self.batch.records.push(Record::Prune {
+            job: job.clone(),
+            attempt: number,
+            whole_job,
+        });
+        self.note(
+            Level::Info,
+            Some(job),
+            None,
+            format!("attempt {number} is past its retention: pruned"),
+        );
+    }
+}

@@ -1,0 +1,362 @@
+//! The machine itself: what it holds, how a batch goes through it, and what it gives back.
+//!
+//! Nothing here does I/O or reads a clock. Collections are ordered, so that one history of inputs gives one history of outputs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::Level;
+use crate::controller::action::Action;
+use crate::controller::io::{
+    AttemptRow, Client, Effect, Input, NodeRow, Now, OutboxEntry, Output, Record, Refusal, Reply, SessionId, Settings,
+    Snapshot,
+};
+use crate::controller::layout::Layout;
+use crate::controller::session::Session;
+use crate::eventlog::Event;
+use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, TaskId};
+use crate::message::{Held, Phase};
+
+/// Failed tasks that `why` remembers of a node.
+pub(super) const FAILED_KEPT: usize = 8;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    pub(super) settings: Settings,
+    pub(super) epoch: Epoch,
+    /// The highest epoch that an agent said it has obeyed, when it refused ours.
+    pub(super) highest_seen: Option<Epoch>,
+    pub(super) nodes: BTreeMap<HostName, Node>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) actions: BTreeMap<ActionId, Action>,
+    pub(super) outbox: Vec<OutboxEntry>,
+    pub(super) outbox_last: u64,
+    pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
+    pub(super) question_last: u64,
+    pub(super) probe_last: u64,
+    pub(super) store_full: bool,
+    /// When closed attempts were last looked through for those past their retention.
+    pub(super) pruned_ms: u64,
+    pub(super) batch: Batch,
+}
+
+/// A node that has been heard of.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub(super) row: NodeRow,
+    pub(super) session: Option<SessionId>,
+    /// CLOCK_MONOTONIC since when there is no session, or there is one.
+    pub(super) since_ms: u64,
+    /// Tasks on it of actions that have no verdict yet.
+    pub(super) tasks: BTreeSet<TaskId>,
+    /// What the agent told of live tasks, and when that began (monotonic).
+    pub(super) live: BTreeMap<TaskId, (Phase, u64)>,
+    /// The host's own tasks, as told by the last Hello.
+    pub(super) local: Vec<Held>,
+    /// The last few that ended badly, oldest first.
+    pub(super) failed: Vec<TaskId>,
+    pub(super) note: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Job {
+    pub(super) attempts: BTreeMap<Attempt, JobAttempt>,
+    pub(super) events_last: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct JobAttempt {
+    pub(super) layout: Layout,
+    pub(super) userid: Option<u32>,
+    pub(super) open: bool,
+    pub(super) touched_ms: u64,
+    pub(super) actions: Vec<ActionId>,
+}
+
+/// What the inputs of one batch have given so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Batch {
+    pub(super) records: Vec<Record>,
+    pub(super) effects: Vec<Effect>,
+    /// Actions to look at when the batch ends: fold their ends into events, decide, store.
+    pub(super) touched: BTreeSet<ActionId>,
+    pub(super) attempts: BTreeSet<(JobId, Attempt)>,
+    pub(super) wake_ms: Option<u64>,
+}
+
+impl Job {
+    pub(super) fn open_attempt(&self) -> Option<Attempt> {
+        self.attempts
+            .iter()
+            .rev()
+            .find(|(_, a)| a.open)
+            .map(|(attempt, _)| *attempt)
+    }
+
+    pub(super) fn last_attempt(&self) -> Option<Attempt> {
+        self.attempts.keys().next_back().copied()
+    }
+}
+
+impl Machine {
+    /// Rebuilds everything from the store and begins a new epoch, which `output` commits before anything else happens.
+    /// `nonce`: random, made by the edge; tells two controllers of one epoch apart.
+    pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
+        let number = snapshot.epoch.map_or(1, |e| e.number.saturating_add(1));
+        let epoch = Epoch { number, nonce };
+        let mut machine = Self {
+            settings,
+            epoch,
+            highest_seen: None,
+            nodes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            actions: BTreeMap::new(),
+            outbox: snapshot.outbox,
+            outbox_last: snapshot.outbox_last,
+            questions: BTreeMap::new(),
+            question_last: 0,
+            probe_last: 0,
+            store_full: false,
+            pruned_ms: now.mono_ms,
+            batch: Batch::default(),
+        };
+        for row in snapshot.nodes {
+            machine.nodes.insert(row.host.clone(), Node::new(row, now.mono_ms));
+        }
+        for row in snapshot.attempts {
+            machine.load_attempt(row);
+        }
+        for row in snapshot.actions {
+            machine.load_action(Action::stored(row, now.mono_ms));
+        }
+        for row in snapshot.ranks {
+            if let Some(action) = machine.actions.get_mut(&row.task.action) {
+                action.ended.insert(row.task.rank, row);
+            }
+        }
+        for (job, last) in snapshot.events_last {
+            machine.jobs.entry(job).or_default().events_last = last;
+        }
+        machine.index_failed();
+        machine.batch.records.push(Record::Epoch(epoch));
+        let ids: Vec<ActionId> = machine
+            .actions
+            .iter()
+            .filter(|(_, a)| a.row.verdict.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            machine.arm(id, now);
+            // A crash between the last end and the verdict: both are one commit, but a store restored by hand may hold such a thing.
+            machine.batch.touched.insert(id);
+        }
+        let output = machine.close_batch(now);
+        (machine, output)
+    }
+
+    fn load_attempt(&mut self, row: AttemptRow) {
+        let Ok(layout) = Layout::new(row.ranks, row.hosts) else {
+            return;
+        };
+        let attempt = JobAttempt {
+            layout,
+            userid: row.userid,
+            open: row.open,
+            touched_ms: row.touched_ms,
+            actions: Vec::new(),
+        };
+        self.jobs
+            .entry(row.job)
+            .or_default()
+            .attempts
+            .insert(row.attempt, attempt);
+    }
+
+    pub(super) fn load_action(&mut self, action: Action) {
+        let row = &action.row;
+        let id = row.id;
+        if let Some(attempt) = self
+            .jobs
+            .get_mut(&row.job)
+            .and_then(|j| j.attempts.get_mut(&row.attempt))
+        {
+            attempt.actions.push(id);
+            if row.verdict.is_none() {
+                for rank in row.ranks.iter().map(crate::ids::Rank) {
+                    if let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) {
+                        node.tasks.insert(TaskId { action: id, rank });
+                    }
+                }
+            }
+        }
+        self.actions.insert(id, action);
+    }
+
+    /// A batch: every input in order, then what the batch as a whole has changed. Commit the records, then let the effects leave.
+    pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
+        for input in inputs {
+            match input {
+                Input::Message {
+                    session,
+                    names,
+                    peer,
+                    message,
+                } => self.on_message(session, names.as_deref(), &peer, message, now),
+                Input::Closed { session, why } => self.on_closed(session, &why, now),
+                Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
+                Input::Tick => self.on_tick(now),
+                Input::Settings(settings) => self.settings = settings,
+                Input::StoreFull(full) => self.store_full = full,
+            }
+        }
+        self.close_batch(now)
+    }
+
+    /// One line for `systemctl status`.
+    pub fn status_line(&self) -> String {
+        let online = self.nodes.values().filter(|n| n.session.is_some()).count();
+        let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        format!(
+            "epoch {}; {online} of {} node{} online; {open} action{} open",
+            self.epoch.number,
+            self.nodes.len(),
+            plural(self.nodes.len()),
+            plural(open)
+        )
+    }
+
+    fn close_batch(&mut self, now: Now) -> Output {
+        for id in std::mem::take(&mut self.batch.touched) {
+            self.tell(id, now);
+            if let Some(action) = self.actions.get_mut(&id) {
+                action.take_records(&mut self.batch.records);
+            }
+        }
+        for (job, number) in std::mem::take(&mut self.batch.attempts) {
+            if let Some(attempt) = self.jobs.get(&job).and_then(|j| j.attempts.get(&number)) {
+                let row = AttemptRow {
+                    job,
+                    attempt: number,
+                    ranks: attempt.layout.ranks().clone(),
+                    hosts: attempt.layout.hosts().clone(),
+                    userid: attempt.userid,
+                    open: attempt.open,
+                    touched_ms: attempt.touched_ms,
+                };
+                // First of all: the others refer to it.
+                self.batch.records.insert(0, Record::Attempt(row));
+            }
+        }
+        if let Some(mono_ms) = self.next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
+            self.batch.wake_ms = Some(mono_ms);
+            self.batch.effects.push(Effect::WakeAt { mono_ms });
+        }
+        Output {
+            records: std::mem::take(&mut self.batch.records),
+            effects: std::mem::take(&mut self.batch.effects),
+        }
+    }
+
+    // What inputs give; used by every room of this machine.
+
+    pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
+        self.batch.effects.push(Effect::Reply { client, reply });
+    }
+
+    pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
+        self.batch.effects.push(Effect::Note {
+            level,
+            job: job.cloned(),
+            host: host.cloned(),
+            text: text.into(),
+        });
+    }
+
+    /// Appends to a job's event log.
+    pub(super) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
+        let entry = self.jobs.entry(job.clone()).or_default();
+        entry.events_last += 1;
+        let sequence = entry.events_last;
+        let context = match context {
+            serde_json::Value::Object(map) => Some(map),
+            _ => None,
+        };
+        let event = Event::at_millis(now.wall_ms, name, context);
+        self.batch.records.push(Record::Event {
+            job: job.clone(),
+            sequence,
+            event: event.clone(),
+        });
+        self.batch.effects.push(Effect::Publish {
+            job: job.clone(),
+            sequence,
+            event,
+        });
+    }
+
+    pub(super) fn touch(&mut self, id: ActionId, now: Now) {
+        self.batch.touched.insert(id);
+        let Some(action) = self.actions.get(&id) else { return };
+        let key = (action.row.job.clone(), action.row.attempt);
+        if let Some(attempt) = self.jobs.get_mut(&key.0).and_then(|j| j.attempts.get_mut(&key.1)) {
+            // A minute is fine enough for retention; a row per batch is not.
+            if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
+                attempt.touched_ms = now.wall_ms;
+                self.batch.attempts.insert(key);
+            }
+        }
+    }
+
+    pub(super) fn layout(&self, id: ActionId) -> Option<&Layout> {
+        let row = &self.actions.get(&id)?.row;
+        Some(&self.jobs.get(&row.job)?.attempts.get(&row.attempt)?.layout)
+    }
+
+    pub(super) fn host_of(&self, task: TaskId) -> Option<HostName> {
+        self.layout(task.action)?.host(task.rank)
+    }
+
+    fn index_failed(&mut self) {
+        let mut failed: Vec<(u64, TaskId)> = Vec::new();
+        for action in self.actions.values() {
+            failed.extend(
+                action
+                    .ended
+                    .values()
+                    .filter(|row| !row.ended.outcome.is_ok())
+                    .map(|row| (row.ended.ended_ms, row.task)),
+            );
+        }
+        failed.sort_unstable();
+        for (_, task) in failed {
+            self.remember_failed(task);
+        }
+    }
+
+    pub(super) fn remember_failed(&mut self, task: TaskId) {
+        let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
+            return;
+        };
+        if node.failed.len() >= FAILED_KEPT {
+            node.failed.remove(0);
+        }
+        node.failed.push(task);
+    }
+}
+
+impl Node {
+    pub(super) const fn new(row: NodeRow, since_ms: u64) -> Self {
+        Self {
+            row,
+            session: None,
+            since_ms,
+            tasks: BTreeSet::new(),
+            live: BTreeMap::new(),
+            local: Vec::new(),
+            failed: Vec::new(),
+            note: None,
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Sessions: who speaks for a host, and until when.
+//!
+//! ```text
+//!   greeting --last page of Hello--> open            no other session of this host, or an older one of the same machine and boot
+//!                                 \-> probing ----> open      the older one, of another machine or boot, did not answer
+//!                                              \--> refused   it answered: two machines claim one host; both are shown
+//! ```
+//! The host in the certificate is the host that an agent may speak for.
+
+use crate::agent::io::Level;
+use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
+use crate::controller::machine::{Machine, Node};
+use crate::ids::{BootId, HostName, MachineId, TaskId};
+use crate::message::{FromAgent, Hello, Phase, ToAgent};
+
+/// Most tasks that one Hello may tell of, over all its pages.
+const MAX_HELLO_TASKS: usize = 65_536;
+/// Phases that are remembered of one node's live tasks.
+const MAX_LIVE: usize = 4_096;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Session {
+    pub(super) peer: String,
+    pub(super) stage: Stage,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Stage {
+    /// Pages of Hello so far.
+    Greeting(Option<Box<Hello>>),
+    /// Complete, and waiting for an older session to answer a probe or not.
+    Probing {
+        hello: Box<Hello>,
+        older: SessionId,
+        nonce: u64,
+        until_ms: u64,
+    },
+    Open {
+        host: HostName,
+        machine: MachineId,
+        boot: BootId,
+        link: u64,
+    },
+    /// Ended by us; late frames are dropped.
+    Over,
+}
+
+impl Machine {
+    pub(super) fn on_message(
+        &mut self,
+        id: SessionId,
+        names: Option<&[String]>,
+        peer: &str,
+        message: FromAgent,
+        now: Now,
+    ) {
+        let session = self.sessions.entry(id).or_insert_with(|| Session {
+            peer: peer.to_owned(),
+            stage: Stage::Greeting(None),
+        });
+        let host = match &session.stage {
+            Stage::Over => return,
+            Stage::Open { host, .. } => Some(host.clone()),
+            Stage::Greeting(_) | Stage::Probing { .. } => None,
+        };
+        match (host, message) {
+            (None, FromAgent::Hello(page)) => self.on_hello(id, names, page, now),
+            (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session", now),
+            // Between its Hello and our Welcome an agent has nothing else to say; what an eager one says is told again in `Finished`.
+            (None, _) => {}
+            (Some(host), message) => self.on_agent(id, &host, message, now),
+        }
+    }
+
+    fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, now: Now) {
+        if names.is_some_and(|names| !names.iter().any(|name| name == page.host.as_str())) {
+            let why = format!(
+                "the certificate is for {}, not for {}",
+                names.unwrap_or_default().join(", "),
+                page.host
+            );
+            self.turn_away(id, &page.host, &why, now);
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Stage::Greeting(so_far) = &mut session.stage else {
+            self.end_session(id, "Hello twice in one session", now);
+            return;
+        };
+        let more = page.more;
+        let hello = match so_far.take() {
+            None => Box::new(page),
+            Some(mut hello) => {
+                hello.tasks.extend(page.tasks);
+                hello
+            }
+        };
+        if hello.tasks.len() > MAX_HELLO_TASKS {
+            self.end_session(id, "Hello tells of more tasks than a node can hold", now);
+        } else if more {
+            *so_far = Some(hello);
+        } else {
+            self.greeted(id, hello, now);
+        }
+    }
+
+    /// The whole of Hello is here: is there another who speaks for this host?
+    fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
+        let older = self
+            .nodes
+            .get(&hello.host)
+            .and_then(|node| node.session)
+            .filter(|older| *older != id);
+        let Some(older) = older else {
+            self.open(id, *hello, now);
+            return;
+        };
+        let same_agent = match self.sessions.get(&older).map(|s| &s.stage) {
+            Some(Stage::Open {
+                machine, boot, link, ..
+            }) if *machine == hello.machine && *boot == hello.boot => Some(*link),
+            _ => None,
+        };
+        match same_agent {
+            Some(link) if link >= hello.link => {
+                self.end_session(id, "an older session of this agent than the one that stands", now)
+            }
+            Some(_) => {
+                self.end_session(older, "replaced by a newer session of the same agent", now);
+                self.open(id, *hello, now);
+            }
+            None => {
+                self.probe_last += 1;
+                let nonce = self.probe_last;
+                let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
+                // A third claimant waits for nobody: the latest Hello stands for this host.
+                let rivals: Vec<SessionId> = self.probing_of(older);
+                for rival in rivals {
+                    self.end_session(rival, "another agent claims this host", now);
+                }
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.stage = Stage::Probing {
+                        hello,
+                        older,
+                        nonce,
+                        until_ms,
+                    };
+                }
+                self.batch.effects.push(Effect::Send {
+                    session: older,
+                    message: ToAgent::Probe { nonce },
+                });
+            }
+        }
+    }
+
+    fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
+        let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
+        self.sessions
+            .iter()
+            .filter(|(_, s)| probes(s))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The older session answered: it lives, so the newer one is another machine of the same name.
+    pub(super) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
+        for id in self.probing_of(older) {
+            let Some(Session {
+                peer,
+                stage: Stage::Probing { hello, nonce, .. },
+            }) = self.sessions.get(&id)
+            else {
+                continue;
+            };
+            if *nonce != answer {
+                continue;
+            }
+            let (host, peer) = (hello.host.clone(), peer.clone());
+            let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
+            let note = format!(
+                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
+                hello.machine, hello.boot
+            );
+            self.turn_away(id, &host, &note, now);
+            if let Some(node) = self.nodes.get_mut(&host) {
+                node.note = Some(note);
+            }
+        }
+    }
+
+    /// Probes whose time is over: the older session is dead.
+    pub(super) fn probes_due(&mut self, now: Now) {
+        let due: Vec<(SessionId, SessionId)> = self
+            .sessions
+            .iter()
+            .filter_map(|(id, s)| match &s.stage {
+                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((*id, *older)),
+                _ => None,
+            })
+            .collect();
+        for (id, older) in due {
+            self.end_session(
+                older,
+                "did not answer a probe while another session of its host was waiting",
+                now,
+            );
+            self.open_waiting(&[id], now);
+        }
+    }
+
+    pub(super) fn next_probe(&self) -> Option<u64> {
+        let until = |s: &Session| match &s.stage {
+            Stage::Probing { until_ms, .. } => Some(*until_ms),
+            _ => None,
+        };
+        self.sessions.values().filter_map(until).min()
+    }
+
+    /// Is this node's session being probed for another that claims its host?
+    pub(super) fn is_probed(&self, node: &Node) -> bool {
+        node.session.is_some_and(|id| !self.probing_of(id).is_empty())
+    }
+
+    /// The session stands: Welcome, then settle the difference.
+    fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
+        let Hello {
+            host,
+            machine,
+            boot,
+            link,
+            version,
+            tasks,
+            ..
+        } = hello;
+        let known = self.nodes.get(&host).map(|node| node.row.clone());
+        let boot_number = match &known {
+            Some(row) if row.machine == machine && row.boot == boot => row.boot_number,
+            Some(row) => row.boot_number.saturating_add(1),
+            None => 1,
+        };
+        let row = NodeRow {
+            host: host.clone(),
+            machine: machine.clone(),
+            boot: boot.clone(),
+            boot_number,
+            version,
+            seen_ms: now.wall_ms,
+        };
+        self.batch.records.push(Record::Node(row.clone()));
+        let node = self
+            .nodes
+            .entry(host.clone())
+            .or_insert_with(|| Node::new(row.clone(), now.mono_ms));
+        node.row = row;
+        node.session = Some(id);
+        node.since_ms = now.mono_ms;
+        node.live.clear();
+        node.note = None;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = Stage::Open {
+                host: host.clone(),
+                machine,
+                boot,
+                link,
+            };
+        }
+        let welcome = ToAgent::Welcome {
+            epoch: self.epoch,
+            cluster: self.settings.cluster,
+            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
+        };
+        self.batch.effects.push(Effect::Send {
+            session: id,
+            message: welcome,
+        });
+        self.settle(id, &host, tasks, now);
+    }
+
+    /// A frame of a session that stands.
+    fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent, now: Now) {
+        match message {
+            FromAgent::Hello(_) => {}
+            FromAgent::EpochRefused { seen } => {
+                if self.highest_seen.is_none_or(|highest| highest.number < seen.number) {
+                    self.highest_seen = Some(seen);
+                }
+                let text = format!(
+                    "the agent obeys a controller of epoch {}, ours is {}: if this controller is to stand, `perilog controller take-over`",
+                    seen.number, self.epoch.number
+                );
+                if let Some(node) = self.nodes.get_mut(host) {
+                    node.note = Some(text.clone());
+                }
+                self.note(Level::Error, None, Some(host), text);
+            }
+            FromAgent::Accepted { task } => self.on_accepted(id, host, task, now),
+            FromAgent::Moved { task, phase, age_ms } => {
+                if self.speaks_for(id, host, task, now) {
+                    self.on_moved(host, task, phase, age_ms, now);
+                }
+            }
+            FromAgent::Finished { task, ended } => self.on_finished(id, host, task, *ended, now),
+            FromAgent::Probed { nonce } => self.on_probed(id, nonce, now),
+            FromAgent::Answer { question, text, last } => {
+                let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
+                    return;
+                };
+                if last {
+                    asked.remove(host);
+                    if asked.is_empty() {
+                        self.questions.remove(&question);
+                    }
+                }
+                self.batch.effects.push(Effect::Answer {
+                    question,
+                    host: host.clone(),
+                    text,
+                    last,
+                });
+            }
+            FromAgent::Unsupported { message } => {
+                self.note(
+                    Level::Warning,
+                    None,
+                    Some(host),
+                    format!("the agent does not know message {message}: an older version?"),
+                );
+            }
+        }
+    }
+
+    /// May this session speak for that task: is its host the rank's? A node that speaks for another is not who it should be.
+    /// Unknown tasks are nobody's.
+    pub(super) fn speaks_for(&mut self, id: SessionId, host: &HostName, task: TaskId, now: Now) -> bool {
+        match self.host_of(task) {
+            Some(of) if of == *host => true,
+            Some(of) => {
+                self.note(Level::Error, None, Some(host), format!("spoke for task {task} of {of}"));
+                self.end_session(id, "spoke for a task of another host", now);
+                if let Some(node) = self.nodes.get_mut(host) {
+                    node.note = Some(format!("spoke for a task of {of}"));
+                }
+                false
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn remember_phase(&mut self, host: &HostName, task: TaskId, phase: Phase, since_ms: u64) {
+        if let Some(node) = self.nodes.get_mut(host) {
+            if node.live.len() < MAX_LIVE || node.live.contains_key(&task) {
+                node.live.insert(task, (phase, since_ms));
+            }
+        }
+    }
+
+    fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
+        self.note(Level::Error, None, Some(host), why);
+        self.batch.effects.push(Effect::Send {
+            session: id,
+            message: ToAgent::TurnedAway { why: why.to_owned() },
+        });
+        self.end_session(id, why, now);
+    }
+
+    /// Ends a session from this side; its late frames are dropped, and `Closed` follows from the transport.
+    pub(super) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
+        self.batch.effects.push(Effect::Close {
+            session: id,
+            why: why.to_owned(),
+        });
+        if let Some(session) = self.sessions.get_mut(&id)
+            && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
+        {
+            self.away(&host, id, now);
+        }
+    }
+
+    /// Nobody speaks for this host any more.
+    fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
+        let Some(node) = self.nodes.get_mut(host).filter(|node| node.session == Some(id)) else {
+            return;
+        };
+        node.session = None;
+        node.since_ms = now.mono_ms;
+        node.live.clear();
+        node.local.clear();
+        for (question, asked) in &mut self.questions {
+            if asked.remove(host) {
+                let text = "(the connection to the node was lost)\n".to_owned();
+                self.batch.effects.push(Effect::Answer {
+                    question: *question,
+                    host: host.clone(),
+                    text,
+                    last: true,
+                });
+            }
+        }
+        self.questions.retain(|_, asked| !asked.is_empty());
+        self.watch_absence(host, now);
+    }
+
+    pub(super) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
+        let waiting = self.probing_of(id);
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        if let Stage::Open { host, .. } = session.stage {
+            self.note(
+                Level::Info,
+                None,
+                Some(&host),
+                format!("session with {} ended: {why}", session.peer),
+            );
+            self.away(&host, id, now);
+        }
+        self.open_waiting(&waiting, now);
+    }
+
+    /// The older session is gone: whoever waited for its answer stands now.
+    fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
+        for id in waiting {
+            if let Some(Session {
+                stage: Stage::Probing { hello, .. },
+                ..
+            }) = self.sessions.get(id)
+            {
+                let hello = hello.clone();
+                self.open(*id, *hello, now);
+            }
+        }
+    }
+}
+
+/// How long agents spread their redials: their number over what the controller takes per second, at least a second.
+fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
+    (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
+}

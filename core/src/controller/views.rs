@@ -1,0 +1,380 @@
+//! What is shown: every wait with its age and reason, folded over ranks that stand alike.
+
+use std::collections::BTreeMap;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Now, Refusal};
+use crate::controller::machine::{Machine, Node};
+use crate::controller::view::{
+    ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
+};
+use crate::hostlist::HostList;
+use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::idset::IdSet;
+use crate::message::{HeldState, Phase};
+use crate::task::Process;
+
+impl Machine {
+    pub(super) fn ps(&self, older_than_ms: u64, now: Now) -> Vec<PsRow> {
+        let mut rows = Vec::new();
+        for action in self.actions.values().filter(|a| a.is_open()) {
+            rows.extend(self.open_rows(action, now));
+        }
+        rows.extend(self.local_rows());
+        rows.retain(|row| row.age_ms >= older_than_ms);
+        rows.sort_by(|a, b| {
+            b.age_ms
+                .cmp(&a.age_ms)
+                .then_with(|| a.job.cmp(&b.job))
+                .then_with(|| a.ranks.first().cmp(&b.ranks.first()))
+        });
+        rows
+    }
+
+    /// The open ranks of an action, those that stand alike together; the age is the oldest of them.
+    fn open_rows(&self, action: &Action, now: Now) -> Vec<PsRow> {
+        let row = &action.row;
+        let Some(layout) = self.layout(row.id) else {
+            return Vec::new();
+        };
+        let mut groups: BTreeMap<(&'static str, String), (IdSet, u64)> = BTreeMap::new();
+        for rank in action.open().iter().map(Rank) {
+            let (state, why, age_ms) = self.standing(action, rank, now);
+            let (ranks, oldest) = groups.entry((state, why)).or_insert_with(|| (IdSet::new(), 0));
+            ranks.insert(rank.0);
+            *oldest = (*oldest).max(age_ms);
+        }
+        groups
+            .into_iter()
+            .map(|((state, why), (ranks, age_ms))| PsRow {
+                job: row.job.clone(),
+                attempt: row.attempt,
+                action: row.name.clone(),
+                hosts: layout.hosts_of(&ranks),
+                ranks,
+                state: state.to_owned(),
+                why,
+                age_ms,
+                local: false,
+            })
+            .collect()
+    }
+
+    /// State word, reason, age of an open rank.
+    fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
+        let task = action.task(rank);
+        let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let online = node.is_some_and(|n| n.session.is_some());
+        let cancelling = if action.row.cancelling.contains(rank.0) {
+            "; cancel asked for"
+        } else {
+            ""
+        };
+        let (state, why, age) = match action.stand(rank) {
+            Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
+            Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
+            Stand::Unknown => (
+                "unknown",
+                "the store was rebuilt and the node has not answered yet".to_owned(),
+                asked_ms,
+            ),
+            Stand::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
+            Stand::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
+            _ => match node.and_then(|n| n.live.get(&task)) {
+                Some((phase, since_ms)) => {
+                    let (state, why) = describe(phase);
+                    (state, why, now.mono_ms.saturating_sub(*since_ms))
+                }
+                None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
+                None => (
+                    "accepted",
+                    "the node is not connected; its script goes on regardless".to_owned(),
+                    asked_ms,
+                ),
+            },
+        };
+        (state, format!("{why}{cancelling}"), age)
+    }
+
+    fn local_rows(&self) -> Vec<PsRow> {
+        let mut rows = Vec::new();
+        for node in self.nodes.values() {
+            for held in &node.local {
+                let HeldState::Live { phase, age_ms } = &held.state else {
+                    continue;
+                };
+                let (state, why) = describe(phase);
+                rows.push(PsRow {
+                    job: held.job.clone(),
+                    attempt: held.attempt,
+                    action: held.action.clone(),
+                    ranks: IdSet::from(held.task.rank.0..=held.task.rank.0),
+                    hosts: HostList::from_names([node.row.host.as_str()]).unwrap_or_default(),
+                    state: state.to_owned(),
+                    why,
+                    age_ms: *age_ms,
+                    local: true,
+                });
+            }
+        }
+        rows
+    }
+
+    pub(super) fn show(&self, job: &JobId, now: Now) -> Result<JobView, Refusal> {
+        let entry = self
+            .jobs
+            .get(job)
+            .ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
+        let attempts = entry
+            .attempts
+            .iter()
+            .map(|(number, attempt)| AttemptView {
+                attempt: *number,
+                open: attempt.open,
+                hosts: attempt.layout.hosts().clone(),
+                actions: attempt
+                    .actions
+                    .iter()
+                    .filter_map(|id| self.actions.get(id))
+                    .map(|a| self.show_action(a, now))
+                    .collect(),
+            })
+            .collect();
+        let userid = entry.attempts.values().next_back().and_then(|a| a.userid);
+        Ok(JobView {
+            job: job.clone(),
+            userid,
+            attempts,
+        })
+    }
+
+    fn show_action(&self, action: &Action, now: Now) -> ActionView {
+        let row = &action.row;
+        let ended = action
+            .ended
+            .iter()
+            .map(|(rank, r)| RankView {
+                rank: *rank,
+                host: self.host_of(r.task).map(|h| h.to_string()).unwrap_or_default(),
+                ended: r.ended.clone(),
+                late: r.late.clone(),
+            })
+            .collect();
+        ActionView {
+            id: row.id,
+            name: row.name.clone(),
+            ranks: row.ranks.clone(),
+            began_ms: row.began_ms,
+            ended_ms: row.ended_ms,
+            timeout_ms: row.timeout_ms,
+            verdict: row.verdict,
+            ok: row.ok.clone(),
+            open: self.open_rows(action, now),
+            ended,
+        }
+    }
+
+    pub(super) fn list_nodes(&self, targets: Option<&HostList>, now: Now) -> Result<Vec<NodeView>, Refusal> {
+        let Some(targets) = targets else {
+            return Ok(self.nodes.values().map(|n| self.show_node(n, now)).collect());
+        };
+        targets
+            .iter()
+            .map(|host| self.node_named(host).map(|node| self.show_node(node, now)))
+            .collect()
+    }
+
+    fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
+        let unknown = || Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller"));
+        self.nodes.get(host).ok_or_else(unknown)
+    }
+
+    fn show_node(&self, node: &Node, now: Now) -> NodeView {
+        let probing = self.is_probed(node);
+        let state = match node.session {
+            Some(_) if probing => "probing",
+            Some(_) => "online",
+            None => "offline",
+        };
+        let open = |task: &&TaskId| {
+            let stand = self.actions.get(&task.action).map(|a| a.stand(task.rank));
+            matches!(
+                stand,
+                Some(Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown)
+            )
+        };
+        NodeView {
+            host: node.row.host.to_string(),
+            state: state.to_owned(),
+            since_ms: now.mono_ms.saturating_sub(node.since_ms),
+            machine: Some(node.row.machine.to_string()),
+            boot: Some(node.row.boot.to_string()),
+            boot_number: Some(node.row.boot_number),
+            version: Some(node.row.version.clone()),
+            peer: node
+                .session
+                .and_then(|id| self.sessions.get(&id))
+                .map(|s| s.peer.clone()),
+            tasks: node.tasks.iter().filter(open).count() as u64,
+            note: node.note.clone(),
+        }
+    }
+
+    pub(super) fn why(&self, host: &HostName, now: Now) -> Result<WhyView, Refusal> {
+        let node = self.node_named(host.as_str())?;
+        let mut open: Vec<WhyTask> = node
+            .tasks
+            .iter()
+            .filter_map(|task| {
+                let action = self.actions.get(&task.action)?;
+                let (state, why, age_ms) = match action.stand(task.rank) {
+                    Stand::Ok | Stand::Ended | Stand::NotMine => return None,
+                    _ => self.standing(action, task.rank, now),
+                };
+                let phase = node.live.get(task).map(|(phase, _)| phase.clone());
+                Some(self.why_task(action, task.rank, state, phase, age_ms, why))
+            })
+            .collect();
+        open.sort_by_key(|task| std::cmp::Reverse(task.age_ms));
+        let failed = node
+            .failed
+            .iter()
+            .rev()
+            .filter_map(|task| {
+                let action = self.actions.get(&task.action)?;
+                let ended = &action.ended.get(&task.rank)?.ended;
+                let age_ms = now.wall_ms.saturating_sub(ended.ended_ms);
+                let mut shown = self.why_task(action, task.rank, "ended", None, age_ms, ended.outcome.to_string());
+                shown.ended = Some(ended.clone());
+                Some(shown)
+            })
+            .collect();
+        Ok(WhyView {
+            node: self.show_node(node, now),
+            open,
+            failed,
+        })
+    }
+
+    fn why_task(
+        &self,
+        action: &Action,
+        rank: Rank,
+        state: &str,
+        phase: Option<Phase>,
+        age_ms: u64,
+        why: String,
+    ) -> WhyTask {
+        let row = &action.row;
+        let unit = unit_of(&stem(&row.name, &row.job, action.task(rank)));
+        let host = self
+            .host_of(action.task(rank))
+            .map(|h| h.to_string())
+            .unwrap_or_default();
+        let (job, name) = (&row.job, &row.name);
+        let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
+        let mut next = Vec::new();
+        match (state, online) {
+            ("ended", _) => next.push(format!("perilog logs {job} --rank {rank}")),
+            (_, false) => {
+                next.push(format!("ssh {host} systemctl status perilog-agent"));
+                next.push(format!("perilog resolve {job} {name} --ranks {rank} --reason TEXT"));
+            }
+            ("lingering", true) => {
+                next.push(format!("ssh {host} systemctl status '{unit}'"));
+                next.push(format!("perilog kill {job} {name} --ranks {rank} -s KILL"));
+            }
+            _ => {
+                next.push(format!("perilog logs {job} --rank {rank}"));
+                next.push(format!("ssh {host} systemctl status '{unit}'"));
+                next.push(format!("perilog cancel {job} {name} --ranks {rank}"));
+            }
+        }
+        WhyTask {
+            job: job.clone(),
+            attempt: row.attempt,
+            action: name.clone(),
+            rank,
+            unit,
+            state: state.to_owned(),
+            phase,
+            age_ms,
+            why,
+            ended: None,
+            next,
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusView {
+        let open = |a: &&Action| a.is_open();
+        let mut notes: Vec<String> = self
+            .nodes
+            .values()
+            .filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host)))
+            .collect();
+        // A hundred nodes with one trouble are one trouble.
+        notes.truncate(20);
+        if self.store_full {
+            notes.insert(
+                0,
+                "the disk under the store is full: no new prologs are begun".to_owned(),
+            );
+        }
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: self.settings.cluster.0.to_string(),
+            epoch: self.epoch.number,
+            nodes: self.nodes.len() as u64,
+            online: self.nodes.values().filter(|n| n.session.is_some()).count() as u64,
+            jobs: self.jobs.len() as u64,
+            actions_open: self.actions.values().filter(open).count() as u64,
+            tasks_open: self.actions.values().map(|a| a.open().len()).sum(),
+            outbox: self.outbox.len() as u64,
+            notes,
+        }
+    }
+}
+
+/// State word and reason of a phase.
+fn describe(phase: &Phase) -> (&'static str, String) {
+    match phase {
+        Phase::Waiting { why } => ("waiting", why.clone()),
+        Phase::Starting => ("accepted", "systemd was asked to start its unit".to_owned()),
+        Phase::Running {
+            script,
+            index,
+            of,
+            progress,
+        } => {
+            let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();
+            ("running", format!("{script} ({index} of {of}){progress}"))
+        }
+        Phase::Overdue { script, limit_ms } => (
+            "overdue",
+            format!(
+                "{script} is past its limit of {}",
+                crate::duration::Span::from_millis(*limit_ms)
+            ),
+        ),
+        Phase::Lingering { processes } => (
+            "lingering",
+            format!("scripts ended, processes did not: {}", list(processes)),
+        ),
+        Phase::Milestone { name } => ("running", format!("reached {name}")),
+    }
+}
+
+/// A few processes by name.
+fn list(processes: &[Process]) -> String {
+    const SHOWN: usize = 4;
+    let mut text: Vec<String> = processes
+        .iter()
+        .take(SHOWN)
+        .map(|p| format!("{} ({})", p.pid, p.command))
+        .collect();
+    if processes.len() > SHOWN {
+        text.push(format!("{} more", processes.len() - SHOWN));
+    }
+    text.join(", ")
+}
