@@ -1,1 +1,61 @@
-//! See ARCHITECTURE.md.
+//! perilog's wire: messages to bytes and back. No sockets, no state. This page and the structures in `src/wire/` are its reference.
+//!
+//! # Frames
+//! A connection carries frames: four bytes of length (big endian), then at most [`MAX_FRAME`] bytes (the length is `perilog_host::link`'s).
+//! The first frame in each direction is the [`Preamble`]; both sides send theirs at once and wait for the other's. Every later frame is
+//!
+//! ```text
+//!   +--------+--------+---------------------------+
+//!   | number of message| body: protobuf (proto3)   |
+//!   | u16, big endian  | of that message           |
+//!   +--------+--------+---------------------------+
+//! ```
+//!
+//! | to an agent | | from an agent | |
+//! |---|---|---|---|
+//! | 1 | Welcome | 1 | Hello (in pages) |
+//! | 2 | TurnedAway | 2 | EpochRefused |
+//! | 3 | Start | 3 | Accepted |
+//! | 4 | Begin | 4 | Moved |
+//! | 5 | Cancel | 5 | Finished |
+//! | 6 | Signal | 6 | Probed |
+//! | 7 | Ack | 7 | Answer |
+//! | 8 | Forget | 8 | Unsupported |
+//! | 9 | Probe | | |
+//! | 10 | Ask | | |
+//! | 11 | Unsupported | | |
+//!
+//! # How it may change
+//! * Versions N and N-1 work together ([`negotiate`]); a connection speaks the highest version that both know.
+//! * A field or message is added with a new number. Numbers are never used again, types never change, a field that was there keeps its meaning.
+//! * Unknown fields are skipped. An unknown message, or one of a kind that this side does not know (a new outcome, a new question), is
+//!   [`Decoded::Unknown`]: it is answered `Unsupported` and the session goes on. So a new kind is only sent to a peer of a version that has it.
+//! * `golden/` holds the bytes of every message; a change of them is a new version.
+//!
+//! # What is checked
+//! Ids, idsets and hostlists go through their constructors in core; [`DecodeError`] names message and field. Memory is bounded by the frame:
+//! no more than [`MAX_FIELDS`] fields in a list-bearing record, no more than a million host names in a message, whatever their brackets say.
+//! Any bytes give a message or an error, never a panic.
+//!
+//! # What fits
+//! Every encoder gives at most [`MAX_FRAME`] bytes, by these bounds: texts for people are cut to 4 KiB, output and forensics to 64 KiB
+//! ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256 ([`perilog_core::judge::MAX_LISTED`]), a part of an answer to [`MAX_ANSWER`],
+//! tasks of Forget to [`MAX_FORGET`]. A Start must pass [`check_start`] where it is asked for; hostlists past that bound are left out. An
+//! end that still does not fit loses the length of its listed texts and says so in its note.
+
+mod bounds;
+mod error;
+mod fan;
+mod frame;
+mod from_agent;
+mod preamble;
+mod to_agent;
+mod wire;
+
+pub use bounds::{MAX_ANSWER, MAX_ENV, MAX_FORGET, MAX_HOSTS_TEXT, MAX_PAGE, MAX_RANKS_TEXT, TooLarge, check_start};
+pub use error::DecodeError;
+pub use fan::StartFan;
+pub use frame::{Decoded, MAX_FIELDS, MAX_FRAME};
+pub use from_agent::{decode_from_agent, encode_from_agent};
+pub use preamble::{Agreed, HIGHEST, LOWEST, Mismatch, Preamble, negotiate};
+pub use to_agent::{decode_to_agent, encode_to_agent};

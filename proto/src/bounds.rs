@@ -1,0 +1,69 @@
+//! How much of anything goes into a frame. Together they keep every message under [`crate::MAX_FRAME`]; tests build the largest of each.
+
+use std::collections::BTreeMap;
+
+use perilog_core::environment::MAX_BYTES as MAX_ENV_BYTES;
+use perilog_core::{HostList, IdSet};
+
+/// The text of an action's ranks: 65,536 ranks of which every second is missing take 190 KiB.
+pub const MAX_RANKS_TEXT: usize = 256 * 1024;
+/// The text of an action's hosts, folded: 65,536 hosts without any pattern in their names, at seven bytes each.
+pub const MAX_HOSTS_TEXT: usize = 512 * 1024;
+/// Variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
+pub const MAX_ENV: usize = 4096;
+/// Bytes in one part of an answer; the agent says more in further parts.
+pub const MAX_ANSWER: usize = 256 * 1024;
+/// Tasks in one Forget.
+pub const MAX_FORGET: usize = 16_000;
+/// Tasks in one page of Hello, for which it is certain that the page fits.
+pub const MAX_PAGE: usize = 128;
+
+/// A text that only people read.
+pub(crate) const TEXT: usize = 4 * 1024;
+/// The same within a list, where all of them together would not fit.
+pub(crate) const LISTED_TEXT: usize = 256;
+/// A list of hosts or ranks within a page of Hello that would not fit.
+pub(crate) const LISTED_SET: usize = 1024;
+/// Processes of a phase: what an operator would look at, not a process table.
+pub(crate) const PROCESSES: usize = 32;
+/// The same in a page of Hello that would not fit.
+pub(crate) const LISTED_PROCESSES: usize = 4;
+
+/// A Start that would not fit into a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{is} {what}, at most {most} are taken")]
+pub struct TooLarge {
+    pub what: &'static str,
+    pub is: usize,
+    pub most: usize,
+}
+
+/// Does a Start over these fit? Asked before an action is begun; what passes here is sent whole.
+///
+/// # Errors
+/// [`TooLarge`] names the part that does not.
+pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, String>) -> Result<(), TooLarge> {
+    let parts = [
+        ("bytes in the list of ranks", ranks.to_string().len(), MAX_RANKS_TEXT),
+        ("bytes in the list of hosts", hosts.to_string().len(), MAX_HOSTS_TEXT),
+        (
+            "bytes of environment",
+            env.iter().map(|(name, value)| name.len() + value.len()).sum(),
+            MAX_ENV_BYTES,
+        ),
+        ("environment variables", env.len(), MAX_ENV),
+    ];
+    match parts.into_iter().find(|(_, is, most)| is > most) {
+        Some((what, is, most)) => Err(TooLarge { what, is, most }),
+        None => Ok(()),
+    }
+}
+
+/// The beginning of `text`, whole characters, at most `most` bytes.
+pub(crate) fn clip(text: &str, most: usize) -> String {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}

@@ -1,0 +1,94 @@
+//! What can be wrong with a message: the one error of all decoders, and the path to the field that it is in.
+
+use std::fmt;
+
+use perilog_core::ParseError;
+
+/// A frame that is no message. The session it came from has to end: whoever sent it does not speak this protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed {message}: {field}{why}", field = self.place())]
+pub struct DecodeError {
+    /// The message: `Finished`, or `frame` where not even that is known.
+    pub message: &'static str,
+    /// From the outside in, joined by dots: `ended.steps.script`. Empty where it is the whole.
+    pub field: String,
+    pub why: String,
+}
+
+impl DecodeError {
+    fn place(&self) -> String {
+        if self.field.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", self.field)
+        }
+    }
+}
+
+/// Why a body gives no message.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// It is of a kind that this version does not know.
+    Unknown,
+    /// `path` is collected from the inside out.
+    Bad { path: Vec<&'static str>, why: String },
+}
+
+impl Fault {
+    pub(crate) fn bad(why: impl fmt::Display) -> Self {
+        Self::Bad {
+            path: Vec::new(),
+            why: why.to_string(),
+        }
+    }
+
+    /// The error that people see; `None` for an unknown kind.
+    pub(crate) fn in_message(self, message: &'static str) -> Option<DecodeError> {
+        match self {
+            Self::Unknown => None,
+            Self::Bad { path, why } => {
+                let field = path.into_iter().rev().collect::<Vec<_>>().join(".");
+                Some(DecodeError { message, field, why })
+            }
+        }
+    }
+}
+
+impl From<ParseError> for Fault {
+    fn from(error: ParseError) -> Self {
+        Self::bad(error)
+    }
+}
+
+impl From<prost::DecodeError> for Fault {
+    fn from(error: prost::DecodeError) -> Self {
+        Self::bad(error)
+    }
+}
+
+/// Says in which field something is wrong.
+pub(crate) trait At<T> {
+    fn at(self, field: &'static str) -> Result<T, Fault>;
+}
+
+impl<T, E: Into<Fault>> At<T> for Result<T, E> {
+    fn at(self, field: &'static str) -> Result<T, Fault> {
+        self.map_err(|error| match error.into() {
+            Fault::Bad { mut path, why } => {
+                path.push(field);
+                Fault::Bad { path, why }
+            }
+            Fault::Unknown => Fault::Unknown,
+        })
+    }
+}
+
+/// A field that must be there.
+pub(crate) fn need<T>(field: Option<T>) -> Result<T, Fault> {
+    field.ok_or_else(|| Fault::bad("missing"))
+}
+
+/// A kind that must be there: an empty `oneof` is one of a version to come.
+pub(crate) fn known<T>(kind: Option<T>) -> Result<T, Fault> {
+    kind.ok_or(Fault::Unknown)
+}

@@ -1,0 +1,185 @@
+//! Messages from an agent to the controller: their numbers and bodies.
+
+use bytes::Bytes;
+use perilog_core::message::FromAgent;
+
+use crate::bounds::{MAX_ANSWER, clip};
+use crate::error::{At, DecodeError, Fault, need};
+use crate::frame::{Decoded, MAX_FRAME, nested, open, record, seal};
+use crate::wire::{Ended, Epoch, Hello, Phase, Task};
+
+const HELLO: u16 = 1;
+const EPOCH_REFUSED: u16 = 2;
+const ACCEPTED: u16 = 3;
+const MOVED: u16 = 4;
+const FINISHED: u16 = 5;
+const PROBED: u16 = 6;
+const ANSWER: u16 = 7;
+const UNSUPPORTED: u16 = 8;
+
+const NAMES: [&str; 8] = [
+    "Hello",
+    "EpochRefused",
+    "Accepted",
+    "Moved",
+    "Finished",
+    "Probed",
+    "Answer",
+    "Unsupported",
+];
+
+/// What is in a frame beside an end or a page of Hello: number, ids, lengths. An ample bound.
+const ASIDE: usize = 128;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct EpochRefused {
+    #[prost(message, optional, tag = "1")]
+    seen: Option<Epoch>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Accepted {
+    #[prost(message, optional, tag = "1")]
+    task: Option<Task>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Moved {
+    #[prost(message, optional, tag = "1")]
+    task: Option<Task>,
+    #[prost(message, optional, tag = "2")]
+    phase: Option<Phase>,
+    #[prost(uint64, tag = "3")]
+    age_ms: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Finished {
+    #[prost(message, optional, tag = "1")]
+    task: Option<Task>,
+    /// [`Ended`], encoded: its lists are bounded before it is read.
+    #[prost(bytes = "vec", tag = "2")]
+    ended: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Probed {
+    #[prost(fixed64, tag = "1")]
+    nonce: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Answer {
+    #[prost(uint64, tag = "1")]
+    question: u64,
+    #[prost(string, tag = "2")]
+    text: String,
+    #[prost(bool, tag = "3")]
+    last: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Unsupported {
+    #[prost(uint32, tag = "1")]
+    message: u32,
+}
+
+/// The frame of a message; never more than [`crate::MAX_FRAME`], where a page of Hello has at most [`crate::MAX_PAGE`] tasks.
+pub fn encode_from_agent(message: &FromAgent) -> Bytes {
+    match message {
+        FromAgent::Hello(hello) => seal(HELLO, &Hello::of(hello, MAX_FRAME - ASIDE)),
+        FromAgent::EpochRefused { seen } => seal(
+            EPOCH_REFUSED,
+            &EpochRefused {
+                seen: Some(Epoch::of(*seen)),
+            },
+        ),
+        FromAgent::Accepted { task } => seal(
+            ACCEPTED,
+            &Accepted {
+                task: Some(Task::of(*task)),
+            },
+        ),
+        FromAgent::Moved { task, phase, age_ms } => seal(
+            MOVED,
+            &Moved {
+                task: Some(Task::of(*task)),
+                phase: Some(Phase::of(phase)),
+                age_ms: *age_ms,
+            },
+        ),
+        FromAgent::Finished { task, ended } => {
+            let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
+            seal(
+                FINISHED,
+                &Finished {
+                    task: Some(Task::of(*task)),
+                    ended,
+                },
+            )
+        }
+        FromAgent::Probed { nonce } => seal(PROBED, &Probed { nonce: *nonce }),
+        FromAgent::Answer { question, text, last } => seal(
+            ANSWER,
+            &Answer {
+                question: *question,
+                text: clip(text, MAX_ANSWER),
+                last: *last,
+            },
+        ),
+        FromAgent::Unsupported { message } => seal(UNSUPPORTED, &Unsupported { message: *message }),
+    }
+}
+
+/// Reads a frame from an agent.
+///
+/// # Errors
+/// [`DecodeError`] names the field; the session has to end.
+pub fn decode_from_agent(frame: &[u8]) -> Result<Decoded<FromAgent>, DecodeError> {
+    open(
+        frame,
+        |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(),
+        read,
+    )
+}
+
+fn read(number: u16, body: &[u8]) -> Result<FromAgent, Fault> {
+    let task = |task: Option<Task>| need(task).and_then(|task| task.value()).at("task");
+    Ok(match number {
+        HELLO => FromAgent::Hello(record::<Hello>(body)?.value()?),
+        EPOCH_REFUSED => FromAgent::EpochRefused {
+            seen: need(record::<EpochRefused>(body)?.seen).at("seen")?.value(),
+        },
+        ACCEPTED => FromAgent::Accepted {
+            task: task(record::<Accepted>(body)?.task)?,
+        },
+        MOVED => {
+            let moved: Moved = record(body)?;
+            let phase = need(moved.phase).and_then(Phase::value).at("phase")?;
+            FromAgent::Moved {
+                task: task(moved.task)?,
+                phase,
+                age_ms: moved.age_ms,
+            }
+        }
+        FINISHED => {
+            let finished: Finished = record(body)?;
+            let ended = nested::<Ended>(&finished.ended, "ended")?.value().at("ended")?;
+            FromAgent::Finished {
+                task: task(finished.task)?,
+                ended: Box::new(ended),
+            }
+        }
+        PROBED => FromAgent::Probed {
+            nonce: record::<Probed>(body)?.nonce,
+        },
+        ANSWER => {
+            let Answer { question, text, last } = record(body)?;
+            FromAgent::Answer { question, text, last }
+        }
+        UNSUPPORTED => FromAgent::Unsupported {
+            message: record::<Unsupported>(body)?.message,
+        },
+        _ => return Err(Fault::Unknown),
+    })
+}

@@ -1,0 +1,369 @@
+//! What an agent says of the tasks it holds, and what it is asked about them.
+
+use perilog_core::message::{Ask as CoreAsk, Held as CoreHeld, HeldState, Hello as CoreHello, Phase as CorePhase};
+use perilog_core::{ActionName, BootId, HostList, HostName, IdSet, JobId, MachineId};
+use prost::Message;
+
+use super::ended::{Process, processes, processes_back};
+use super::ids::{Attempt, Key, Task};
+use super::outcome::{Outcome, outcome as outcome_value};
+use super::start::{hosts_text, ranks_text};
+use crate::bounds::{LISTED_PROCESSES, LISTED_SET, LISTED_TEXT, PROCESSES, TEXT, clip};
+use crate::error::{At, Fault, known, need};
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Hello {
+    #[prost(string, tag = "1")]
+    pub host: String,
+    #[prost(string, tag = "2")]
+    pub machine: String,
+    #[prost(string, tag = "3")]
+    pub boot: String,
+    #[prost(uint64, tag = "4")]
+    pub link: u64,
+    #[prost(string, tag = "5")]
+    pub version: String,
+    #[prost(message, repeated, tag = "6")]
+    pub tasks: Vec<Held>,
+    #[prost(bool, tag = "7")]
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Held {
+    #[prost(message, optional, tag = "1")]
+    pub task: Option<Task>,
+    #[prost(message, optional, tag = "2")]
+    pub key: Option<Key>,
+    /// RFC 22 text.
+    #[prost(string, tag = "3")]
+    pub ranks: String,
+    /// RFC 29 text.
+    #[prost(string, tag = "4")]
+    pub hosts: String,
+    #[prost(uint32, optional, tag = "5")]
+    pub userid: Option<u32>,
+    #[prost(bool, tag = "6")]
+    pub local: bool,
+    #[prost(oneof = "state::State", tags = "7, 8, 9, 10")]
+    pub state: Option<state::State>,
+}
+
+pub(crate) mod state {
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(crate) enum State {
+        #[prost(message, tag = "7")]
+        Unclaimed(()),
+        #[prost(message, tag = "8")]
+        Live(super::Live),
+        #[prost(message, tag = "9")]
+        Ended(()),
+        #[prost(message, tag = "10")]
+        Tombstone(super::Outcome),
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Live {
+    #[prost(message, optional, tag = "1")]
+    pub phase: Option<Phase>,
+    #[prost(uint64, tag = "2")]
+    pub age_ms: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Phase {
+    #[prost(oneof = "phase::Kind", tags = "1, 2, 3, 4, 5, 6")]
+    pub kind: Option<phase::Kind>,
+}
+
+pub(crate) mod phase {
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(crate) enum Kind {
+        #[prost(string, tag = "1")]
+        Waiting(String),
+        #[prost(message, tag = "2")]
+        Starting(()),
+        #[prost(message, tag = "3")]
+        Running(super::Running),
+        #[prost(message, tag = "4")]
+        Overdue(super::Overdue),
+        #[prost(message, tag = "5")]
+        Lingering(super::Processes),
+        #[prost(string, tag = "6")]
+        Milestone(String),
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Running {
+    #[prost(string, tag = "1")]
+    pub script: String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(uint32, tag = "3")]
+    pub of: u32,
+    #[prost(string, optional, tag = "4")]
+    pub progress: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Overdue {
+    #[prost(string, tag = "1")]
+    pub script: String,
+    #[prost(uint64, tag = "2")]
+    pub limit_ms: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Processes {
+    #[prost(message, repeated, tag = "1")]
+    pub processes: Vec<Process>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Ask {
+    #[prost(oneof = "ask::Kind", tags = "1, 2")]
+    pub kind: Option<ask::Kind>,
+}
+
+pub(crate) mod ask {
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(crate) enum Kind {
+        #[prost(message, tag = "1")]
+        Logs(super::Logs),
+        #[prost(message, tag = "2")]
+        Status(()),
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Logs {
+    #[prost(string, tag = "1")]
+    pub job: String,
+    #[prost(string, optional, tag = "2")]
+    pub action: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub attempt: Option<Attempt>,
+    #[prost(uint32, optional, tag = "4")]
+    pub rank: Option<u32>,
+    #[prost(uint32, tag = "5")]
+    pub lines: u32,
+}
+
+impl Hello {
+    /// `most`: bytes that the whole may take. A page of [`crate::MAX_PAGE`] tasks always fits: where it would not, long lists of ranks
+    /// and hosts are left out (they serve a controller that lost its store) and texts for people are cut.
+    pub(crate) fn of(hello: &CoreHello, most: usize) -> Self {
+        let mut wire = Self {
+            host: hello.host.to_string(),
+            machine: hello.machine.to_string(),
+            boot: hello.boot.to_string(),
+            link: hello.link,
+            version: clip(&hello.version, LISTED_TEXT),
+            tasks: hello.tasks.iter().map(Held::of).collect(),
+            more: hello.more,
+        };
+        if wire.encoded_len() > most {
+            wire.tasks.iter_mut().for_each(Held::shorten);
+        }
+        wire
+    }
+
+    pub(crate) fn value(self) -> Result<CoreHello, Fault> {
+        let mut names = 0;
+        let mut tasks = Vec::with_capacity(self.tasks.len());
+        for held in self.tasks {
+            let held = held.value().at("tasks")?;
+            // `n[0-1048575]` is 12 bytes here and 8 MiB when read: the bound is over all lists of the page.
+            names += held.hosts.len();
+            if names > HostList::MAX_HOSTS {
+                return Err(Fault::bad(format!(
+                    "more than {} hosts in one message",
+                    HostList::MAX_HOSTS
+                )))
+                .at("tasks");
+            }
+            tasks.push(held);
+        }
+        Ok(CoreHello {
+            host: HostName::new(&self.host).at("host")?,
+            machine: MachineId::new(&self.machine).at("machine")?,
+            boot: BootId::new(&self.boot).at("boot")?,
+            link: self.link,
+            version: self.version,
+            tasks,
+            more: self.more,
+        })
+    }
+}
+
+impl Held {
+    fn of(held: &CoreHeld) -> Self {
+        let state = match &held.state {
+            HeldState::Unclaimed => state::State::Unclaimed(()),
+            HeldState::Live { phase, age_ms } => state::State::Live(Live {
+                phase: Some(Phase::of(phase)),
+                age_ms: *age_ms,
+            }),
+            HeldState::Ended => state::State::Ended(()),
+            HeldState::Tombstone { outcome } => state::State::Tombstone(Outcome::of(outcome)),
+        };
+        Self {
+            task: Some(Task::of(held.task)),
+            key: Some(Key::of(&held.job, held.attempt, &held.action)),
+            ranks: ranks_text(&held.ranks),
+            hosts: hosts_text(&held.hosts),
+            userid: held.userid,
+            local: held.local,
+            state: Some(state),
+        }
+    }
+
+    fn shorten(&mut self) {
+        for text in [&mut self.ranks, &mut self.hosts] {
+            if text.len() > LISTED_SET {
+                text.clear();
+            }
+        }
+        match &mut self.state {
+            Some(state::State::Live(Live { phase: Some(phase), .. })) => phase.shorten(),
+            Some(state::State::Tombstone(outcome)) => outcome.shorten(LISTED_TEXT),
+            _ => {}
+        }
+    }
+
+    fn value(self) -> Result<CoreHeld, Fault> {
+        let (job, attempt, action) = need(self.key).and_then(Key::value).at("key")?;
+        let state = match known(self.state)? {
+            state::State::Unclaimed(()) => HeldState::Unclaimed,
+            state::State::Live(live) => HeldState::Live {
+                phase: need(live.phase).and_then(Phase::value).at("phase").at("live")?,
+                age_ms: live.age_ms,
+            },
+            state::State::Ended(()) => HeldState::Ended,
+            state::State::Tombstone(outcome) => HeldState::Tombstone {
+                outcome: outcome_value(Some(outcome)).at("tombstone")?,
+            },
+        };
+        Ok(CoreHeld {
+            task: need(self.task).and_then(|task| task.value()).at("task")?,
+            job,
+            attempt,
+            action,
+            ranks: self.ranks.parse::<IdSet>().at("ranks")?,
+            hosts: self.hosts.parse::<HostList>().at("hosts")?,
+            userid: self.userid,
+            local: self.local,
+            state,
+        })
+    }
+}
+
+impl Phase {
+    pub(crate) fn of(phase: &CorePhase) -> Self {
+        use phase::Kind;
+        let kind = match phase {
+            CorePhase::Waiting { why } => Kind::Waiting(clip(why, TEXT)),
+            CorePhase::Starting => Kind::Starting(()),
+            CorePhase::Running {
+                script,
+                index,
+                of,
+                progress,
+            } => Kind::Running(Running {
+                script: clip(script, TEXT),
+                index: *index,
+                of: *of,
+                progress: progress.as_ref().map(|text| clip(text, TEXT)),
+            }),
+            CorePhase::Overdue { script, limit_ms } => Kind::Overdue(Overdue {
+                script: clip(script, TEXT),
+                limit_ms: *limit_ms,
+            }),
+            CorePhase::Lingering { processes: left } => Kind::Lingering(Processes {
+                processes: processes(left, PROCESSES, TEXT),
+            }),
+            CorePhase::Milestone { name } => Kind::Milestone(clip(name, TEXT)),
+        };
+        Self { kind: Some(kind) }
+    }
+
+    fn shorten(&mut self) {
+        use phase::Kind;
+        let cut = |text: &mut String| *text = clip(text, LISTED_TEXT);
+        match &mut self.kind {
+            Some(Kind::Waiting(text) | Kind::Milestone(text) | Kind::Overdue(Overdue { script: text, .. })) => {
+                cut(text)
+            }
+            Some(Kind::Running(running)) => {
+                cut(&mut running.script);
+                running.progress.iter_mut().for_each(cut);
+            }
+            Some(Kind::Lingering(left)) => {
+                left.processes.truncate(LISTED_PROCESSES);
+                left.processes.iter_mut().for_each(|p| cut(&mut p.command));
+            }
+            Some(Kind::Starting(())) | None => {}
+        }
+    }
+
+    pub(crate) fn value(self) -> Result<CorePhase, Fault> {
+        use phase::Kind;
+        Ok(match known(self.kind)? {
+            Kind::Waiting(why) => CorePhase::Waiting { why },
+            Kind::Starting(()) => CorePhase::Starting,
+            Kind::Running(Running {
+                script,
+                index,
+                of,
+                progress,
+            }) => CorePhase::Running {
+                script,
+                index,
+                of,
+                progress,
+            },
+            Kind::Overdue(Overdue { script, limit_ms }) => CorePhase::Overdue { script, limit_ms },
+            Kind::Lingering(left) => CorePhase::Lingering {
+                processes: processes_back(left.processes),
+            },
+            Kind::Milestone(name) => CorePhase::Milestone { name },
+        })
+    }
+}
+
+impl Ask {
+    pub(crate) fn of(ask: &CoreAsk) -> Self {
+        let kind = match ask {
+            CoreAsk::Logs {
+                job,
+                action,
+                attempt,
+                rank,
+                lines,
+            } => ask::Kind::Logs(Logs {
+                job: job.to_string(),
+                action: action.as_ref().map(ToString::to_string),
+                attempt: attempt.map(Attempt::of),
+                rank: *rank,
+                lines: *lines,
+            }),
+            CoreAsk::Status => ask::Kind::Status(()),
+        };
+        Self { kind: Some(kind) }
+    }
+
+    pub(crate) fn value(self) -> Result<CoreAsk, Fault> {
+        match known(self.kind)? {
+            ask::Kind::Status(()) => Ok(CoreAsk::Status),
+            ask::Kind::Logs(logs) => Ok(CoreAsk::Logs {
+                job: JobId::new(&logs.job).at("job")?,
+                action: logs.action.as_deref().map(ActionName::new).transpose().at("action")?,
+                attempt: logs.attempt.map(Attempt::value).transpose().at("attempt")?,
+                rank: logs.rank,
+                lines: logs.lines,
+            }),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Ids as they travel.
+
+use perilog_core::{ActionId, ActionName, Attempt as CoreAttempt, ClusterId, Epoch as CoreEpoch, JobId, Rank, TaskId};
+
+use crate::error::{At, Fault, need};
+
+/// The 16 bytes of a UUID.
+pub(crate) type Uuid = Vec<u8>;
+
+fn uuid(bytes: &[u8]) -> Result<uuid::Uuid, Fault> {
+    uuid::Uuid::from_slice(bytes).map_err(|_| Fault::bad(format!("{} bytes, a UUID has 16", bytes.len())))
+}
+
+pub(crate) fn cluster(bytes: &[u8]) -> Result<ClusterId, Fault> {
+    uuid(bytes).map(ClusterId)
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Task {
+    #[prost(bytes = "vec", tag = "1")]
+    pub action: Uuid,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+}
+
+impl Task {
+    pub(crate) fn of(task: TaskId) -> Self {
+        Self {
+            action: task.action.0.as_bytes().to_vec(),
+            rank: task.rank.0,
+        }
+    }
+
+    pub(crate) fn value(&self) -> Result<TaskId, Fault> {
+        Ok(TaskId {
+            action: ActionId(uuid(&self.action).at("action")?),
+            rank: Rank(self.rank),
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Attempt {
+    #[prost(uint64, tag = "1")]
+    pub whole: u64,
+    /// Billionths.
+    #[prost(uint32, tag = "2")]
+    pub nano: u32,
+}
+
+/// What an [`ActionId`] was made of: job, attempt, action.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Key {
+    #[prost(string, tag = "1")]
+    pub job: String,
+    #[prost(message, optional, tag = "2")]
+    pub attempt: Option<Attempt>,
+    #[prost(string, tag = "3")]
+    pub action: String,
+}
+
+impl Key {
+    pub(crate) fn of(job: &JobId, attempt: CoreAttempt, action: &ActionName) -> Self {
+        Self {
+            job: job.to_string(),
+            attempt: Some(Attempt::of(attempt)),
+            action: action.to_string(),
+        }
+    }
+
+    pub(crate) fn value(self) -> Result<(JobId, CoreAttempt, ActionName), Fault> {
+        Ok((
+            JobId::new(&self.job).at("job")?,
+            need(self.attempt).and_then(Attempt::value).at("attempt")?,
+            ActionName::new(&self.action).at("action")?,
+        ))
+    }
+}
+
+impl Attempt {
+    pub(crate) fn of(attempt: CoreAttempt) -> Self {
+        let (whole, nano) = attempt.parts();
+        Self { whole, nano }
+    }
+
+    pub(crate) fn value(self) -> Result<CoreAttempt, Fault> {
+        CoreAttempt::from_parts(self.whole, self.nano).ok_or_else(|| Fault::bad(format!("{} billionths", self.nano)))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Epoch {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(fixed64, tag = "2")]
+    pub nonce: u64,
+}
+
+impl Epoch {
+    pub(crate) fn of(epoch: CoreEpoch) -> Self {
+        Self {
+            number: epoch.number,
+            nonce: epoch.nonce,
+        }
+    }
+
+    pub(crate) fn value(self) -> CoreEpoch {
+        CoreEpoch {
+            number: self.number,
+            nonce: self.nonce,
+        }
+    }
+}

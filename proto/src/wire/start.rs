@@ -1,0 +1,127 @@
+//! Start: what all ranks of an action have in common, encoded once, and what each has of its own.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use perilog_core::task::Start as CoreStart;
+use perilog_core::{ActionId, BootId, HostList, IdSet, Rank, TaskId};
+
+use super::ids::Key;
+use crate::bounds::{MAX_ENV, MAX_HOSTS_TEXT, MAX_RANKS_TEXT, clip};
+use crate::error::{At, Fault, need};
+use crate::frame::nested;
+use perilog_core::environment::MAX_BYTES as MAX_ENV_BYTES;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Start {
+    /// [`Common`], encoded.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub common: Bytes,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(string, tag = "3")]
+    pub boot: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Common {
+    #[prost(bytes = "vec", tag = "1")]
+    pub id: super::Uuid,
+    #[prost(message, optional, tag = "2")]
+    pub key: Option<Key>,
+    #[prost(uint64, tag = "3")]
+    pub not_after_ms: u64,
+    /// RFC 22 text.
+    #[prost(string, tag = "4")]
+    pub ranks: String,
+    /// RFC 29 text, in rank order.
+    #[prost(string, tag = "5")]
+    pub hosts: String,
+    #[prost(uint32, optional, tag = "6")]
+    pub userid: Option<u32>,
+    #[prost(message, repeated, tag = "7")]
+    pub env: Vec<Variable>,
+    #[prost(uint64, optional, tag = "8")]
+    pub timeout_ms: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Variable {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+impl Common {
+    pub(crate) fn of(start: &CoreStart) -> Self {
+        Self {
+            id: super::Task::of(start.task).action,
+            key: Some(Key::of(&start.job, start.attempt, &start.action)),
+            not_after_ms: start.not_after_ms,
+            ranks: ranks_text(&start.ranks),
+            hosts: hosts_text(&start.hosts),
+            userid: start.userid,
+            env: variables(&start.env),
+            timeout_ms: start.timeout_ms,
+        }
+    }
+}
+
+impl Start {
+    pub(crate) fn value(self) -> Result<CoreStart, Fault> {
+        let common: Common = nested(&self.common, "common")?;
+        let (job, attempt, action) = need(common.key).and_then(Key::value).at("key").at("common")?;
+        Ok(CoreStart {
+            task: TaskId {
+                action: action_id(&common.id).at("common")?,
+                rank: Rank(self.rank),
+            },
+            job,
+            attempt,
+            action,
+            boot: BootId::new(&self.boot).at("boot")?,
+            not_after_ms: common.not_after_ms,
+            ranks: common.ranks.parse::<IdSet>().at("ranks").at("common")?,
+            hosts: common.hosts.parse::<HostList>().at("hosts").at("common")?,
+            userid: common.userid,
+            env: common.env.into_iter().map(|v| (v.name, v.value)).collect(),
+            timeout_ms: common.timeout_ms,
+        })
+    }
+}
+
+fn action_id(bytes: &[u8]) -> Result<ActionId, Fault> {
+    super::cluster(bytes).map(|uuid| ActionId(uuid.0)).at("id")
+}
+
+/// The ranks, or none where [`crate::check_start`] would have refused them.
+pub(crate) fn ranks_text(ranks: &IdSet) -> String {
+    Some(ranks.to_string())
+        .filter(|text| text.len() <= MAX_RANKS_TEXT)
+        .unwrap_or_default()
+}
+
+/// The hosts, or none where [`crate::check_start`] would have refused them.
+pub(crate) fn hosts_text(hosts: &HostList) -> String {
+    Some(hosts.to_string())
+        .filter(|text| text.len() <= MAX_HOSTS_TEXT)
+        .unwrap_or_default()
+}
+
+/// One variable more than the node takes still travels, so that the node says no; from there on nothing does.
+fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
+    let mut room = MAX_ENV_BYTES + 1;
+    let mut variables = Vec::new();
+    for (name, value) in env.iter().take(MAX_ENV) {
+        let name = clip(name, room);
+        room -= name.len();
+        let value = clip(value, room);
+        room -= value.len();
+        variables.push(Variable { name, value });
+        if room == 0 {
+            break;
+        }
+    }
+    variables
+}

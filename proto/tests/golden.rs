@@ -1,0 +1,93 @@
+//! The bytes of every message, kept in `golden/`: what other versions of perilog are sent, and send.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use perilog_proto::{
+    DecodeError, Decoded, Preamble, decode_from_agent, decode_to_agent, encode_from_agent, encode_to_agent,
+};
+
+const CHANGED: &str = "the bytes on the wire changed: agents and controllers of other versions would misread each other. If that is \
+    meant, it is a new version of the protocol (preamble::HIGHEST): add fields and messages under new numbers, keep what is there, and \
+    only then write the file anew with PERILOG_GOLDEN=write";
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(format!("{name}.hex"))
+}
+
+/// Lines of 32 bytes.
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .chunks(32)
+        .map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n")
+        .collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u32> = hex.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap())
+        .collect()
+}
+
+fn check_bytes(name: &str, encoded: &[u8]) -> Vec<u8> {
+    if std::env::var("PERILOG_GOLDEN").is_ok_and(|v| v == "write") {
+        std::fs::write(file(name), hex(encoded)).unwrap();
+    }
+    let golden = std::fs::read_to_string(file(name))
+        .unwrap_or_else(|e| panic!("{}: {e}; a new message? {CHANGED}", file(name).display()));
+    assert_eq!(hex(encoded), golden, "{name}: {CHANGED}");
+    bytes(&golden)
+}
+
+fn check<T: PartialEq + Debug>(
+    samples: Vec<(String, T)>,
+    encode: fn(&T) -> Bytes,
+    decode: fn(&[u8]) -> Result<Decoded<T>, DecodeError>,
+) {
+    for (name, message) in samples {
+        let golden = check_bytes(&name, &encode(&message));
+        assert_eq!(decode(&golden), Ok(Decoded::Known(message)), "{name}: {CHANGED}");
+    }
+}
+
+#[test]
+fn every_message_has_the_bytes_it_always_had() {
+    check(common::samples::to_agent(), encode_to_agent, decode_to_agent);
+    check(common::samples::from_agent(), encode_from_agent, decode_from_agent);
+}
+
+#[test]
+fn the_preamble_has_the_bytes_it_always_had() {
+    let preamble = Preamble {
+        lowest: 1,
+        highest: 2,
+        release: "0.1.0".to_owned(),
+    };
+    let golden = check_bytes("preamble", &preamble.encode());
+    assert_eq!(Preamble::decode(&golden), Ok(preamble));
+}
+
+#[test]
+fn no_golden_file_is_without_its_message() {
+    let known = common::samples::to_agent().into_iter().map(|(name, _)| name);
+    let mut known: Vec<_> = known
+        .chain(common::samples::from_agent().into_iter().map(|(name, _)| name))
+        .collect();
+    known.push("preamble".to_owned());
+    for entry in std::fs::read_dir(file("preamble").parent().unwrap()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            known.iter().any(|k| format!("{k}.hex") == name),
+            "{name}: a message that was there is gone; {CHANGED}"
+        );
+    }
+}
