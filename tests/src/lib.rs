@@ -1,1 +1,23 @@
-//! See ARCHITECTURE.md.
+//! A cluster of real systemd nodes on one machine, and what the tests on it share.
+//!
+//! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network
+//!   that can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
+//! * [`Layer`]: the installed product, as a directory.
+//! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
+//!
+//! Beds need root; `cargo xtask test` and `cargo xtask demo` see to that.
+
+mod bed;
+mod clock;
+mod command;
+mod layer;
+mod node;
+mod rootfs;
+mod wait;
+
+pub use bed::{Bed, Builder};
+pub use clock::Stopwatch;
+pub use command::{Output, Running};
+pub use layer::{BINARIES_VARIABLE, LAYER_VARIABLE, Layer};
+pub use node::Node;
+pub use wait::wait_until;

@@ -1,0 +1,182 @@
+//! The bed: named nodes, the network between them, and the certainty that all of it goes away.
+//!
+//! ```text
+//!  this process ── pipe ──> reaper ──> hub: PID 1 of the bed's mount, network and pid namespace; br0, 10.77.0.1/16
+//!                                       ├─ ctl  10.77.0.2   systemd as PID 1 in namespaces of its own,
+//!                                       ├─ n0   10.77.0.3   overlay root: own files : layer : /
+//!                                       └─ n1   10.77.0.4
+//! ```
+//!
+//! * Nothing is in the host's namespaces: no mount, no link, no named network namespace. What the host can see of a bed
+//!   is one directory, one cgroup and processes, all named after the bed.
+//! * A bed ends with this process, however that ends; the reaper waits for the pipe to close (see `bed/reaper.sh`).
+//! * Beds run side by side: each has a network of its own, so all use the same addresses.
+//!
+//! A node's power failure ends its processes and its network; what was written stays written, for the page cache is
+//! the machine's. So a missing fsync(2) is not found here.
+
+mod place;
+mod reaper;
+mod upper;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+
+use crate::layer::Layer;
+use crate::node::Node;
+pub(crate) use reaper::{Reaper, remove_cgroup};
+
+/// The bridge is .1; node `i` is i + 2, 250 to a block (`node-init.sh` does the same sum).
+fn address(index: usize) -> String {
+    format!("10.77.{}.{}", index / 250, index % 250 + 2)
+}
+
+/// What a bed shall have.
+#[derive(Debug, Default)]
+pub struct Builder {
+    nodes: Vec<String>,
+    layer: Option<Layer>,
+}
+
+impl Builder {
+    /// Adds a node; its name is its host name.
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.nodes.push(name.into());
+        self
+    }
+
+    /// Adds nodes `n0`, `n1` and so on.
+    pub fn nodes(mut self, count: usize) -> Self {
+        self.nodes.extend((0..count).map(|index| format!("n{index}")));
+        self
+    }
+
+    /// Lays the installed product over `/` of every node.
+    pub fn layer(mut self, layer: Layer) -> Self {
+        self.layer = Some(layer);
+        self
+    }
+
+    /// Makes the bed with its nodes switched off, so that files can be put on them first. Needs root.
+    pub fn build(self) -> Result<Bed> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "a bed of nodes needs root: run it through `cargo xtask test`"
+        );
+        for (index, name) in self.nodes.iter().enumerate() {
+            let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            ensure!(
+                plain && (1..=40).contains(&name.len()),
+                "not a name for a node: {name:?}"
+            );
+            ensure!(!self.nodes[..index].contains(name), "two nodes named {name}");
+        }
+        reaper::sweep();
+        let reaper = Reaper::start(self.layer.as_ref())?;
+        let hosts: Vec<(String, String)> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (address(index), name.clone()))
+            .collect();
+        let mut nodes = Vec::with_capacity(hosts.len());
+        for (index, (address, name)) in hosts.iter().enumerate() {
+            let node = Node::new(&reaper, index, name, address)?;
+            upper::furnish(&node, &hosts)?;
+            nodes.push(node);
+        }
+        Ok(Bed { nodes, reaper })
+    }
+
+    /// Makes the bed and boots every node.
+    pub fn boot(self) -> Result<Bed> {
+        let bed = self.build()?;
+        bed.boot()?;
+        Ok(bed)
+    }
+}
+
+/// A set of nodes. Dropping it takes everything down.
+#[derive(Debug)]
+pub struct Bed {
+    // Fields drop in order: the nodes' own processes first, then what holds them.
+    nodes: Vec<Node>,
+    reaper: Reaper,
+}
+
+impl Bed {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Boots every node that is off, all at once.
+    pub fn boot(&self) -> Result<()> {
+        let off: Vec<&Node> = self.nodes.iter().filter(|node| !node.is_up()).collect();
+        for node in &off {
+            node.power_on()?;
+        }
+        for node in &off {
+            node.wait_booted()?;
+        }
+        Ok(())
+    }
+
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node of that name.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        let node = self.nodes.iter().find(|node| node.name() == name);
+        node.ok_or_else(|| anyhow!("this bed has no node {name}: {:?}", self.names()))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.nodes.iter().map(Node::name).collect()
+    }
+
+    /// The name that everything of this bed carries on this machine.
+    pub fn name(&self) -> &str {
+        self.reaper.name()
+    }
+
+    /// The directory of this bed on this machine. What is in it may live in the bed's own mount namespace.
+    pub fn directory(&self) -> &Path {
+        self.reaper.directory()
+    }
+
+    /// [`wait_until`](crate::wait_until), whose error shows the state of all nodes.
+    pub fn wait_until(&self, what: &str, limit: Duration, condition: impl FnMut() -> Result<bool>) -> Result<()> {
+        crate::wait_until(what, limit, condition).map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
+    }
+
+    /// What an engineer would ask of every node first.
+    pub fn diagnosis(&self) -> String {
+        self.nodes.iter().map(Node::diagnosis).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stay_inside_the_network() {
+        for (index, expected) in [(0, "10.77.0.2"), (249, "10.77.0.251"), (250, "10.77.1.2")] {
+            assert_eq!(address(index), expected);
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_host_names_are_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return; // refused for another reason
+        }
+        for names in [vec![""], vec!["a/b"], vec!["a", "a"]] {
+            let builder = names.into_iter().fold(Bed::builder(), Builder::node);
+            assert!(builder.build().is_err());
+        }
+    }
+}

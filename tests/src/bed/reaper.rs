@@ -1,0 +1,199 @@
+//! The process that outlives this one by as long as it takes to clean up, and the hub that it holds.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+
+use super::place::{self, Place};
+use crate::command::children;
+use crate::layer::Layer;
+use crate::wait_until;
+
+const SCRIPTS: [(&str, &str); 3] = [
+    ("reaper.sh", include_str!("reaper.sh")),
+    ("hub.sh", include_str!("hub.sh")),
+    ("node-init.sh", include_str!("node-init.sh")),
+];
+const PREFIX: &str = "perilog-bed-";
+/// Moments; the limit is for a machine that is busy with something else.
+const START: Duration = Duration::from_secs(60);
+const TEAR_DOWN: Duration = Duration::from_secs(60);
+
+/// Beds live on disk: /var/tmp is, where /tmp and /run may be memory. `PERILOG_BED_DIR` names another place.
+fn base() -> PathBuf {
+    std::env::var_os("PERILOG_BED_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
+
+/// Holds the bed: when its pipe closes, by drop or by the end of this process, the bed goes.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    name: String,
+    directory: PathBuf,
+    layer: PathBuf,
+    cgroup: PathBuf,
+    /// The hub, as this machine numbers it.
+    hub: u32,
+    child: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Reaper {
+    pub(super) fn start(layer: Option<&Layer>) -> Result<Self> {
+        let random = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("a random name")?;
+        let name = format!("{PREFIX}{}-{}", std::process::id(), random.get(..8).unwrap_or_default());
+        let place = place::find(&name)?;
+        let directory = base().join(&name);
+        let lock = make_directory(&directory)?;
+
+        let mut command;
+        let cgroup = match &place {
+            Place::Scope => {
+                command = Command::new("systemd-run");
+                command.args([
+                    "--quiet",
+                    "--scope",
+                    "--collect",
+                    "--slice=machine.slice",
+                    "--property=Delegate=yes",
+                ]);
+                command.arg(format!("--unit={name}")).args(["--", "/bin/sh"]);
+                Path::new("scope")
+            }
+            Place::Directory(cgroup) => {
+                command = Command::new("/bin/sh");
+                cgroup
+            }
+        };
+        command.arg(directory.join("reaper.sh")).arg(&directory).arg(cgroup);
+        let log = File::create(directory.join("log")).context("making the bed's log")?;
+        command.stdin(Stdio::piped()).stdout(lock).stderr(log).process_group(0);
+        let mut child = command.spawn().context("starting the reaper of a bed")?;
+        let pipe = child.stdin.take();
+        let mut reaper = Self {
+            name,
+            layer: directory.join("empty"),
+            directory,
+            cgroup: PathBuf::new(),
+            hub: 0,
+            child,
+            pipe,
+        };
+        if let Some(layer) = layer {
+            reaper.layer = layer.path_for(&reaper.directory)?;
+        }
+        reaper.wait_ready()?;
+        Ok(reaper)
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let file = |name: &str| std::fs::read_to_string(self.directory.join(name)).unwrap_or_default();
+        let child = &mut self.child;
+        wait_until("the bed's hub", START, || {
+            if file("ready").is_empty() {
+                let hub: u32 = file("hub").trim().parse().unwrap_or(0);
+                if child.try_wait()?.is_some() || (hub != 0 && !Path::new(&format!("/proc/{hub}/exe")).exists()) {
+                    bail!("cannot make a bed of nodes: {}", file("log").trim());
+                }
+                return Ok(false);
+            }
+            Ok(true)
+        })?;
+        let outer: u32 = file("hub").trim().parse().context("the hub's process id")?;
+        let Some(&hub) = children(outer).first() else {
+            bail!("the bed's hub is gone: {}", file("log").trim())
+        };
+        self.cgroup = PathBuf::from(file("cgroup").trim());
+        if let Some(reason) = file("storage").strip_prefix("memory: ") {
+            eprintln!(
+                "{}: no disk for the nodes' files, they are kept in memory ({})",
+                self.name,
+                reason.trim()
+            );
+        }
+        self.hub = hub;
+        Ok(())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn layer(&self) -> &Path {
+        &self.layer
+    }
+
+    pub(crate) fn cgroup(&self) -> &Path {
+        &self.cgroup
+    }
+
+    pub(crate) fn hub(&self) -> u32 {
+        self.hub
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        drop(self.pipe.take());
+        let gone = wait_until("the end of the bed", TEAR_DOWN, || Ok(self.child.try_wait()?.is_some()));
+        if let Err(error) = gone {
+            eprintln!("{}: {error:#}; its hub is process {}", self.name, self.hub);
+        }
+    }
+}
+
+/// Makes the bed's directory with its scripts, and the lock in it that is held for as long as the bed lives. It gets its
+/// name only then: a directory of that name whose lock is free is a bed that nobody holds any more.
+fn make_directory(directory: &Path) -> Result<File> {
+    let make = || -> std::io::Result<File> {
+        let new = directory.with_extension("new");
+        std::fs::create_dir_all(new.join("empty/usr"))?;
+        let lock = File::create(new.join("lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        for (name, text) in SCRIPTS {
+            std::fs::write(new.join(name), text)?;
+        }
+        std::fs::rename(&new, directory)?;
+        Ok(lock)
+    };
+    make().with_context(|| format!("making {}", directory.display()))
+}
+
+/// Removes what beds have left whose reaper was killed too; that killed their processes, but left the files.
+pub(super) fn sweep() {
+    let Ok(entries) = std::fs::read_dir(base()) else { return };
+    for directory in entries.flatten().map(|entry| entry.path()) {
+        let ours = directory
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        let Ok(lock) = File::open(directory.join("lock")) else {
+            continue;
+        };
+        if ours && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            if let Ok(cgroup) = std::fs::read_to_string(directory.join("cgroup")) {
+                remove_cgroup(Path::new(cgroup.trim()));
+            }
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+    }
+}
+
+/// Removes a cgroup that holds no process any more, with those below it. What cannot be removed stays.
+pub(crate) fn remove_cgroup(cgroup: &Path) {
+    let Ok(entries) = std::fs::read_dir(cgroup) else { return };
+    for entry in entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    {
+        remove_cgroup(&entry.path());
+    }
+    let _ = std::fs::remove_dir(cgroup);
+}

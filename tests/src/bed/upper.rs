@@ -1,0 +1,140 @@
+//! What a node has of its own before its first boot: an identity, and a plan of what to start.
+//!
+//! A node's root is this machine's, with whatever services, generators and drop-ins somebody enabled here. A list of what
+//! to mask would never be complete, so the directories that pull units in are made opaque and hold an allow-list instead.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::fs::{XattrFlags, fsetxattr};
+
+use crate::node::{Node, booted_marker};
+
+const VENDOR: &str = "/usr/lib/systemd/system";
+
+/// Directories of which a node sees nothing that this machine has there.
+const OPAQUE: [&str; 13] = [
+    // What somebody enabled, masked or overrode here.
+    "/etc/systemd/system",
+    "/etc/systemd/system.conf.d",
+    "/etc/systemd/journald.conf.d",
+    // Would make units of /etc/fstab, /etc/init.d and disks.
+    "/usr/lib/systemd/system-generators",
+    "/etc/systemd/system-generators",
+    "/usr/lib/systemd/system/sysinit.target.wants",
+    "/usr/lib/systemd/system/sockets.target.wants",
+    "/usr/lib/systemd/system/timers.target.wants",
+    "/usr/lib/systemd/system/multi-user.target.wants",
+    // Another machine's journal, this bed and others beside it, a product that may be installed here.
+    "/var/log/journal",
+    "/var/tmp",
+    "/etc/perilog",
+    "/var/lib/perilog",
+];
+
+/// What is started all the same. Just what a node needs to be a node: journal, bus, directories.
+const WANTED: [(&str, &[&str]); 3] = [
+    (
+        "sysinit.target",
+        &[
+            "systemd-journald.service",
+            "systemd-journal-flush.service",
+            "systemd-tmpfiles-setup.service",
+        ],
+    ),
+    (
+        "sockets.target",
+        &[
+            "dbus.socket",
+            "systemd-journald.socket",
+            "systemd-journald-dev-log.socket",
+        ],
+    ),
+    ("multi-user.target", &["dbus.service"]),
+];
+
+/// Would be started over the bus and then expect devices or seats.
+const MASKED: [&str; 3] = [
+    "systemd-logind.service",
+    "systemd-udevd.service",
+    "systemd-hostnamed.service",
+];
+
+/// Someone who is not root, for scripts that must not be.
+const USER: &str = "alice";
+const USER_ID: u32 = 64_001;
+
+/// Writes it into the node's files; the node is off.
+pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
+    let files = node.files()?;
+    for path in OPAQUE {
+        let directory = files.directory(Path::new(path))?;
+        fsetxattr(&directory, "trusted.overlay.opaque", b"y", XattrFlags::empty())
+            .with_context(|| format!("hiding this machine's {path}"))?;
+    }
+    let link = |path: String, target: &str| files.link(Path::new(&path), target);
+    for (target, units) in WANTED {
+        for unit in units {
+            link(format!("{VENDOR}/{target}.wants/{unit}"), &format!("{VENDOR}/{unit}"))?;
+        }
+    }
+    for unit in MASKED {
+        link(format!("/etc/systemd/system/{unit}"), "/dev/null")?;
+    }
+    // Where dbus-broker is the bus (Fedora, RHEL), dbus.service is an alias that enabling it makes.
+    if !Path::new(VENDOR).join("dbus.service").exists() {
+        link(
+            "/etc/systemd/system/dbus.service".into(),
+            &format!("{VENDOR}/dbus-broker.service"),
+        )?;
+    }
+    link("/etc/systemd/system/default.target".into(), "bed.target")?;
+
+    let machine_id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .context("a machine id")?
+        .replace('-', "");
+    let addresses: String = hosts
+        .iter()
+        .map(|(address, name)| format!("{address} {name}\n"))
+        .collect();
+    let append = |path: &str, line: String| -> Result<String> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
+        Ok(format!("{}\n{line}\n", text.trim_end()))
+    };
+    let booted = format!(
+        "[Unit]\nDefaultDependencies=no\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart=/usr/bin/touch {}\n",
+        booted_marker(node.bed_name())
+    );
+    let texts = [
+        ("/etc/machine-id", machine_id),
+        ("/etc/hostname", format!("{}\n", node.name())),
+        ("/etc/hosts", format!("127.0.0.1 localhost\n{addresses}")),
+        (
+            "/etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nshadow: files\nhosts: files\n".into(),
+        ),
+        (
+            "/etc/passwd",
+            append("/etc/passwd", format!("{USER}:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh"))?,
+        ),
+        ("/etc/group", append("/etc/group", format!("{USER}:x:{USER_ID}:"))?),
+        // Kept on the node's disk, so that one that lost power can still be asked.
+        (
+            "/etc/systemd/journald.conf.d/bed.conf",
+            "[Journal]\nStorage=persistent\nAudit=no\n".into(),
+        ),
+        (
+            "/etc/systemd/system.conf.d/bed.conf",
+            "[Manager]\nDefaultTimeoutStopSec=10s\n".into(),
+        ),
+        (
+            "/etc/systemd/system/bed.target",
+            "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into(),
+        ),
+        ("/etc/systemd/system/bed-booted.service", booted),
+    ];
+    for (path, text) in texts {
+        files.write(Path::new(path), text.as_bytes(), 0o644)?;
+    }
+    Ok(())
+}

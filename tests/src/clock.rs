@@ -1,0 +1,25 @@
+//! The only clock of the tests, and the only place where they pause: between two looks at a condition.
+
+use std::time::{Duration, Instant};
+
+/// Time since it was started.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[allow(clippy::disallowed_methods)] // an edge: the tests measure the real world
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    pub fn elapsed(self) -> Duration {
+        Instant::now().duration_since(self.0)
+    }
+}
+
+/// The pause between two looks at a condition that nothing announces.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn pause(length: Duration) {
+    std::thread::sleep(length);
+}

@@ -1,0 +1,124 @@
+//! The installed product, as a directory that a bed lays over `/` of its nodes.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Where each binary is installed.
+const BINARIES: [(&str, &str); 5] = [
+    ("perilog", "usr/bin"),
+    ("perilog-report", "usr/bin"),
+    ("perilog-agent", "usr/sbin"),
+    ("perilog-controller", "usr/sbin"),
+    ("perilog-runner", "usr/libexec/perilog"),
+];
+const UNITS: &str = "usr/lib/systemd/system";
+
+/// Names a directory that [`Layer::install`] has filled; set by xtask so that test programs share one.
+pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
+/// Names the directory of the built binaries; set by xtask. Without it they are looked for where this program was built.
+pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
+
+/// Where the product comes from.
+#[derive(Debug, Clone)]
+pub enum Layer {
+    /// Was installed by [`Layer::install`].
+    Installed(PathBuf),
+    /// Built binaries; each bed installs them in its own directory.
+    Built(PathBuf),
+}
+
+impl Layer {
+    /// What this test program shall test.
+    pub fn find() -> Result<Self> {
+        if let Some(path) = std::env::var_os(LAYER_VARIABLE) {
+            return Ok(Self::Installed(path.into()));
+        }
+        if let Some(path) = std::env::var_os(BINARIES_VARIABLE) {
+            return Ok(Self::Built(path.into()));
+        }
+        // target/<profile>/deps/<test program>
+        let program = std::env::current_exe().context("the path of this program")?;
+        let profile = program.ancestors().find(|path| path.join("deps").is_dir());
+        profile.map(|path| Self::Built(path.to_owned())).with_context(|| {
+            format!(
+                "no directory of built binaries above {}: set {BINARIES_VARIABLE}",
+                program.display()
+            )
+        })
+    }
+
+    /// Fills `root` as a package would fill `/`: binaries from `binaries`, units from the source tree.
+    pub fn install(binaries: &Path, root: &Path) -> Result<()> {
+        for (name, directory) in BINARIES {
+            let from = binaries.join(name);
+            ensure!(
+                from.is_file(),
+                "no {}: run `cargo build --workspace --bins` first",
+                from.display()
+            );
+            put(&from, &root.join(directory).join(name), 0o755)?;
+        }
+        let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units");
+        let entries = std::fs::read_dir(&units).with_context(|| format!("reading {}", units.display()))?;
+        for entry in entries {
+            let from = entry.with_context(|| format!("reading {}", units.display()))?.path();
+            if from
+                .extension()
+                .is_some_and(|kind| kind == "service" || kind == "socket" || kind == "slice")
+            {
+                let Some(name) = from.file_name() else {
+                    bail!("no file name: {}", from.display())
+                };
+                put(&from, &root.join(UNITS).join(name), 0o644)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory to use for a bed whose own directory is `bed`.
+    pub(crate) fn path_for(&self, bed: &Path) -> Result<PathBuf> {
+        match self {
+            Self::Installed(path) => Ok(path.clone()),
+            Self::Built(binaries) => {
+                let root = bed.join("layer");
+                Self::install(binaries, &root)?;
+                Ok(root)
+            }
+        }
+    }
+}
+
+/// Puts a file in place as root's. A link where that is the same thing, for debug binaries are large.
+fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let put = || -> std::io::Result<()> {
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let metadata = from.metadata()?;
+        let same = metadata.uid() == 0 && metadata.mode() & 0o7777 == mode;
+        if !(same && std::fs::hard_link(from, to).is_ok()) {
+            std::fs::copy(from, to)?;
+            std::fs::set_permissions(to, std::fs::Permissions::from_mode(mode))?;
+        }
+        Ok(())
+    };
+    put().with_context(|| format!("installing {} as {}", from.display(), to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_binary_is_named_with_what_to_run() {
+        let error = Layer::install(Path::new("/nowhere"), Path::new("/nowhere"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("/nowhere/perilog:") && error.contains("cargo build"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! One node: a machine that can be switched on, asked, cut off and robbed of its power.
+
+mod commands;
+mod files;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::Signal;
+
+use crate::bed::{Reaper, remove_cgroup};
+use crate::command::{self, Running, children, signal};
+use crate::wait_until;
+
+/// A boot takes a quarter of a second; the limit is for a machine that is busy with something else.
+const BOOT: Duration = Duration::from_secs(120);
+/// systemd stops every service within 10 s here (`bed.conf`); a task's own limits may take longer.
+const SHUTDOWN: Duration = Duration::from_secs(120);
+/// Commands that tests run on nodes end at once or are broken.
+const COMMAND: Duration = Duration::from_secs(60);
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A node of a [`Bed`](crate::Bed). Nodes are shared between the threads of a test.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    index: usize,
+    address: String,
+    bed: PathBuf,
+    bed_name: String,
+    layer: PathBuf,
+    cgroup: PathBuf,
+    hub: u32,
+    power: Mutex<Option<Power>>,
+}
+
+/// A node that is on.
+#[derive(Debug)]
+struct Power {
+    /// Ends when the node's PID 1 has ended.
+    supervisor: Running,
+    booted: bool,
+}
+
+impl Power {
+    /// PID 1 of the node: nsenter(1) has forked unshare(1), which has forked it.
+    fn leader(&self) -> Option<u32> {
+        children(*children(self.supervisor.pid()).first()?).first().copied()
+    }
+}
+
+impl Drop for Power {
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader() {
+            signal(leader, Signal::KILL); // and everything else in its pid namespace with it
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn new(reaper: &Reaper, index: usize, name: &str, address: &str) -> Result<Self> {
+        let node = Self {
+            name: name.to_owned(),
+            index,
+            address: address.to_owned(),
+            bed: reaper.directory().to_owned(),
+            bed_name: reaper.name().to_owned(),
+            layer: reaper.layer().to_owned(),
+            cgroup: reaper.cgroup().join(name),
+            hub: reaper.hub(),
+            power: Mutex::new(None),
+        };
+        for part in ["upper/usr", "work", "work-usr", "root"] {
+            let path = node.own_directory().join(part);
+            std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+        }
+        Ok(node)
+    }
+
+    /// The host name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn bed_name(&self) -> &str {
+        &self.bed_name
+    }
+
+    /// IPv4, in the bed's own network.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    // Power
+
+    /// Switches the node on and waits until it has booted.
+    pub fn boot(&self) -> Result<()> {
+        self.power_on()?;
+        self.wait_booted()
+    }
+
+    /// Whether the node has power. One that shut itself down has not.
+    pub fn is_up(&self) -> bool {
+        self.power().is_some()
+    }
+
+    /// Switches the node on.
+    pub(crate) fn power_on(&self) -> Result<()> {
+        let mut power = self.power();
+        ensure!(power.is_none(), "{} is on already", self.name);
+        std::fs::create_dir(&self.cgroup).with_context(|| format!("making {}", self.cgroup.display()))?;
+        let mut command = enter(self.hub, &["-m", "-n", "-p"]);
+        command
+            .args(["/bin/sh", "-c", r#"echo 0 >"$0/cgroup.procs" && exec unshare "$@""#])
+            .arg(&self.cgroup)
+            .args([
+                "--mount",
+                "--uts",
+                "--ipc",
+                "--net",
+                "--pid",
+                "--cgroup",
+                "--propagation",
+                "private",
+            ])
+            .args(["--fork", "--kill-child", "/bin/sh"])
+            .arg(self.bed.join("node-init.sh"))
+            .arg(&self.bed)
+            .arg(&self.name)
+            .arg(self.index.to_string())
+            .arg(&self.layer);
+        let supervisor = Running::start(format!("node {}", self.name), &mut command)?;
+        *power = Some(Power {
+            supervisor,
+            booted: false,
+        });
+        Ok(())
+    }
+
+    /// Waits until the node that was switched on has reached its default target.
+    pub(crate) fn wait_booted(&self) -> Result<()> {
+        let booted = wait_until(&format!("{} booted", self.name), BOOT, || {
+            let mut power = self.lock();
+            let Some(power) = power.as_mut() else {
+                bail!("{} is off", self.name)
+            };
+            if power.supervisor.has_ended()? {
+                bail!("{} did not boot: {}", self.name, power.supervisor.output()?);
+            }
+            let Some(leader) = power.leader() else { return Ok(false) };
+            power.booted = Path::new(&format!("/proc/{leader}/root{}", booted_marker(&self.bed_name))).exists();
+            Ok(power.booted)
+        });
+        booted.map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
+    }
+
+    /// The node loses its power: its processes and its network end without a word to anybody; its files stay.
+    pub fn power_fail(&self) -> Result<()> {
+        // The wire goes first: a kernel that closes the sockets of killed processes would still tell their peers.
+        self.cut()?;
+        let leader = self.leader()?;
+        signal(leader, Signal::KILL);
+        self.wait_off(SHUTDOWN)
+    }
+
+    /// Shuts the node down as an operator would.
+    pub fn shutdown(&self) -> Result<()> {
+        self.systemctl(&["--no-block", "poweroff"])?;
+        self.wait_off(SHUTDOWN)
+    }
+
+    /// Shuts the node down as an operator would, and boots it.
+    pub fn reboot(&self) -> Result<()> {
+        self.systemctl(&["--no-block", "reboot"])?;
+        self.wait_off(SHUTDOWN)?;
+        self.boot()
+    }
+
+    /// Waits until the node has no power, for instance because a script on it asked for a reboot.
+    pub fn wait_off(&self, limit: Duration) -> Result<()> {
+        wait_until(&format!("{} switched off", self.name), limit, || Ok(!self.is_up()))
+    }
+
+    /// The node's PID 1, as this machine numbers it; an error while it is off.
+    pub fn leader(&self) -> Result<u32> {
+        let leader = self.power().as_ref().and_then(Power::leader);
+        leader.with_context(|| format!("{} is off", self.name))
+    }
+
+    /// The kernel's name for this boot, as the node's own programs read it.
+    pub fn boot_id(&self) -> Result<String> {
+        self.read_file("/proc/sys/kernel/random/boot_id")
+            .map(|id| id.trim().to_owned())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Power>> {
+        self.power.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of the power, after having cleared away what a node left that is off by its own doing.
+    fn power(&self) -> MutexGuard<'_, Option<Power>> {
+        let mut power = self.lock();
+        if power
+            .as_mut()
+            .is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true)))
+        {
+            *power = None;
+            remove_cgroup(&self.cgroup);
+            // The link would go with the node's network namespace, but in the kernel's own time.
+            let _ = self.ip(&["link", "del"]);
+        }
+        power
+    }
+
+    // Network
+
+    /// Pulls the node's network cable.
+    pub fn cut(&self) -> Result<()> {
+        self.ip(&["link", "set", "down"])
+    }
+
+    /// Plugs the node's network cable in again.
+    pub fn heal(&self) -> Result<()> {
+        self.ip(&["link", "set", "up"])
+    }
+
+    /// ip(8) on the switch's end of the node's cable.
+    fn ip(&self, action: &[&str]) -> Result<()> {
+        let mut command = enter(self.hub, &["-n"]);
+        command
+            .arg("ip")
+            .args(action)
+            .args(["dev", &format!("v{}", self.index)]);
+        command::run(format!("{}: ip {}", self.name, action.join(" ")), &mut command, COMMAND)?
+            .ok()
+            .map(drop)
+    }
+}
+
+/// A file that a node has once its default target is reached, named after the bed: a bed may run on a node of another.
+pub(crate) fn booted_marker(bed: &str) -> String {
+    format!("/run/{bed}.booted")
+}
+
+/// nsenter(1) into some namespaces of a process, with nothing of this process's environment.
+fn enter(pid: u32, namespaces: &[&str]) -> Command {
+    let mut command = Command::new("nsenter");
+    command
+        .env_clear()
+        .envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("HOME", "/root"), ("TERM", "dumb")]);
+    command.args(["-t", &pid.to_string()]).args(namespaces).arg("--");
+    command
+}

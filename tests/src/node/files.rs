@@ -1,0 +1,59 @@
+//! Files of a node, reached from outside, so that it makes no difference whether it is on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{Node, Power};
+use crate::rootfs::Rootfs;
+
+impl Node {
+    /// Replaces a file (mode 0644) in one step and makes its directories; also while the node is off.
+    pub fn write_file(&self, path: &str, text: impl AsRef<[u8]>) -> Result<()> {
+        self.write_with_mode(path, text, 0o644)
+    }
+
+    /// [`write_file`](Self::write_file) for something to execute.
+    pub fn write_script(&self, path: &str, text: impl AsRef<[u8]>) -> Result<()> {
+        self.write_with_mode(path, text, 0o755)
+    }
+
+    /// [`write_file`](Self::write_file) with another mode.
+    pub fn write_with_mode(&self, path: &str, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
+        let write = self.files()?.write(Path::new(path), text.as_ref(), mode);
+        write.with_context(|| self.name.clone())
+    }
+
+    /// Reads a file as text; while the node is off only what the node itself has written is found.
+    pub fn read_file(&self, path: &str) -> Result<String> {
+        self.try_read_file(path)?
+            .with_context(|| format!("{}: no file {path}", self.name))
+    }
+
+    /// [`read_file`](Self::read_file), `None` where there is no such file.
+    pub fn try_read_file(&self, path: &str) -> Result<Option<String>> {
+        let bytes = self.files()?.read(Path::new(path)).with_context(|| self.name.clone())?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// The root of a node that has booted; the upper side of its overlay otherwise.
+    pub(crate) fn files(&self) -> Result<Rootfs> {
+        let leader = self
+            .power()
+            .as_ref()
+            .filter(|power| power.booted)
+            .and_then(Power::leader);
+        match leader {
+            Some(leader) => Rootfs::open(Path::new(&format!("/proc/{leader}/root"))),
+            None => Rootfs::open(&self.own_directory().join("upper")),
+        }
+    }
+
+    /// The node's directory, which may be on a file system that only the bed has mounted.
+    pub(super) fn own_directory(&self) -> PathBuf {
+        let inside = self.bed.join("nodes").join(&self.name);
+        let mut path = PathBuf::from(format!("/proc/{}/root", self.hub)).into_os_string();
+        path.push(inside);
+        path.into()
+    }
+}

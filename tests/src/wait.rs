@@ -1,0 +1,47 @@
+//! Waiting for a condition under a generous limit.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::clock::{Stopwatch, pause};
+
+/// Short enough that a test loses nothing, long enough that a look which costs a process does not fill a core.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// Returns as soon as `condition` holds. Past `limit` it is an error that names `what` was waited for.
+///
+/// The limit is a guard against hanging, not an expectation of speed: choose it so that a loaded machine never meets it.
+/// [`Bed::wait_until`](crate::Bed::wait_until) adds what the nodes have to say.
+pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let watch = Stopwatch::start();
+    loop {
+        if condition()? {
+            return Ok(());
+        }
+        if watch.elapsed() > limit {
+            bail!("not within {limit:?}: {what}");
+        }
+        pause(BETWEEN_LOOKS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_with_the_condition_and_fails_past_the_limit() {
+        let mut looks = 0;
+        wait_until("three looks", Duration::from_secs(10), || {
+            looks += 1;
+            Ok(looks == 3)
+        })
+        .unwrap();
+        assert_eq!(looks, 3);
+        let error = wait_until("the impossible", Duration::ZERO, || Ok(false)).unwrap_err();
+        assert!(error.to_string().contains("the impossible"), "{error}");
+        let error = wait_until("a look that fails", Duration::from_secs(10), || bail!("blind")).unwrap_err();
+        assert_eq!(error.to_string(), "blind");
+    }
+}
