@@ -151,14 +151,46 @@ pub enum Claim {
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepRecord {
     /// Written before a script starts; a step that cannot be recorded is not run.
-    Begin { seq: u32, script: String, digest: String, user: String, attempt: u32, at_ms: u64, of: u32 },
-    End { seq: u32, script: String, at_ms: u64, elapsed_ms: u64, status: ExitStatus, tolerable: bool, timed_out: bool },
+    Begin {
+        seq: u32,
+        script: String,
+        digest: String,
+        user: String,
+        attempt: u32,
+        at_ms: u64,
+        of: u32,
+    },
+    End {
+        seq: u32,
+        script: String,
+        at_ms: u64,
+        elapsed_ms: u64,
+        status: ExitStatus,
+        tolerable: bool,
+        timed_out: bool,
+    },
     /// Could not be executed at all.
-    NotRun { seq: u32, script: String, at_ms: u64, why: String },
+    NotRun {
+        seq: u32,
+        script: String,
+        at_ms: u64,
+        why: String,
+    },
     /// A limit has passed: what was seen before anything was done about it.
-    Overdue { seq: u32, script: String, at_ms: u64, limit_ms: u64, forensics: String },
+    Overdue {
+        seq: u32,
+        script: String,
+        at_ms: u64,
+        limit_ms: u64,
+        forensics: String,
+    },
     /// What a script said about itself.
-    Report { seq: u32, script: String, at_ms: u64, report: Report },
+    Report {
+        seq: u32,
+        script: String,
+        at_ms: u64,
+        report: Report,
+    },
     /// Cancel reached the runner.
     Cancelled { at_ms: u64 },
 }

@@ -115,78 +115,175 @@ pub struct Exec {
 pub enum Input {
     /// Everything that was found, once at start and again after the bus was lost, or systemd re-executed.
     /// `tombstones` and `epoch` are given at start only.
-    Joined { found: Vec<Found>, tombstones: Vec<Tombstone>, epoch: Option<Epoch> },
+    Joined {
+        found: Vec<Found>,
+        tombstones: Vec<Tombstone>,
+        epoch: Option<Epoch>,
+    },
     /// A session with the controller stands at the transport; the edge has sent nothing yet.
-    LinkUp { counter: u64 },
+    LinkUp {
+        counter: u64,
+    },
     LinkDown,
     Message(ToAgent),
-    IntentWritten { task: TaskId, result: Result<(), String> },
-    Started { task: TaskId, reply: StartReply },
+    IntentWritten {
+        task: TaskId,
+        result: Result<(), String>,
+    },
+    Started {
+        task: TaskId,
+        reply: StartReply,
+    },
     /// Something happened to this task's unit or directory: worth an inspection.
-    Stirred { task: TaskId },
+    Stirred {
+        task: TaskId,
+    },
     /// The answer to [`Effect::Inspect`]; `Err` when systemd could not be asked.
-    Inspected { task: TaskId, seen: Result<Seen, String> },
+    Inspected {
+        task: TaskId,
+        seen: Result<Seen, String>,
+    },
     /// The answer to [`Effect::TakeClaim`]: `Ok(true)` the claim is ours; `Ok(false)` a runner has it.
-    ClaimTaken { task: TaskId, result: Result<bool, String> },
-    OutcomeWritten { task: TaskId, result: Result<(), String> },
-    Buried { task: TaskId, result: Result<(), String> },
-    EpochWritten { epoch: Epoch, result: Result<(), String> },
+    ClaimTaken {
+        task: TaskId,
+        result: Result<bool, String>,
+    },
+    OutcomeWritten {
+        task: TaskId,
+        result: Result<(), String>,
+    },
+    Buried {
+        task: TaskId,
+        result: Result<(), String>,
+    },
+    EpochWritten {
+        epoch: Epoch,
+        result: Result<(), String>,
+    },
     /// The system bus is gone; `Joined` follows when it is back.
     BusLost,
     /// The moment asked for by [`Effect::WakeAt`], or later.
     Tick,
     Policy(Policy),
     /// From the local socket.
-    Exec { caller: Caller, exec: Exec },
+    Exec {
+        caller: Caller,
+        exec: Exec,
+    },
     /// A caller of `Exec` went away; its task goes on.
-    Hangup { caller: Caller },
+    Hangup {
+        caller: Caller,
+    },
     /// A local request to stop a task of the host's own.
-    CancelLocal { caller: Caller, task: TaskId },
+    CancelLocal {
+        caller: Caller,
+        task: TaskId,
+    },
     /// A local request for the status of all tasks.
-    Status { caller: Caller },
+    Status {
+        caller: Caller,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Make the directory and `intent.json` in it (temp, rename). Answer: `IntentWritten`.
-    WriteIntent { stem: String, intent: Box<Intent> },
+    WriteIntent {
+        stem: String,
+        intent: Box<Intent>,
+    },
     /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job ends.
-    StartUnit { stem: String, intent: Box<Intent> },
+    StartUnit {
+        stem: String,
+        intent: Box<Intent>,
+    },
     /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race. Also watches the directory for `claim` and steps.
-    Watch { stem: String, task: TaskId },
+    Watch {
+        stem: String,
+        task: TaskId,
+    },
     /// Tell by `Stirred` when the unit's cgroup is empty (`cgroup.events`; with backoff where that is missing).
-    WatchEmpty { task: TaskId, cgroup: Option<String> },
+    WatchEmpty {
+        task: TaskId,
+        cgroup: Option<String>,
+    },
     /// Look at the unit, its processes and its files. Answer: `Inspected`.
-    Inspect { stem: String, task: TaskId },
+    Inspect {
+        stem: String,
+        task: TaskId,
+    },
     /// Create `claim` with O_EXCL for ourselves. Answer: `ClaimTaken`.
-    TakeClaim { stem: String, task: TaskId },
+    TakeClaim {
+        stem: String,
+        task: TaskId,
+    },
     /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status.
-    SignalRunner { stem: String, signal: u8 },
+    SignalRunner {
+        stem: String,
+        signal: u8,
+    },
     /// SIGKILL what is left in the unit's cgroup (`lingering = "kill"`).
-    KillLingering { stem: String },
+    KillLingering {
+        stem: String,
+    },
     /// `outcome.json` (temp, rename). Answer: `OutcomeWritten`.
-    WriteOutcome { stem: String, task: TaskId, ended: Box<Ended> },
+    WriteOutcome {
+        stem: String,
+        task: TaskId,
+        ended: Box<Ended>,
+    },
     /// StopUnit for one that is active/exited, ResetFailedUnit for a failed one; nothing if it is gone.
-    Unload { stem: String },
+    Unload {
+        stem: String,
+    },
     /// Write the tombstone, then remove the directory. Answer: `Buried`.
-    Bury { stem: String, tombstone: Box<Tombstone> },
-    RemoveTombstone { task: TaskId, stem: String },
+    Bury {
+        stem: String,
+        tombstone: Box<Tombstone>,
+    },
+    RemoveTombstone {
+        task: TaskId,
+        stem: String,
+    },
     /// Remember the epoch before anything of this session is obeyed. Answer: `EpochWritten`.
-    WriteEpoch { epoch: Epoch },
+    WriteEpoch {
+        epoch: Epoch,
+    },
     Send(FromAgent),
     /// End the session (a lower epoch, a protocol error); the edge redials within the window.
-    Hang { why: String },
+    Hang {
+        why: String,
+    },
     /// How long to spread the next redial over.
-    RedialWindow { ms: u64 },
+    RedialWindow {
+        ms: u64,
+    },
     /// The cluster's id, for the log and status.
-    WakeAt { boot_ms: u64 },
+    WakeAt {
+        boot_ms: u64,
+    },
     /// Answers for callers on the local socket.
-    ExecReply { caller: Caller, reply: ExecReply },
-    StatusReply { caller: Caller, tasks: Vec<TaskStatus> },
+    ExecReply {
+        caller: Caller,
+        reply: ExecReply,
+    },
+    StatusReply {
+        caller: Caller,
+        tasks: Vec<TaskStatus>,
+    },
     /// Answer this question at the edge; it knows where output is.
-    Answer { question: u64, ask: crate::message::Ask, tasks: Vec<TaskStatus> },
+    Answer {
+        question: u64,
+        ask: crate::message::Ask,
+        tasks: Vec<TaskStatus>,
+    },
     /// Something an operator should find in the journal.
-    Note { level: Level, task: Option<TaskId>, job: Option<JobId>, text: String },
+    Note {
+        level: Level,
+        task: Option<TaskId>,
+        job: Option<JobId>,
+        text: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +296,11 @@ pub enum Level {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecReply {
     /// Started (`attached == false`) or found; more follows.
-    Attached { task: TaskId, stem: String, attached: bool },
+    Attached {
+        task: TaskId,
+        stem: String,
+        attached: bool,
+    },
     Phase(Phase),
     Ended(Box<Ended>),
     /// Ended before, only the tombstone is left.
