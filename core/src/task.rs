@@ -144,6 +144,8 @@ pub enum Claim {
     Runner(InvocationId),
     /// The agent, so that no runner can: the task was cancelled before it began.
     Cancelled,
+    /// The agent, so that no runner can, and how the task ends by that: refused, or its unit could not be started.
+    Withdrawn(Outcome),
 }
 
 /// A line of `steps.jsonl`. `seq` counts tries of scripts from 0 within the task. Times are milliseconds: `at_ms` since the epoch.

@@ -70,10 +70,12 @@ pub struct UnitIds {
 }
 
 /// What an inspection saw: the unit first, then the files, so that a unit that had ended then has its files whole.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
     /// `None`: not loaded. Absent altogether (`Input::Inspected { seen: Err }`) when systemd could not be asked.
     pub unit: Option<UnitFacts>,
+    /// The ids the unit carries in its LogExtraFields: whose it is when systemd said `UnitExists`.
+    pub unit_ids: Option<UnitIds>,
     pub processes: Vec<Process>,
     pub claim: Option<Claim>,
     pub result: Option<RunResult>,
@@ -160,7 +162,7 @@ pub enum Input {
         epoch: Epoch,
         result: Result<(), String>,
     },
-    /// The system bus is gone; `Joined` follows when it is back.
+    /// The system bus is gone; `Joined` follows when it is back. Answers to calls made before it are not handed in after that `Joined`.
     BusLost,
     /// The moment asked for by [`Effect::WakeAt`], or later.
     Tick,
@@ -192,17 +194,19 @@ pub enum Effect {
         stem: String,
         intent: Box<Intent>,
     },
-    /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job ends.
+    /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job ends. The directory
+    /// is watched as in [`Effect::Watch`]; a stir of the directory may be held back to gather more, one of the unit may not.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race. Also watches the directory for `claim` and steps.
+    /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race (also when there is no such unit any more). Also watches
+    /// the directory for `claim` and steps.
     Watch {
         stem: String,
         task: TaskId,
     },
-    /// Tell by `Stirred` when the unit's cgroup is empty (`cgroup.events`; with backoff where that is missing).
+    /// Tell by `Stirred` when the unit's cgroup is empty, at once if it is already (`cgroup.events`; with backoff where that is missing).
     WatchEmpty {
         task: TaskId,
         cgroup: Option<String>,
@@ -212,10 +216,12 @@ pub enum Effect {
         stem: String,
         task: TaskId,
     },
-    /// Create `claim` with O_EXCL for ourselves. Answer: `ClaimTaken`.
+    /// Create `claim` with this in it, if there is none yet (a temporary file and link(2), so that nobody sees half of one); the directory
+    /// is made if it is missing. Answer: `ClaimTaken`.
     TakeClaim {
         stem: String,
         task: TaskId,
+        claim: Claim,
     },
     /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status.
     SignalRunner {
@@ -226,7 +232,7 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// `outcome.json` (temp, rename). Answer: `OutcomeWritten`.
+    /// `outcome.json` (temp, rename); the directory is made if it is missing. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,
@@ -236,7 +242,7 @@ pub enum Effect {
     Unload {
         stem: String,
     },
-    /// Write the tombstone, then remove the directory. Answer: `Buried`.
+    /// Write the tombstone, then remove the directory, if there is one. Answer: `Buried`.
     Bury {
         stem: String,
         tombstone: Box<Tombstone>,
@@ -258,7 +264,7 @@ pub enum Effect {
     RedialWindow {
         ms: u64,
     },
-    /// The cluster's id, for the log and status.
+    /// A `Tick` is wanted then; takes the place of the one asked for before.
     WakeAt {
         boot_ms: u64,
     },
