@@ -7,10 +7,14 @@
 //! ```
 //! The host in the certificate is the host that an agent may speak for.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::agent::io::Level;
+use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
-use crate::controller::machine::{Machine, Node};
-use crate::ids::{BootId, HostName, MachineId, TaskId};
+use crate::controller::machine::{Job, Machine, Node};
+use crate::hostlist::HostList;
+use crate::ids::{ActionId, BootId, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
 
 /// Most tasks that one Hello may tell of, over all its pages.
@@ -106,126 +110,8 @@ impl Machine {
         }
     }
 
-    /// The whole of Hello is here: is there another who speaks for this host?
-    fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
-        let older = self
-            .nodes
-            .get(&hello.host)
-            .and_then(|node| node.session)
-            .filter(|older| *older != id);
-        let Some(older) = older else {
-            self.open(id, *hello, now);
-            return;
-        };
-        let same_agent = match self.sessions.get(&older).map(|s| &s.stage) {
-            Some(Stage::Open {
-                machine, boot, link, ..
-            }) if *machine == hello.machine && *boot == hello.boot => Some(*link),
-            _ => None,
-        };
-        match same_agent {
-            Some(link) if link >= hello.link => {
-                self.end_session(id, "an older session of this agent than the one that stands", now)
-            }
-            Some(_) => {
-                self.end_session(older, "replaced by a newer session of the same agent", now);
-                self.open(id, *hello, now);
-            }
-            None => {
-                self.probe_last += 1;
-                let nonce = self.probe_last;
-                let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
-                // A third claimant waits for nobody: the latest Hello stands for this host.
-                let rivals: Vec<SessionId> = self.probing_of(older);
-                for rival in rivals {
-                    self.end_session(rival, "another agent claims this host", now);
-                }
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.stage = Stage::Probing {
-                        hello,
-                        older,
-                        nonce,
-                        until_ms,
-                    };
-                }
-                self.batch.effects.push(Effect::Send {
-                    session: older,
-                    message: ToAgent::Probe { nonce },
-                });
-            }
-        }
-    }
-
-    fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
-        let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
-        self.sessions
-            .iter()
-            .filter(|(_, s)| probes(s))
-            .map(|(id, _)| *id)
-            .collect()
-    }
-
-    /// The older session answered: it lives, so the newer one is another machine of the same name.
-    pub(super) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
-        for id in self.probing_of(older) {
-            let Some(Session {
-                peer,
-                stage: Stage::Probing { hello, nonce, .. },
-            }) = self.sessions.get(&id)
-            else {
-                continue;
-            };
-            if *nonce != answer {
-                continue;
-            }
-            let (host, peer) = (hello.host.clone(), peer.clone());
-            let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
-            let note = format!(
-                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
-                hello.machine, hello.boot
-            );
-            self.turn_away(id, &host, &note, now);
-            if let Some(node) = self.nodes.get_mut(&host) {
-                node.note = Some(note);
-            }
-        }
-    }
-
-    /// Probes whose time is over: the older session is dead.
-    pub(super) fn probes_due(&mut self, now: Now) {
-        let due: Vec<(SessionId, SessionId)> = self
-            .sessions
-            .iter()
-            .filter_map(|(id, s)| match &s.stage {
-                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((*id, *older)),
-                _ => None,
-            })
-            .collect();
-        for (id, older) in due {
-            self.end_session(
-                older,
-                "did not answer a probe while another session of its host was waiting",
-                now,
-            );
-            self.open_waiting(&[id], now);
-        }
-    }
-
-    pub(super) fn next_probe(&self) -> Option<u64> {
-        let until = |s: &Session| match &s.stage {
-            Stage::Probing { until_ms, .. } => Some(*until_ms),
-            _ => None,
-        };
-        self.sessions.values().filter_map(until).min()
-    }
-
-    /// Is this node's session being probed for another that claims its host?
-    pub(super) fn is_probed(&self, node: &Node) -> bool {
-        node.session.is_some_and(|id| !self.probing_of(id).is_empty())
-    }
-
     /// The session stands: Welcome, then settle the difference.
-    fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
+    pub(super) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
         let Hello {
             host,
             machine,
@@ -254,6 +140,9 @@ impl Machine {
             .nodes
             .entry(host.clone())
             .or_insert_with(|| Node::new(row.clone(), now.mono_ms));
+        if known.is_none() {
+            node.tasks = rebuilt_on(&self.actions, &self.jobs, &host);
+        }
         node.row = row;
         node.session = Some(id);
         node.since_ms = now.mono_ms;
@@ -350,14 +239,14 @@ impl Machine {
     }
 
     pub(super) fn remember_phase(&mut self, host: &HostName, task: TaskId, phase: Phase, since_ms: u64) {
-        if let Some(node) = self.nodes.get_mut(host) {
-            if node.live.len() < MAX_LIVE || node.live.contains_key(&task) {
-                node.live.insert(task, (phase, since_ms));
-            }
+        if let Some(node) = self.nodes.get_mut(host)
+            && (node.live.len() < MAX_LIVE || node.live.contains_key(&task))
+        {
+            node.live.insert(task, (phase, since_ms));
         }
     }
 
-    fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
+    pub(super) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
         self.note(Level::Error, None, Some(host), why);
         self.batch.effects.push(Effect::Send {
             session: id,
@@ -419,20 +308,19 @@ impl Machine {
         }
         self.open_waiting(&waiting, now);
     }
+}
 
-    /// The older session is gone: whoever waited for its answer stands now.
-    fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
-        for id in waiting {
-            if let Some(Session {
-                stage: Stage::Probing { hello, .. },
-                ..
-            }) = self.sessions.get(id)
-            {
-                let hello = hello.clone();
-                self.open(*id, *hello, now);
-            }
-        }
-    }
+/// Tasks of a node that is new to this store: those of actions that were rebuilt from what other nodes told.
+fn rebuilt_on(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
+    let rebuilt = actions.values().filter(|a| !a.row.unknown.is_empty());
+    rebuilt
+        .filter_map(|action| {
+            let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
+            let host = HostList::from_names([host.as_str()]).ok()?;
+            let rank = Rank(layout.ranks_of(&host).ok()?.first()?);
+            action.row.ranks.contains(rank.0).then(|| action.task(rank))
+        })
+        .collect()
 }
 
 /// How long agents spread their redials: their number over what the controller takes per second, at least a second.

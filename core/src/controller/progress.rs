@@ -1,0 +1,147 @@
+//! What a node tells while its session stands: accepted, moved, finished. A task gets its outcome in one place only ([`Machine::end_task`]).
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::Stand;
+use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::machine::Machine;
+use crate::ids::{HostName, TaskId};
+use crate::message::{Phase, ToAgent};
+use crate::outcome::{Loss, Outcome};
+use crate::task::Ended;
+
+impl Machine {
+    pub(super) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
+        self.end_task(task, Ended::bare(Outcome::Lost { why }, now.wall_ms), now);
+    }
+
+    /// The one place where a task gets its outcome.
+    pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
+        let ok = ended.outcome.is_ok();
+        let milestones = ended.milestones.clone();
+        let Some(action) = self.actions.get_mut(&task.action) else {
+            return;
+        };
+        action.end(task.rank, ended);
+        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+            node.live.remove(&task);
+        }
+        if !ok {
+            self.remember_failed(task);
+        }
+        for name in milestones {
+            self.milestone(task, &name, now);
+        }
+        self.touch(task.action, now);
+    }
+
+    pub(super) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, now: Now) {
+        if !self.speaks_for(id, host, task, now) {
+            return;
+        }
+        let Some(action) = self.actions.get_mut(&task.action) else {
+            return;
+        };
+        match action.stand(task.rank) {
+            Stand::Sent | Stand::Waiting | Stand::Unknown => {
+                action.accept(task.rank);
+                self.touch(task.action, now);
+            }
+            // Too late for us: it must not begin. If it has begun, Cancel stops it.
+            Stand::Ended => self.send_cancel(id, task, "it has ended for the controller"),
+            Stand::Accepted | Stand::Ok | Stand::NotMine => {}
+        }
+    }
+
+    pub(super) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64, now: Now) {
+        let Some(action) = self.actions.get(&task.action) else {
+            return;
+        };
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        let told = self
+            .nodes
+            .get(host)
+            .and_then(|n| n.live.get(&task))
+            .map(|(phase, _)| phase.clone());
+        let repeated = |kind: fn(&Phase) -> bool| told.as_ref().is_some_and(kind);
+        match &phase {
+            Phase::Milestone { name } => {
+                self.milestone(task, name, now);
+                return;
+            }
+            Phase::Overdue { script, limit_ms } if !repeated(|p| matches!(p, Phase::Overdue { .. })) => {
+                let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
+                    "script": script, "limit_ms": limit_ms});
+                self.event(&job, now, "overdue", context);
+            }
+            Phase::Lingering { processes } if !repeated(|p| matches!(p, Phase::Lingering { .. })) => {
+                let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
+                    "processes": processes});
+                self.event(&job, now, "lingering", context);
+            }
+            _ => {}
+        }
+        self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
+    }
+
+    fn milestone(&mut self, task: TaskId, milestone: &str, now: Now) {
+        let Some(action) = self.actions.get_mut(&task.action) else {
+            return;
+        };
+        // Told while it runs and again with its end: an event once.
+        if !action.first_milestone(task.rank, milestone) {
+            return;
+        }
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        let host = self.host_of(task);
+        let context = json!({"action": name, "attempt": attempt, "name": milestone, "ranks": task.rank.0.to_string(), "hosts": host});
+        self.event(&job, now, "milestone", context);
+    }
+
+    pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+        let ack = Effect::Send {
+            session: id,
+            message: ToAgent::Ack { task },
+        };
+        let Some(action) = self.actions.get_mut(&task.action) else {
+            // Of an attempt that is closed and pruned.
+            self.batch.effects.push(ack);
+            return;
+        };
+        let stand = action.stand(task.rank);
+        if stand != Stand::NotMine && !self.speaks_for(id, host, task, now) {
+            return;
+        }
+        match stand {
+            Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => self.end_task(task, ended, now),
+            Stand::Ok | Stand::Ended => self.on_late(host, task, ended, now),
+            Stand::NotMine => {}
+        }
+        self.batch.effects.push(ack);
+    }
+
+    fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+        let Some(action) = self.actions.get_mut(&task.action) else {
+            return;
+        };
+        let outcome = ended.outcome.clone();
+        if !action.late(task.rank, ended, now.wall_ms) {
+            return;
+        }
+        let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
+            "outcome": outcome.word(), "result": outcome.to_string()});
+        let job = action.row.job.clone();
+        if let Some(node) = self.nodes.get_mut(host) {
+            node.live.remove(&task);
+        }
+        self.event(&job, now, "late", context);
+        self.touch(task.action, now);
+        self.note(
+            Level::Warning,
+            Some(&job),
+            Some(host),
+            format!("task {task} had ended for the controller; its own result came late: {outcome}"),
+        );
+    }
+}

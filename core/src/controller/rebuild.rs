@@ -1,0 +1,122 @@
+//! What a controller does that lost its store, or has an old copy of it: it meets its own actions again in what the nodes hold.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::Action;
+use crate::controller::io::{ActionRow, Now};
+use crate::controller::layout::Layout;
+use crate::controller::machine::{JobAttempt, Machine};
+use crate::ids::{HostName, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::{Held, HeldState};
+use crate::outcome::Loss;
+
+impl Machine {
+    /// A task that this store has never heard of: it was lost, or restored from an old copy. Equal ids meet.
+    pub(super) fn rebuild(&mut self, host: &HostName, held: &Held, now: Now) {
+        if self.actions.contains_key(&held.task.action) || matches!(held.state, HeldState::Tombstone { .. }) {
+            return;
+        }
+        let expected = crate::ids::ActionId::of(self.settings.cluster, &held.job, held.attempt, &held.action);
+        let layout = match Layout::new(held.ranks.clone(), held.hosts.clone()) {
+            Ok(layout) if expected == held.task.action && layout.host(held.task.rank).as_ref() == Some(host) => layout,
+            _ => {
+                self.note(
+                    Level::Warning,
+                    Some(&held.job),
+                    Some(host),
+                    format!("holds task {} which does not make sense here", held.task),
+                );
+                return;
+            }
+        };
+        let job = self.jobs.entry(held.job.clone()).or_default();
+        let merged = match job.attempts.get(&held.attempt) {
+            Some(attempt) => attempt.layout.merge(&layout),
+            None => Ok(layout),
+        };
+        let Ok(layout) = merged else {
+            self.note(
+                Level::Warning,
+                Some(&held.job),
+                Some(host),
+                format!("holds task {} whose hosts contradict the attempt's", held.task),
+            );
+            return;
+        };
+        let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
+        if newest {
+            for (number, attempt) in job
+                .attempts
+                .iter_mut()
+                .filter(|(number, a)| a.open && **number < held.attempt)
+            {
+                attempt.open = false;
+                self.batch.attempts.insert((held.job.clone(), *number));
+            }
+        }
+        let attempt = job.attempts.entry(held.attempt).or_insert_with(|| JobAttempt {
+            layout: layout.clone(),
+            userid: held.userid,
+            open: newest,
+            touched_ms: now.wall_ms,
+            actions: Vec::new(),
+        });
+        attempt.layout = layout;
+        self.batch.attempts.insert((held.job.clone(), held.attempt));
+        let row = ActionRow {
+            id: held.task.action,
+            job: held.job.clone(),
+            attempt: held.attempt,
+            name: held.action.clone(),
+            ranks: held.ranks.clone(),
+            userid: held.userid,
+            env: BTreeMap::new(),
+            timeout_ms: None,
+            began_ms: now.wall_ms,
+            waiting: IdSet::new(),
+            sent: IdSet::new(),
+            accepted: IdSet::new(),
+            ok: IdSet::new(),
+            ended: IdSet::new(),
+            cancelling: IdSet::new(),
+            cancel_why: None,
+            boots: BTreeMap::new(),
+            verdict: None,
+            ended_ms: None,
+            unknown: held.ranks.clone(),
+            events_from: self.jobs.get(&held.job).map_or(0, |j| j.events_last),
+        };
+        self.load_action(Action::new(row, now.mono_ms));
+        let context = json!({"action": held.action, "attempt": held.attempt, "id": held.task.action, "ranks": held.ranks,
+            "hosts": held.hosts, "rebuilt": true});
+        self.event(&held.job, now, "action-start", context);
+        self.touch(held.task.action, now);
+        self.note(
+            Level::Warning,
+            Some(&held.job),
+            Some(host),
+            format!("rebuilt action {} from what its nodes hold", held.action),
+        );
+        self.settle_rebuilt(held.task.action, host, now);
+    }
+
+    /// Nodes that have said Hello in this controller's time, and did not tell of the action, hold nothing of it.
+    fn settle_rebuilt(&mut self, id: crate::ids::ActionId, teller: &HostName, now: Now) {
+        let Some(layout) = self.layout(id).cloned() else { return };
+        let Some(action) = self.actions.get(&id) else { return };
+        let ranks: Vec<Rank> = action.row.unknown.iter().map(Rank).collect();
+        for rank in ranks {
+            let answered = layout
+                .host(rank)
+                .filter(|host| host != teller)
+                .is_some_and(|host| self.nodes.get(&host).is_some_and(|node| node.session.is_some()));
+            if answered {
+                self.lose(TaskId { action: id, rank }, Loss::Vanished, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Two sessions that claim one host. The newer of one agent replaces the older; an agent of another machine or boot has to wait until
+//! the older session has answered a probe, or failed to.
+
+use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::machine::{Machine, Node};
+use crate::controller::session::{Session, Stage};
+use crate::message::{Hello, ToAgent};
+
+impl Machine {
+    /// The whole of Hello is here: is there another who speaks for this host?
+    pub(super) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
+        let older = self
+            .nodes
+            .get(&hello.host)
+            .and_then(|node| node.session)
+            .filter(|older| *older != id);
+        let Some(older) = older else {
+            self.open(id, *hello, now);
+            return;
+        };
+        let same_agent = match self.sessions.get(&older).map(|s| &s.stage) {
+            Some(Stage::Open {
+                machine, boot, link, ..
+            }) if *machine == hello.machine && *boot == hello.boot => Some(*link),
+            _ => None,
+        };
+        match same_agent {
+            Some(link) if link >= hello.link => {
+                self.end_session(id, "an older session of this agent than the one that stands", now)
+            }
+            Some(_) => {
+                self.end_session(older, "replaced by a newer session of the same agent", now);
+                self.open(id, *hello, now);
+            }
+            None => {
+                self.probe_last += 1;
+                let nonce = self.probe_last;
+                let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
+                // A third claimant waits for nobody: the latest Hello stands for this host.
+                let rivals: Vec<SessionId> = self.probing_of(older);
+                for rival in rivals {
+                    self.end_session(rival, "another agent claims this host", now);
+                }
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.stage = Stage::Probing {
+                        hello,
+                        older,
+                        nonce,
+                        until_ms,
+                    };
+                }
+                self.batch.effects.push(Effect::Send {
+                    session: older,
+                    message: ToAgent::Probe { nonce },
+                });
+            }
+        }
+    }
+
+    pub(super) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
+        let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
+        self.sessions
+            .iter()
+            .filter(|(_, s)| probes(s))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The older session answered: it lives, so the newer one is another machine of the same name.
+    pub(super) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
+        for id in self.probing_of(older) {
+            let Some(Session {
+                peer,
+                stage: Stage::Probing { hello, nonce, .. },
+            }) = self.sessions.get(&id)
+            else {
+                continue;
+            };
+            if *nonce != answer {
+                continue;
+            }
+            let (host, peer) = (hello.host.clone(), peer.clone());
+            let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
+            let note = format!(
+                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
+                hello.machine, hello.boot
+            );
+            self.turn_away(id, &host, &note, now);
+            if let Some(node) = self.nodes.get_mut(&host) {
+                node.note = Some(note);
+            }
+        }
+    }
+
+    /// Probes whose time is over: the older session is dead.
+    pub(super) fn probes_due(&mut self, now: Now) {
+        let due: Vec<(SessionId, SessionId)> = self
+            .sessions
+            .iter()
+            .filter_map(|(id, s)| match &s.stage {
+                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((*id, *older)),
+                _ => None,
+            })
+            .collect();
+        for (id, older) in due {
+            self.end_session(
+                older,
+                "did not answer a probe while another session of its host was waiting",
+                now,
+            );
+            self.open_waiting(&[id], now);
+        }
+    }
+
+    pub(super) fn next_probe(&self) -> Option<u64> {
+        let until = |s: &Session| match &s.stage {
+            Stage::Probing { until_ms, .. } => Some(*until_ms),
+            _ => None,
+        };
+        self.sessions.values().filter_map(until).min()
+    }
+
+    /// Is this node's session being probed for another that claims its host?
+    pub(super) fn is_probed(&self, node: &Node) -> bool {
+        node.session.is_some_and(|id| !self.probing_of(id).is_empty())
+    }
+
+    /// The older session is gone: whoever waited for its answer stands now.
+    pub(super) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
+        for id in waiting {
+            if let Some(Session {
+                stage: Stage::Probing { hello, .. },
+                ..
+            }) = self.sessions.get(id)
+            {
+                let hello = hello.clone();
+                self.open(*id, *hello, now);
+            }
+        }
+    }
+}

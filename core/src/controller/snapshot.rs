@@ -1,0 +1,51 @@
+//! What records mean: the reference against which any store is right. The simulator's disk and the tests' store are this.
+
+use crate::controller::io::{Record, Snapshot};
+
+impl Snapshot {
+    /// Applies one record, as a store does within its transaction. Event logs are kept by their last sequence only.
+    pub fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Epoch(epoch) => self.epoch = Some(*epoch),
+            Record::Node(row) => put(&mut self.nodes, row.clone(), |a, b| a.host == b.host),
+            Record::Attempt(row) => put(&mut self.attempts, row.clone(), |a, b| {
+                a.job == b.job && a.attempt == b.attempt
+            }),
+            Record::Action(row) => put(&mut self.actions, (**row).clone(), |a, b| a.id == b.id),
+            Record::Rank(row) => put(&mut self.ranks, (**row).clone(), |a, b| a.task == b.task),
+            Record::Event { job, sequence, .. } => {
+                self.events_last.insert(job.clone(), *sequence);
+            }
+            Record::Outbox(entry) => {
+                self.outbox_last = entry.sequence;
+                self.outbox.push(entry.clone());
+            }
+            Record::OutboxApplied { through } => self.outbox.retain(|entry| entry.sequence > *through),
+            Record::Prune {
+                job,
+                attempt,
+                whole_job,
+            } => {
+                let gone: Vec<_> = self
+                    .actions
+                    .iter()
+                    .filter(|a| a.job == *job && a.attempt == *attempt)
+                    .map(|a| a.id)
+                    .collect();
+                self.actions.retain(|a| !gone.contains(&a.id));
+                self.ranks.retain(|r| !gone.contains(&r.task.action));
+                self.attempts.retain(|a| !(a.job == *job && a.attempt == *attempt));
+                if *whole_job {
+                    self.events_last.remove(job);
+                }
+            }
+        }
+    }
+}
+
+fn put<T>(rows: &mut Vec<T>, row: T, same: impl Fn(&T, &T) -> bool) {
+    match rows.iter_mut().find(|r| same(r, &row)) {
+        Some(old) => *old = row,
+        None => rows.push(row),
+    }
+}

@@ -1,0 +1,307 @@
+//! The machine on a bench: batches in, effects out, and a store that keeps what was committed.
+
+mod attempts;
+mod durable;
+mod limits;
+mod sessions;
+mod settling;
+
+use std::collections::BTreeMap;
+
+use crate::controller::io::*;
+use crate::controller::machine::Machine;
+use crate::eventlog::Event;
+use crate::ids::*;
+use crate::message::*;
+use crate::outcome::{Failure, Outcome};
+use crate::task::{Ended, Start};
+
+pub(super) struct Bench {
+    pub(super) m: Machine,
+    pub(super) now: Now,
+    pub(super) store: Snapshot,
+    pub(super) events: Vec<(JobId, u64, Event)>,
+    sessions: u64,
+}
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        cluster: ClusterId::from_name("bench"),
+        start_grace_ms: 60_000,
+        unreachable_grace_ms: 300_000,
+        not_after_ms: 3_600_000,
+        probe_ms: 2_000,
+        redial_per_second: 2_000,
+        timeouts: BTreeMap::new(),
+        retention_ms: 30 * 86_400_000,
+        keep_attempts: 1000,
+    }
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        let now = Now {
+            mono_ms: 1_000_000,
+            wall_ms: 1_700_000_000_000,
+        };
+        Self::load(Snapshot::default(), now)
+    }
+
+    pub(super) fn load(store: Snapshot, now: Now) -> Self {
+        let (m, output) = Machine::load(store.clone(), settings(), 7, now);
+        let mut bench = Self {
+            m,
+            now,
+            store,
+            events: Vec::new(),
+            sessions: 0,
+        };
+        bench.commit(output);
+        bench
+    }
+
+    /// kill -9, and up again on what was committed.
+    pub(super) fn restart(self) -> Self {
+        let now = Now {
+            mono_ms: self.now.mono_ms + 1,
+            wall_ms: self.now.wall_ms + 1,
+        };
+        let (events, sessions) = (self.events, self.sessions);
+        Self {
+            events,
+            sessions,
+            ..Self::load(self.store, now)
+        }
+    }
+
+    fn commit(&mut self, output: Output) -> Vec<Effect> {
+        for record in &output.records {
+            if let Record::Event { job, sequence, event } = record {
+                self.events.push((job.clone(), *sequence, event.clone()));
+            }
+            self.store.apply(record);
+        }
+        output
+            .effects
+            .into_iter()
+            .filter(|e| !matches!(e, Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::Note { .. }))
+            .collect()
+    }
+
+    pub(super) fn batch(&mut self, inputs: Vec<Input>) -> Vec<Effect> {
+        self.now.mono_ms += 1;
+        self.now.wall_ms += 1;
+        let output = self.m.handle(inputs, self.now);
+        self.commit(output)
+    }
+
+    pub(super) fn says(&mut self, session: SessionId, message: FromAgent) -> Vec<Effect> {
+        self.batch(vec![from(session, message)])
+    }
+
+    /// Time passes, and the clock rings.
+    pub(super) fn pass(&mut self, ms: u64) -> Vec<Effect> {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms;
+        self.batch(vec![Input::Tick])
+    }
+
+    pub(super) fn session(&mut self) -> SessionId {
+        self.sessions += 1;
+        SessionId(self.sessions)
+    }
+
+    /// A node comes up with what it holds.
+    pub(super) fn up(&mut self, host: &str, boot: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
+        let session = self.session();
+        let mut effects = self.says(session, FromAgent::Hello(hello(host, boot, session.0, held)));
+        assert!(
+            matches!(
+                effects.first(),
+                Some(Effect::Send {
+                    message: ToAgent::Welcome { .. },
+                    ..
+                })
+            ),
+            "{effects:?}"
+        );
+        effects.remove(0);
+        (session, effects)
+    }
+
+    pub(super) fn ask(&mut self, request: Request) -> (Result<Reply, Refusal>, Vec<Effect>) {
+        let mut effects = self.batch(vec![Input::Request {
+            client: 1,
+            uid: 0,
+            request,
+        }]);
+        let at = effects
+            .iter()
+            .position(|e| matches!(e, Effect::Reply { .. }))
+            .expect("a request is answered");
+        let Effect::Reply { reply, .. } = effects.remove(at) else {
+            unreachable!()
+        };
+        (reply, effects)
+    }
+
+    pub(super) fn run(&mut self, action: &str, job: &str, nodes: &str) -> Vec<Effect> {
+        let (reply, effects) = self.ask(Request::Run(request(action, job, Some(nodes), None)));
+        assert!(matches!(reply, Ok(Reply::Running { .. })), "{reply:?}");
+        effects
+    }
+
+    pub(super) fn action(&self, action: &str, job: &str, attempt: u64) -> &ActionRow {
+        let id = id(action, job, attempt);
+        self.store
+            .actions
+            .iter()
+            .find(|a| a.id == id)
+            .expect("the action is stored")
+    }
+
+    pub(super) fn outcome(&self, task: TaskId) -> Outcome {
+        self.store
+            .ranks
+            .iter()
+            .find(|r| r.task == task)
+            .expect("the rank is stored")
+            .ended
+            .outcome
+            .clone()
+    }
+
+    /// Names of a job's events, and of some the value of a key.
+    pub(super) fn told(&self, job: &str) -> Vec<&str> {
+        self.events
+            .iter()
+            .filter(|(j, _, _)| j.as_str() == job)
+            .map(|(_, _, e)| e.name())
+            .collect()
+    }
+}
+
+pub(super) fn from(session: SessionId, message: FromAgent) -> Input {
+    Input::Message {
+        session,
+        names: None,
+        peer: format!("10.0.0.{}:5115", session.0),
+        message,
+    }
+}
+
+pub(super) fn hello(host: &str, boot: &str, link: u64, tasks: Vec<Held>) -> Hello {
+    Hello {
+        host: HostName::new(host).unwrap(),
+        machine: MachineId::new(&format!("machine-{host}")).unwrap(),
+        boot: BootId::new(boot).unwrap(),
+        link,
+        version: "0".into(),
+        tasks,
+        more: false,
+    }
+}
+
+pub(super) fn request(action: &str, job: &str, nodes: Option<&str>, attempt: Option<u64>) -> RunRequest {
+    RunRequest {
+        job: JobId::new(job).unwrap(),
+        attempt: attempt.map(Attempt::from_number),
+        action: ActionName::new(action).unwrap(),
+        nodes: nodes.map(|n| n.parse().unwrap()),
+        targets: None,
+        userid: None,
+        env: BTreeMap::new(),
+        timeout_ms: None,
+    }
+}
+
+pub(super) fn which(job: &str, targets: Option<&str>) -> Which {
+    Which {
+        job: JobId::new(job).unwrap(),
+        attempt: None,
+        action: None,
+        targets: targets.map(|t| t.parse().unwrap()),
+    }
+}
+
+pub(super) fn id(action: &str, job: &str, attempt: u64) -> ActionId {
+    let (job, action) = (JobId::new(job).unwrap(), ActionName::new(action).unwrap());
+    ActionId::of(settings().cluster, &job, Attempt::from_number(attempt), &action)
+}
+
+pub(super) fn task(action: &str, job: &str, rank: u32) -> TaskId {
+    TaskId {
+        action: id(action, job, 0),
+        rank: Rank(rank),
+    }
+}
+
+pub(super) fn ended(outcome: Outcome) -> Ended {
+    Ended {
+        elapsed_ms: Some(5),
+        ..Ended::bare(outcome, 1)
+    }
+}
+
+pub(super) fn exit(code: u8) -> Outcome {
+    Outcome::Failed {
+        why: Failure::Exit(code),
+    }
+}
+
+pub(super) fn finished(task: TaskId, outcome: Outcome) -> FromAgent {
+    FromAgent::Finished {
+        task,
+        ended: Box::new(ended(outcome)),
+    }
+}
+
+pub(super) fn held(action: &str, job: &str, rank: u32, nodes: &str, state: HeldState) -> Held {
+    let hosts: crate::HostList = nodes.parse().unwrap();
+    Held {
+        task: task(action, job, rank),
+        job: JobId::new(job).unwrap(),
+        attempt: Attempt::FIRST,
+        action: ActionName::new(action).unwrap(),
+        ranks: (0..u32::try_from(hosts.len()).unwrap()).collect(),
+        hosts,
+        userid: None,
+        local: false,
+        state,
+    }
+}
+
+pub(super) fn live() -> HeldState {
+    HeldState::Live {
+        phase: Phase::Starting,
+        age_ms: 10,
+    }
+}
+
+/// Who was sent a Start, by session and rank, whether in a fan or one by one.
+pub(super) fn starts(effects: &[Effect]) -> Vec<(SessionId, u32)> {
+    let mut all = Vec::new();
+    for effect in effects {
+        match effect {
+            Effect::Fan { to, .. } => all.extend(to.iter().map(|(s, r, _)| (*s, r.0))),
+            Effect::Send {
+                session,
+                message: ToAgent::Start(Start { task, .. }),
+            } => all.push((*session, task.rank.0)),
+            _ => {}
+        }
+    }
+    all
+}
+
+pub(super) fn send(session: SessionId, message: ToAgent) -> Effect {
+    Effect::Send { session, message }
+}
+
+pub(super) fn ack(session: SessionId, task: TaskId) -> Effect {
+    send(session, ToAgent::Ack { task })
+}
+
+pub(super) fn is_cancel(effect: &Effect, of: TaskId) -> bool {
+    matches!(effect, Effect::Send { message: ToAgent::Cancel { task, .. }, .. } if *task == of)
+}

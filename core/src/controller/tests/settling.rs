@@ -1,0 +1,283 @@
+//! What a node holds against what we think, row by row of `settle`'s table; and completions as they come.
+
+use super::*;
+use crate::outcome::{Loss, Verdict};
+
+#[test]
+fn an_action_starts_once_on_each_node_that_is_there_and_names_the_unknown_at_once() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    let (n1, _) = b.up("n1", "b", vec![]);
+    b.batch(vec![Input::Closed {
+        session: n1,
+        why: String::new(),
+    }]);
+    let effects = b.run("prolog", "j", "n[0-1],ghost");
+    assert_eq!(starts(&effects), [(n0, 0)]);
+    let row = b.action("prolog", "j", 0);
+    assert_eq!(
+        (row.sent.to_string(), row.waiting.to_string(), row.ended.to_string()),
+        ("0".into(), "1".into(), "2".into())
+    );
+    assert_eq!(
+        b.outcome(task("prolog", "j", 2)),
+        Outcome::Lost { why: Loss::UnknownNode }
+    );
+    // The node that was away gets its Start when it comes.
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(starts(&effects), [(n1, 1)]);
+}
+
+#[test]
+fn a_completion_is_acknowledged_and_told_once_and_the_verdict_goes_to_the_outbox() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    let (n1, _) = b.up("n1", "b", vec![]);
+    b.run("prolog", "j", "n[0-1]");
+    let t0 = task("prolog", "j", 0);
+    assert_eq!(b.says(n0, FromAgent::Accepted { task: t0 }), []);
+    assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
+    // Again, as after a lost acknowledgement: acknowledged again, told once.
+    assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
+    assert_eq!(b.told("j"), ["attempt", "action-start", "finish"]);
+    let t1 = task("prolog", "j", 1);
+    let effects = b.says(n1, finished(t1, exit(3)));
+    assert_eq!(effects, [ack(n1, t1), Effect::OutboxGrew]);
+    assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "finish", "verdict"]);
+    let row = b.action("prolog", "j", 0);
+    assert_eq!(
+        (row.verdict, row.ok.to_string(), row.ended.to_string()),
+        (Some(Verdict::Failed), "0".into(), "1".into())
+    );
+    assert_eq!(b.store.outbox[0].body["status"], 3);
+}
+
+#[test]
+fn equal_results_of_a_batch_are_one_event() {
+    let mut b = Bench::new();
+    let sessions: Vec<_> = (0..4).map(|i| b.up(&format!("n{i}"), "b", vec![]).0).collect();
+    b.run("epilog", "j", "n[0-3]");
+    let results = [Outcome::Ok, exit(1), Outcome::Ok, Outcome::Ok];
+    let inputs = results
+        .into_iter()
+        .enumerate()
+        .map(|(i, o)| from(sessions[i], finished(task("epilog", "j", i as u32), o)));
+    b.batch(inputs.collect());
+    assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "finish", "verdict"]);
+    let ok = b
+        .events
+        .iter()
+        .find(|(_, _, e)| e.get("outcome").is_some_and(|o| o == "ok"))
+        .unwrap();
+    assert_eq!(
+        (ok.2.get("ranks").unwrap().as_str(), ok.2.get("hosts").unwrap().as_str()),
+        (Some("0,2-3"), Some("n[0,2-3]"))
+    );
+}
+
+/// One node, one task brought to a stand, the session lost; then the node says Hello. What is sent, and what is stored.
+fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>, Bench, SessionId) {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.run("prolog", "j", "n0");
+    if accepted {
+        b.says(
+            n0,
+            FromAgent::Accepted {
+                task: task("prolog", "j", 0),
+            },
+        );
+    }
+    b.batch(vec![Input::Closed {
+        session: n0,
+        why: String::new(),
+    }]);
+    let held = state.map(|s| held("prolog", "j", 0, "n0", s)).into_iter().collect();
+    let (session, effects) = b.up("n0", boot, held);
+    (effects, b, session)
+}
+
+#[test]
+fn hello_settles_every_difference_at_once() {
+    let t = task("prolog", "j", 0);
+    for accepted in [false, true] {
+        // Another boot: lost, accepted or not.
+        let (effects, b, _) = settle(accepted, "b2", None);
+        assert_eq!(effects, [Effect::OutboxGrew]);
+        assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted });
+        // Unclaimed: still wanted.
+        let (effects, b, s) = settle(accepted, "b1", Some(HeldState::Unclaimed));
+        assert_eq!(effects, [send(s, ToAgent::Begin { task: t })]);
+        assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
+        // Live, or ended with Finished to follow: nothing is sent.
+        for state in [live(), HeldState::Ended] {
+            let (effects, b, _) = settle(accepted, "b1", Some(state));
+            assert_eq!(effects, []);
+            assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
+        }
+        // Acknowledged once to a controller whose store is gone or older.
+        let (effects, b, _) = settle(accepted, "b1", Some(HeldState::Tombstone { outcome: exit(9) }));
+        assert_eq!(effects, [Effect::OutboxGrew]);
+        assert_eq!(b.outcome(t), exit(9));
+    }
+    // Same boot, holds nothing: not accepted is sent again, accepted has vanished.
+    let (effects, _, s) = settle(false, "b1", None);
+    assert_eq!(starts(&effects), [(s, 0)]);
+    let (_, b, _) = settle(true, "b1", None);
+    assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Vanished });
+}
+
+#[test]
+fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
+    for (action, lost) in [("prolog", true), ("epilog", false)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b1", vec![]);
+        b.up("n1", "b1", vec![]);
+        b.run(action, "j", "n[0-1]");
+        b.says(n0, finished(task(action, "j", 0), Outcome::Ok));
+        b.batch(vec![Input::Closed {
+            session: n0,
+            why: String::new(),
+        }]);
+        b.up("n0", "b2", vec![]);
+        assert_eq!(b.action(action, "j", 0).ok.is_empty(), lost, "{action}");
+    }
+    // After the verdict a boot changes nothing.
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.run("prolog", "j", "n0");
+    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.batch(vec![Input::Closed {
+        session: n0,
+        why: String::new(),
+    }]);
+    let (_, effects) = b.up("n0", "b2", vec![]);
+    assert_eq!(
+        (effects, b.action("prolog", "j", 0).ok.to_string()),
+        (vec![], "0".into())
+    );
+}
+
+#[test]
+fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_has() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.run("prolog", "j", "n0");
+    let t = task("prolog", "j", 0);
+    b.batch(vec![Input::Closed {
+        session: n0,
+        why: String::new(),
+    }]);
+    b.pass(60_000);
+    assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
+    let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, "n0", HeldState::Unclaimed)]);
+    assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
+
+    let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", live())]);
+    assert_eq!(effects, []);
+    assert_eq!(b.says(n0, finished(t, exit(4))), [ack(n0, t)]);
+    assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
+    assert_eq!(b.store.ranks[0].late[0].outcome, exit(4));
+    assert_eq!(b.told("j").last(), Some(&"late"));
+    // Told twice, recorded once.
+    b.says(n0, finished(t, exit(4)));
+    assert_eq!(b.store.ranks[0].late.len(), 1);
+}
+
+impl Bench {
+    /// The same agent with a newer session.
+    fn up_again(&mut self, host: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
+        let session = self.session();
+        let effects = self.says(session, FromAgent::Hello(hello(host, "b1", session.0, held)));
+        (
+            session,
+            effects
+                .into_iter()
+                .filter(|e| {
+                    !matches!(
+                        e,
+                        Effect::Close { .. }
+                            | Effect::Send {
+                                message: ToAgent::Welcome { .. },
+                                ..
+                            }
+                    )
+                })
+                .collect(),
+        )
+    }
+}
+
+#[test]
+fn an_empty_store_is_rebuilt_from_what_nodes_hold_and_waits_for_those_who_have_not_answered() {
+    let mut b = Bench::new();
+    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-2]", live())]);
+    assert_eq!(effects, []);
+    let row = b.action("epilog", "j", 0);
+    assert_eq!(
+        (row.accepted.to_string(), row.unknown.to_string(), row.verdict),
+        ("0".into(), "1-2".into(), None)
+    );
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    b.up(
+        "n1",
+        "b",
+        vec![held(
+            "epilog",
+            "j",
+            1,
+            "n[0-2]",
+            HeldState::Tombstone { outcome: exit(2) },
+        )],
+    );
+    assert_eq!(b.action("epilog", "j", 0).verdict, None);
+    // The same request meets the same action: nothing is started.
+    assert_eq!(starts(&b.run("epilog", "j", "n[0-2]")), []);
+    // A node that answers and knows nothing of it: nobody can say how it ended.
+    b.up("n2", "b", vec![]);
+    assert_eq!(b.outcome(task("epilog", "j", 1)), exit(2));
+    assert_eq!(b.outcome(task("epilog", "j", 2)), Outcome::Lost { why: Loss::Vanished });
+    assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Failed));
+}
+
+#[test]
+fn tasks_that_make_no_sense_are_not_rebuilt() {
+    let mut b = Bench::new();
+    let mut forged = held("epilog", "j", 0, "n[0-2]", live());
+    forged.task.action = id("prolog", "other", 0);
+    let elsewhere = held("epilog", "j", 1, "n[0-2]", live());
+    let (_, effects) = b.up("n0", "b", vec![forged, elsewhere]);
+    assert_eq!((effects, b.store.actions.len()), (vec![], 0));
+}
+
+#[test]
+fn a_milestone_told_twice_is_an_event_once() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    b.run("epilog", "j", "n0");
+    let t = task("epilog", "j", 0);
+    b.says(n0, FromAgent::Accepted { task: t });
+    b.says(
+        n0,
+        FromAgent::Moved {
+            task: t,
+            phase: Phase::Milestone {
+                name: "data-out".into(),
+            },
+            age_ms: 0,
+        },
+    );
+    let mut end = ended(Outcome::Ok);
+    end.milestones.push("data-out".into());
+    b.says(
+        n0,
+        FromAgent::Finished {
+            task: t,
+            ended: Box::new(end),
+        },
+    );
+    assert_eq!(
+        b.told("j"),
+        ["attempt", "action-start", "milestone", "finish", "verdict"]
+    );
+}
