@@ -34,7 +34,7 @@ fn believed<'a>(evidence: &Evidence<'a>) -> Option<&'a UnitFacts> {
     let unit = evidence.unit?;
     let ours = match evidence.claim {
         Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
-        Some(Claim::Cancelled) => false,
+        Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
         // Nobody claimed: the unit can still tell that it could not execute the runner.
         None => true,
     };
@@ -90,7 +90,10 @@ fn outcome(evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
     };
     let Some(unit) = believed(evidence) else {
         return match result {
-            Some(result) => (of_result(result, evidence), Some("the unit was gone; the runner's result stands".to_owned())),
+            Some(result) => (
+                of_result(result, evidence),
+                Some("the unit was gone; the runner's result stands".to_owned()),
+            ),
             None => (Outcome::Lost { why: Loss::Vanished }, None),
         };
     };
@@ -104,8 +107,15 @@ fn outcome(evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
         // The runner wrote its result and then did not exit with it: both are shown, the worse stands.
         _ => {
             let from_unit = without_result(unit, status, evidence);
-            let note = format!("unit and result differ: the unit says {}, the result {from_result}", describe(unit, status));
-            let stands = if from_result.status().unwrap_or(u8::MAX) > from_unit.status().unwrap_or(u8::MAX) { from_result } else { from_unit };
+            let note = format!(
+                "unit and result differ: the unit says {}, the result {from_result}",
+                describe(unit, status)
+            );
+            let stands = if from_result.status().unwrap_or(u8::MAX) > from_unit.status().unwrap_or(u8::MAX) {
+                from_result
+            } else {
+                from_unit
+            };
             (stands, Some(note))
         }
     }
@@ -121,22 +131,32 @@ fn without_result(unit: &UnitFacts, status: Option<ExitStatus>, evidence: &Evide
         return Outcome::Failed { why: Failure::Oom };
     }
     match (evidence.claim, status) {
-        (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
-            Outcome::Failed { why: Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")) }
-        }
-        (None, _) => Outcome::Refused { why: "the runner did not claim the task: it came too late, or its directory was gone".to_owned() },
+        (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => Outcome::Failed {
+            why: Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")),
+        },
+        (None, _) => Outcome::Refused {
+            why: "the runner did not claim the task: it came too late, or its directory was gone".to_owned(),
+        },
         (Some(_), _) if evidence.cancelled => Outcome::Cancelled { status },
-        (Some(_), Some(ExitStatus::Signal(signal))) => Outcome::Failed { why: Failure::Signal(signal) },
-        (Some(_), status) => Outcome::Failed { why: Failure::NoResult(status) },
+        (Some(_), Some(ExitStatus::Signal(signal))) => Outcome::Failed {
+            why: Failure::Signal(signal),
+        },
+        (Some(_), status) => Outcome::Failed {
+            why: Failure::NoResult(status),
+        },
     }
 }
 
 fn of_result(result: &RunResult, evidence: &Evidence<'_>) -> Outcome {
     if let Some(text) = &result.configuration {
-        return Outcome::Failed { why: Failure::Configuration(text.clone()) };
+        return Outcome::Failed {
+            why: Failure::Configuration(text.clone()),
+        };
     }
     if let Some(text) = &result.exec {
-        return Outcome::Failed { why: Failure::Exec(text.clone()) };
+        return Outcome::Failed {
+            why: Failure::Exec(text.clone()),
+        };
     }
     if result.timed_out {
         return Outcome::Timeout { status: result.worst };
@@ -145,9 +165,15 @@ fn of_result(result: &RunResult, evidence: &Evidence<'_>) -> Outcome {
         return Outcome::Cancelled { status: result.worst };
     }
     match result.worst {
-        Some(ExitStatus::Signal(signal)) => Outcome::Failed { why: Failure::Signal(signal) },
-        Some(ExitStatus::Exit(code)) if code != 0 => Outcome::Failed { why: Failure::Exit(code) },
-        _ if result.status != 0 => Outcome::Failed { why: Failure::Exit(result.status) },
+        Some(ExitStatus::Signal(signal)) => Outcome::Failed {
+            why: Failure::Signal(signal),
+        },
+        Some(ExitStatus::Exit(code)) if code != 0 => Outcome::Failed {
+            why: Failure::Exit(code),
+        },
+        _ if result.status != 0 => Outcome::Failed {
+            why: Failure::Exit(result.status),
+        },
         _ => Outcome::Ok,
     }
 }
@@ -158,7 +184,14 @@ fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
     let mut forensics = String::new();
     for record in evidence.steps {
         match record {
-            StepRecord::Begin { seq, script, digest, attempt, at_ms, .. } => {
+            StepRecord::Begin {
+                seq,
+                script,
+                digest,
+                attempt,
+                at_ms,
+                ..
+            } => {
                 let step = Step {
                     script: script.clone(),
                     digest: digest.clone(),
@@ -171,7 +204,14 @@ fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
                 };
                 steps.push((*seq, step));
             }
-            StepRecord::End { seq, elapsed_ms, status, tolerable, timed_out, .. } => {
+            StepRecord::End {
+                seq,
+                elapsed_ms,
+                status,
+                tolerable,
+                timed_out,
+                ..
+            } => {
                 if let Some((_, step)) = steps.iter_mut().rev().find(|(s, _)| s == seq) {
                     step.elapsed_ms = *elapsed_ms;
                     step.status = Some(*status);
@@ -179,12 +219,20 @@ fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
                     step.timed_out = *timed_out;
                 }
             }
-            StepRecord::Overdue { script, limit_ms, forensics: seen, .. } => {
+            StepRecord::Overdue {
+                script,
+                limit_ms,
+                forensics: seen,
+                ..
+            } => {
                 // A String never fails to be written to.
                 let _ = writeln!(forensics, "{script} past its limit of {limit_ms} ms:\n{seen}");
             }
             StepRecord::Report { report, .. } => match report {
-                Report::Tolerable { check, message } => ended.checks.push(Check { check: check.clone(), message: message.clone() }),
+                Report::Tolerable { check, message } => ended.checks.push(Check {
+                    check: check.clone(),
+                    message: message.clone(),
+                }),
                 Report::Milestone { name } => ended.milestones.push(name.clone()),
                 Report::User { message } => ended.user_message = Some(message.clone()),
                 Report::ExpectReboot => ended.expect_reboot = true,
