@@ -1,0 +1,173 @@
+//! A blocking client for command line tools: no runtime, no threads.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// We trust our daemon, but a socket may be anybody's.
+const MAX_REPLY: u64 = 64 * 1024 * 1024;
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No daemon listens, or it does not let us in.
+    #[error("{}: {source}", path.display())]
+    NotThere { path: PathBuf, source: io::Error },
+    /// It went away. What was asked may have happened or not.
+    #[error("the daemon closed the connection")]
+    Closed,
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("the connection to the daemon failed: {0}")]
+    Io(#[source] io::Error),
+    #[error("the daemon's reply cannot be understood: {0}")]
+    Malformed(String),
+    /// An error of the service; `name` is qualified.
+    #[error("{name}: {parameters}")]
+    Remote { name: String, parameters: Value },
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    limit: Option<Duration>,
+    /// A stream was left, or a call failed, with replies still to come: no later one could be told from them.
+    spent: bool,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    #[serde(default)]
+    parameters: Option<Value>,
+    error: Option<String>,
+    continues: Option<bool>,
+}
+
+impl Client {
+    /// Connects to the socket at `path`.
+    pub fn connect(path: &Path) -> Result<Self, CallError> {
+        let stream = UnixStream::connect(path).map_err(|source| CallError::NotThere {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+            limit: None,
+            spent: false,
+        })
+    }
+
+    /// How long one reply may take, and the writing of one request; none (as at first) is for ever. Not zero.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) -> Result<(), CallError> {
+        let stream = self.stream.get_ref();
+        stream
+            .set_read_timeout(limit)
+            .and_then(|()| stream.set_write_timeout(limit))
+            .map_err(CallError::Io)?;
+        self.limit = limit;
+        Ok(())
+    }
+
+    /// One call and its answer; `parameters` is an object or null.
+    pub fn call(&mut self, method: &str, parameters: Value) -> Result<Value, CallError> {
+        self.send(json!({ "method": method, "parameters": parameters }))?;
+        match self.receive()? {
+            (value, false) => Ok(value),
+            (_, true) => {
+                self.spent = true;
+                Err(CallError::Malformed(
+                    "more than one reply, where one was asked for".into(),
+                ))
+            }
+        }
+    }
+
+    /// All replies of a streaming call; the iterator ends after the last one or an error.
+    pub fn call_more(&mut self, method: &str, parameters: Value) -> Result<Replies<'_>, CallError> {
+        self.send(json!({ "method": method, "parameters": parameters, "more": true }))?;
+        // Until the last reply was seen: whoever leaves early leaves the rest on the wire.
+        self.spent = true;
+        Ok(Replies { client: Some(self) })
+    }
+
+    fn send(&mut self, message: Value) -> Result<(), CallError> {
+        if std::mem::replace(&mut self.spent, true) {
+            return Err(CallError::Closed);
+        }
+        let mut bytes = serde_json::to_vec(&message).map_err(|error| CallError::Malformed(error.to_string()))?;
+        bytes.push(0);
+        self.stream
+            .get_ref()
+            .write_all(&bytes)
+            .map_err(|error| self.io(error))?;
+        self.spent = false;
+        Ok(())
+    }
+
+    /// One reply, and whether others follow.
+    fn receive(&mut self) -> Result<(Value, bool), CallError> {
+        let mut bytes = Vec::new();
+        let read = (&mut self.stream).take(MAX_REPLY).read_until(0, &mut bytes);
+        if let Err(error) = read {
+            self.spent = true;
+            return Err(self.io(error));
+        }
+        if bytes.pop() != Some(0) {
+            self.spent = true;
+            return Err(match bytes.len() as u64 + 1 {
+                MAX_REPLY => CallError::Malformed(format!("larger than {MAX_REPLY} bytes")),
+                _ => CallError::Closed,
+            });
+        }
+        let reply: Reply = serde_json::from_slice(&bytes).map_err(|error| {
+            self.spent = true;
+            CallError::Malformed(error.to_string())
+        })?;
+        let parameters = reply.parameters.unwrap_or_else(|| json!({}));
+        match reply.error {
+            Some(name) => Err(CallError::Remote { name, parameters }),
+            None => Ok((parameters, reply.continues.unwrap_or(false))),
+        }
+    }
+
+    fn io(&self, error: io::Error) -> CallError {
+        use io::ErrorKind as Kind;
+        match (error.kind(), self.limit) {
+            (Kind::WouldBlock | Kind::TimedOut, Some(limit)) => CallError::TimedOut(limit),
+            (Kind::BrokenPipe | Kind::ConnectionReset | Kind::UnexpectedEof, _) => CallError::Closed,
+            _ => CallError::Io(error),
+        }
+    }
+}
+
+/// The replies of a streaming call. Left before its end, it leaves a connection on which every further call is [`CallError::Closed`].
+#[derive(Debug)]
+pub struct Replies<'a> {
+    /// None after the last reply.
+    client: Option<&'a mut Client>,
+}
+
+impl Iterator for Replies<'_> {
+    type Item = Result<Value, CallError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let client = self.client.take()?;
+        client.spent = false;
+        let reply = client.receive();
+        match reply {
+            Ok((value, true)) => {
+                client.spent = true;
+                self.client = Some(client);
+                Some(Ok(value))
+            }
+            Ok((value, false)) => Some(Ok(value)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}

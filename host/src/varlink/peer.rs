@@ -1,0 +1,74 @@
+//! Who is on the other end.
+
+use std::io;
+
+use tokio::net::UnixStream;
+
+/// Who is on the other end, as the kernel knew them when they connected (SO_PEERCRED, unix(7)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCred {
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    /// 0 if the process lives in a PID namespace that we cannot see.
+    pub pid: i32,
+    /// Supplementary groups; none if the process is gone already.
+    pub groups: Vec<u32>,
+}
+
+impl PeerCred {
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
+        let cred = stream.peer_cred()?;
+        let (uid, pid) = (cred.uid(), cred.pid().unwrap_or(0));
+        Ok(Self {
+            uid,
+            gid: cred.gid(),
+            pid,
+            groups: groups_of(pid, uid),
+        })
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// Supplementary groups of a process, believed only while it runs as `uid`: the id may be another process's by now, but then one of the same
+/// user, who could have connected from it just as well.
+fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
+    let status = match pid {
+        1.. => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+        _ => return Vec::new(),
+    };
+    groups_in(&status, uid).unwrap_or_default()
+}
+
+/// From proc_pid_status(5): `Uid:` real, effective, saved, file system; `Groups:` a list.
+fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let effective: u32 = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;
+    let groups = field("Groups:")?
+        .split_whitespace()
+        .map_while(|gid| gid.parse().ok())
+        .collect();
+    (effective == uid).then_some(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_count_only_for_the_same_user() {
+        let status = "Name:\tx\nUid:\t1\t7\t1\t1\nGid:\t1\t1\t1\t1\nGroups:\t4 24 1000 \nNStgid:\t1\n";
+        assert_eq!(groups_in(status, 7), Some(vec![4, 24, 1000]));
+        assert_eq!(groups_in(status, 1), None, "the effective user counts");
+        assert_eq!(groups_in("Uid:\t0\t0\t0\t0\nGroups:\t\n", 0), Some(vec![]));
+        assert_eq!(groups_in("", 0), None);
+        assert!(groups_of(0, 0).is_empty() && groups_of(-1, 0).is_empty() && groups_of(i32::MAX, 0).is_empty());
+    }
+}

@@ -1,0 +1,174 @@
+//! Where the replies of one call go.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{oneshot, watch};
+
+/// How long a client may leave one reply unread once its socket is full. Then it is cut off; a stream is taken up again by sequence number.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The client went away, or is too slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the client is gone")]
+pub struct Gone;
+
+/// Where the replies of one call go. Nothing leaves for a `oneway` call.
+///
+/// It may be moved into another task: the connection's next request waits until it is used up or dropped. Dropped before a last reply it makes
+/// `org.varlink.service.MethodNotImplemented`, or, in mid-stream, an end of the connection.
+#[derive(Debug)]
+pub struct ReplySink {
+    method: String,
+    more: bool,
+    oneway: bool,
+    gone: watch::Receiver<bool>,
+    /// Taken only by `Drop`.
+    pen: Option<Pen>,
+    back: Option<oneshot::Sender<Pen>>,
+}
+
+/// The writing half of a connection, and how far the current call has come.
+#[derive(Debug)]
+pub(super) struct Pen {
+    half: OwnedWriteHalf,
+    pub(super) state: PenState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PenState {
+    /// No reply yet.
+    Unused,
+    /// Replies, and not the last.
+    Streaming,
+    Finished,
+    /// A message may be half written: nothing can follow.
+    Broken,
+}
+
+impl Pen {
+    pub(super) fn new(half: OwnedWriteHalf) -> Self {
+        Self {
+            half,
+            state: PenState::Unused,
+        }
+    }
+
+    async fn write(&mut self, message: &Value, then: PenState) -> Result<(), Gone> {
+        if matches!(self.state, PenState::Broken | PenState::Finished) {
+            return Err(Gone);
+        }
+        let mut bytes = serde_json::to_vec(message).map_err(|_| Gone)?;
+        bytes.push(0);
+        // Until all is written: whoever drops this half-way leaves half a message.
+        self.state = PenState::Broken;
+        match tokio::time::timeout(WRITE_LIMIT, self.half.write_all(&bytes)).await {
+            Ok(Ok(())) => {
+                self.state = then;
+                Ok(())
+            }
+            Ok(Err(_)) | Err(_) => Err(Gone),
+        }
+    }
+
+    /// What a call that said nothing gets.
+    pub(super) async fn not_implemented(&mut self, method: &str) -> Result<(), Gone> {
+        self.write(&not_implemented(method), PenState::Finished).await
+    }
+}
+
+fn not_implemented(method: &str) -> Value {
+    json!({ "error": "org.varlink.service.MethodNotImplemented", "parameters": { "method": method } })
+}
+
+impl ReplySink {
+    /// The sink of a call, and where its pen comes back to.
+    pub(super) fn new(
+        method: &str,
+        (more, oneway): (bool, bool),
+        mut pen: Pen,
+        gone: watch::Receiver<bool>,
+    ) -> (Self, oneshot::Receiver<Pen>) {
+        let (back, returned) = oneshot::channel();
+        pen.state = PenState::Unused;
+        (
+            Self {
+                method: method.to_owned(),
+                more,
+                oneway,
+                gone,
+                pen: Some(pen),
+                back: Some(back),
+            },
+            returned,
+        )
+    }
+
+    /// The last reply; `value` is an object.
+    pub async fn done(mut self, value: Value) -> Result<(), Gone> {
+        self.write(&json!({ "parameters": value }), PenState::Finished).await
+    }
+
+    /// One of several replies. A client that did not ask for `more` gets `org.varlink.service.ExpectedMore`, and the call is over.
+    pub async fn more(&mut self, value: Value) -> Result<(), Gone> {
+        if !self.more {
+            let error = json!({ "error": "org.varlink.service.ExpectedMore", "parameters": {} });
+            self.write(&error, PenState::Finished).await?;
+            return Err(Gone);
+        }
+        self.write(&json!({ "parameters": value, "continues": true }), PenState::Streaming)
+            .await
+    }
+
+    /// An error as the last reply; `name` is qualified, as in `io.perilog.Controller.NotFound`.
+    pub async fn error(mut self, name: &str, parameters: Value) -> Result<(), Gone> {
+        self.write(&json!({ "error": name, "parameters": parameters }), PenState::Finished)
+            .await
+    }
+
+    /// `parameter` is its name, and may say more after a colon.
+    pub async fn invalid_parameter(self, parameter: &str) -> Result<(), Gone> {
+        self.error(
+            "org.varlink.service.InvalidParameter",
+            json!({ "parameter": parameter }),
+        )
+        .await
+    }
+
+    pub async fn permission_denied(self) -> Result<(), Gone> {
+        self.error("org.varlink.service.PermissionDenied", json!({})).await
+    }
+
+    /// Resolves once the client is gone; never if it stays. Cancel safe; a stream selects on it.
+    pub async fn closed(&self) {
+        // An error means that the connection itself is no more.
+        let _ = self.gone.clone().wait_for(|gone| *gone).await;
+    }
+
+    async fn write(&mut self, message: &Value, then: PenState) -> Result<(), Gone> {
+        let pen = self.pen.as_mut().ok_or(Gone)?;
+        if self.oneway {
+            pen.state = then;
+            return Ok(());
+        }
+        let written = pen.write(message, then).await;
+        if written.is_err() {
+            tracing::debug!(method = %self.method, "a client went away or was too slow");
+        }
+        written
+    }
+}
+
+impl Drop for ReplySink {
+    fn drop(&mut self) {
+        if let (Some(mut pen), Some(back)) = (self.pen.take(), self.back.take()) {
+            if self.oneway {
+                pen.state = PenState::Finished;
+            }
+            // Nobody waits for it: the connection is over.
+            let _ = back.send(pen);
+        }
+    }
+}

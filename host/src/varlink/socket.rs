@@ -1,0 +1,108 @@
+//! Making the socket file.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Clients that wait while we are busy, or while all seats are taken; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// Why the local socket cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    #[error("{}: another process listens here already", path.display())]
+    InUse { path: PathBuf },
+    #[error("{}: is there already and is no socket; it is left alone", path.display())]
+    NotASocket { path: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// Binds the local socket: a stale one is replaced, a live one refused; `mode` as for chmod(2), `group` a gid.
+///
+/// Nobody can connect before mode and group are what was asked for: until listen(2) a bound socket refuses.
+pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, SocketError> {
+    let failed = |source| SocketError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    clear(path)?;
+    let bound = || -> io::Result<UnixListener> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        if group.is_some() {
+            chown(path, None, group)?;
+        }
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode))?;
+        net::listen(&socket, BACKLOG)?;
+        Ok(socket.into())
+    };
+    bound().map_err(failed)
+}
+
+/// Takes away what a daemon that died has left, and nothing else.
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let failed = |source| SocketError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(meta) if !meta.file_type().is_socket() => return Err(SocketError::NotASocket { path: path.to_owned() }),
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // A full queue, too, is somebody's queue.
+        Ok(_) => return Err(SocketError::InUse { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(SocketError::InUse { path: path.to_owned() });
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    std::fs::remove_file(path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_file_has_its_mode_and_group_and_a_stale_one_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let gid = rustix::process::getgid().as_raw();
+        for mode in [0o600, 0o660, 0o666] {
+            let listener = bind(&path, mode, Some(gid)).unwrap();
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
+            assert!(matches!(bind(&path, mode, None), Err(SocketError::InUse { .. })));
+            drop(listener);
+        }
+        let fresh = dir.path().join("file");
+        fs::write(&fresh, "").unwrap();
+        assert_eq!(
+            fresh.metadata().unwrap().permissions().mode() & 0o077,
+            0o044,
+            "the umask is what it was"
+        );
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(bind(&path, 0o600, None), Err(SocketError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        let error = bind(&dir.path().join("none/s"), 0o600, None).unwrap_err();
+        assert!(error.to_string().contains("none/s: No such file"), "{error}");
+    }
+}

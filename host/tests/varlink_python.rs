@@ -1,0 +1,140 @@
+//! The local socket as others see it: a plain Python client, and a server that runs out of descriptors.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use perilog_host::varlink::{About, Bounds, Call, Client, InterfaceDescription, Service, bind, serve};
+use serde_json::{Value, json};
+
+struct Clock;
+
+#[derive(serde::Deserialize)]
+struct Tick {
+    count: u32,
+}
+
+impl Service for Clock {
+    fn about(&self) -> About {
+        About {
+            vendor: "perilog",
+            product: "test",
+            version: "1",
+            url: "https://example.org",
+        }
+    }
+
+    fn describe(&self) -> &'static [InterfaceDescription] {
+        const TEXT: &str = "interface test.clock\n\nmethod Tick(count: int) -> (n: int)\nmethod Who() -> ()\n";
+        &[InterfaceDescription {
+            name: "test.clock",
+            text: TEXT,
+        }]
+    }
+
+    async fn call(&self, call: Call) {
+        if call.method == "test.clock.Who" {
+            let peer = call.peer;
+            let who = json!({ "uid": peer.uid, "gid": peer.gid, "pid": peer.pid, "groups": peer.groups });
+            let _ = call.reply.done(who).await;
+            return;
+        }
+        let Some((tick, _, mut reply)) = call.parse::<Tick>().await else {
+            return;
+        };
+        for n in 0..tick.count.saturating_sub(1) {
+            if reply.more(json!({ "n": n })).await.is_err() {
+                return;
+            }
+        }
+        let _ = reply.done(json!({ "n": tick.count.saturating_sub(1) })).await;
+    }
+}
+
+async fn with_server(bounds: Bounds, test: impl FnOnce(&Path) + Send + 'static) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let path = dir.path().join("socket");
+    let listener = bind(&path, 0o666, None).unwrap();
+    let server = tokio::spawn(serve(listener, Arc::new(Clock), bounds));
+    tokio::task::spawn_blocking(move || test(&path)).await.unwrap();
+    assert!(!server.is_finished(), "the server must outlive its clients");
+    server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_python_introspects_streams_and_is_known_by_its_credentials() {
+    let bounds = Bounds {
+        per_user: 5,
+        ..Bounds::default()
+    };
+    with_server(bounds, |path| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/varlink_client.py");
+        // From stdin: the script must be readable by the user that it becomes.
+        let output = Command::new("python3")
+            .args(["-", path.to_str().unwrap()])
+            .stdin(std::fs::File::open(script).unwrap())
+            .output()
+            .expect("python3 is needed to test that any client can talk to us");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (String::from_utf8_lossy(&output.stdout).trim(), output.status.success()),
+            ("ok", true),
+            "{err}"
+        );
+    })
+    .await;
+}
+
+/// `accept` fails with EMFILE for as long as the flood lasts; that must be a pause, not the end.
+#[test]
+fn a_server_out_of_descriptors_serves_again_when_there_are_some() {
+    // In a process of its own: the limit is the process's.
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -S -n 40; exec \"$0\" --exact --ignored flooded --nocapture --test-threads 1",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by a_server_out_of_descriptors_serves_again_when_there_are_some"]
+async fn flooded() {
+    with_server(Bounds::default(), |path| {
+        let flood = "import socket, sys
+held = []
+for _ in range(60):
+    s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); held.append(s)
+print('full', flush=True)
+sys.stdin.read()";
+        let mut python = Command::new("sh")
+            .args(["-c", "ulimit -S -n 200; exec python3 -c \"$0\" \"$1\"", flood])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut full = [0; 5];
+        std::io::Read::read_exact(python.stdout.as_mut().unwrap(), &mut full).unwrap();
+        assert_eq!(&full, b"full\n");
+        // Waits in the queue behind the sixty, until they are gone.
+        let late = {
+            let path = path.to_owned();
+            std::thread::spawn(move || {
+                Client::connect(&path)
+                    .unwrap()
+                    .call("org.varlink.service.GetInfo", Value::Null)
+            })
+        };
+        drop(python.stdin.take());
+        python.wait().unwrap();
+        late.join().unwrap().unwrap();
+    })
+    .await;
+}
