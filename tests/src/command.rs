@@ -140,11 +140,12 @@ impl Running {
 
     /// Kills what was started and all its descendants: with nsenter(1) and timeout(1) in front, those are what matters.
     pub fn kill(&mut self) -> Result<Output> {
-        for pid in descendants(self.pid()) {
+        let below = descendants(self.pid());
+        for &pid in &below {
             signal(pid, Signal::KILL);
         }
         // nsenter(1) ends by itself then, having reaped its child; killed first, it would leave a zombie on the node.
-        if !self.ends_within(REAPING)? {
+        if below.is_empty() || !self.ends_within(REAPING)? {
             self.child.kill().with_context(|| format!("killing {}", self.what))?;
         }
         self.wait(KILLED)

@@ -3,6 +3,7 @@
 //! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network
 //!   that can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
 //! * [`Layer`]: the installed product, as a directory.
+//! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
 //! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
 //!
 //! Beds need root; `cargo xtask test` and `cargo xtask demo` see to that.
@@ -11,6 +12,7 @@ mod bed;
 mod clock;
 mod command;
 mod layer;
+pub mod ledger;
 mod node;
 mod rootfs;
 mod wait;
