@@ -1,5 +1,8 @@
 //! The local socket as others see it: a plain Python client, and a server that runs out of descriptors.
 
+// A test that cannot go on says where.
+#![allow(clippy::unwrap_used)]
+
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

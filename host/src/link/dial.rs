@@ -1,5 +1,7 @@
 //! The dialling side.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -71,7 +73,7 @@ async fn connect(dial: &Dial) -> Result<Link, LinkError> {
             source,
         })?
         .collect();
-    let tcp = TcpStream::connect(addresses.as_slice())
+    let tcp = first_of(&addresses, dial.limit)
         .await
         .map_err(|source| LinkError::Connect {
             address: address(),
@@ -91,4 +93,18 @@ async fn connect(dial: &Dial) -> Result<Link, LinkError> {
         .await
         .map_err(failed)?;
     Ok(Link::new(peer, Stream::Tls(Box::new(stream.into()))))
+}
+
+/// The first address that answers. Each has its share of the time: one that swallows packets must not use up that of the next.
+pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    for address in addresses {
+        match tokio::time::timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
 }

@@ -266,6 +266,12 @@ async fn dialling_nobody_is_an_error_that_names_them() {
     assert!(error.to_string().contains(&gone));
     let error = dial(&Dial::plain("no port")).await.unwrap_err();
     assert!(matches!(error, LinkError::Resolve { .. }), "{error}");
+    let listening = listener(None);
+    let addresses = [gone.parse().unwrap(), listening.1.parse().unwrap()];
+    let reached = super::dial::first_of(&addresses, Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert_eq!(reached.peer_addr().unwrap(), addresses[1], "the next address is tried");
     assert_eq!(Dial::plain("[::1]:5").server_name, "::1");
     assert_eq!(Dial::plain("ctl.example:5").server_name, "ctl.example");
 }

@@ -1,0 +1,161 @@
+//! Clients that send garbage, read nothing, leave, or are too many; and handlers with bugs.
+
+use super::*;
+
+#[tokio::test]
+async fn garbage_ends_its_own_connection_only() {
+    let bed = bed();
+    let deep = format!(
+        "{{\"method\":\"test.echo.Echo\",\"parameters\":{}\0",
+        "[".repeat(100_000)
+    )
+    .into_bytes();
+    for bytes in [
+        &b"hello\0"[..],
+        b"\0",
+        b"[]\0",
+        b"{\"method\":7}\0",
+        b"{\"method\":\"\xff\"}\0",
+        b"{}\0",
+        &deep,
+    ] {
+        let mut raw = Raw::connect(&bed).await;
+        raw.stream.write_all(bytes).await.unwrap();
+        assert_eq!(
+            raw.next().await,
+            None,
+            "{:?}",
+            String::from_utf8_lossy(&bytes[..bytes.len().min(40)])
+        );
+    }
+    echoes(&bed).await;
+    assert_eq!(bed.service.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_request_over_the_limit_ends_its_connection_and_one_at_it_does_not() {
+    let bed = bed();
+    let mut raw = Raw::connect(&bed).await;
+    let frame = json!({ "method": "test.echo.Echo", "parameters": { "text": "" } })
+        .to_string()
+        .len();
+    let answer = raw
+        .call("test.echo.Echo", json!({ "text": "x".repeat(MAX_REQUEST - frame) }))
+        .await;
+    assert_eq!(
+        answer["parameters"]["text"].as_str().unwrap().len(),
+        MAX_REQUEST - frame
+    );
+    let mut raw = Raw::connect(&bed).await;
+    // The server may close while we still write.
+    let _ = raw.stream.write_all(&vec![b' '; 2 * MAX_REQUEST]).await;
+    assert_eq!(raw.next().await, None);
+    echoes(&bed).await;
+}
+
+#[tokio::test]
+async fn a_client_may_leave_at_any_moment() {
+    let bed = bed();
+    for bytes in [
+        &b""[..],
+        b"{\"meth",
+        b"{\"method\":\"test.echo.Slow\"}\0",
+        b"{\"method\":\"test.echo.Flood\",\"more\":true}\0",
+    ] {
+        let mut raw = Raw::connect(&bed).await;
+        raw.stream.write_all(bytes).await.unwrap();
+    }
+    echoes(&bed).await;
+}
+
+#[tokio::test]
+async fn a_stream_without_an_end_ends_the_connection() {
+    let bed = bed();
+    let mut raw = Raw::connect(&bed).await;
+    raw.send(json!({ "method": "test.echo.HalfStream", "more": true }))
+        .await;
+    assert_eq!(raw.next().await.unwrap()["continues"], true);
+    assert_eq!(raw.next().await, None);
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_connection() {
+    let bed = bed();
+    let mut raw = Raw::connect(&bed).await;
+    raw.send(json!({ "method": "test.echo.Panic" })).await;
+    assert_eq!(raw.next().await, None);
+    echoes(&bed).await;
+}
+
+#[tokio::test]
+async fn a_hundred_clients_are_served_beside_stalled_and_slow_ones() {
+    let bed = bed();
+    let mut stalled = Raw::connect(&bed).await;
+    stalled.send(json!({ "method": "test.echo.Flood", "more": true })).await;
+    stalled.stream.readable().await.unwrap();
+    let mut slow = Raw::connect(&bed).await;
+    slow.send(json!({ "method": "test.echo.Slow" })).await;
+    // One that pipelines and reads nothing: its requests pile up in its own socket.
+    let greedy = Raw::connect(&bed).await;
+    let request = [&b"{\"method\":\"test.echo.Echo\",\"parameters\":{\"text\":\"x\",\"times\":50000}}\0"[..]].concat();
+    while greedy.stream.try_write(&request).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        clients.push(Raw::connect(&bed).await);
+    }
+    for round in 0..3 {
+        for client in &mut clients {
+            let answer = client
+                .call("test.echo.Echo", json!({ "text": round.to_string() }))
+                .await;
+            assert_eq!(answer["parameters"]["text"], round.to_string());
+        }
+    }
+    bed.service.slow.notify_one();
+    assert!(slow.next().await.is_some());
+}
+
+/// Time is the runtime's here: it goes on as soon as everybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_reads_nothing_is_cut_off() {
+    let bed = bed();
+    let mut stalled = Raw::connect(&bed).await;
+    stalled.send(json!({ "method": "test.echo.Flood", "more": true })).await;
+    let before = tokio::time::Instant::now();
+    bed.service.client_left.notified().await;
+    assert!(before.elapsed() >= Duration::from_secs(10), "{:?}", before.elapsed());
+    // What is left in the socket is complete messages and the beginning of one that was never finished.
+    let mut rest = Vec::new();
+    stalled.stream.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.len() > 100_000);
+}
+
+#[tokio::test]
+async fn connections_over_the_bound_wait_and_are_served_later() {
+    let bed = bed_of(Bounds {
+        connections: 2,
+        per_user: 2,
+        for_root: 0,
+    });
+    let mut first = Raw::connect(&bed).await;
+    let mut second = Raw::connect(&bed).await;
+    first.call("test.echo.Echo", json!({ "text": "" })).await;
+    second.call("test.echo.Echo", json!({ "text": "" })).await;
+    let mut third = Raw::connect(&bed).await;
+    third
+        .send(json!({ "method": "test.echo.Echo", "parameters": { "text": "third" } }))
+        .await;
+    first.call("test.echo.Echo", json!({ "text": "" })).await;
+    assert_eq!(
+        bed.service.calls.load(Ordering::SeqCst),
+        3,
+        "the third waits, or was sent away"
+    );
+    drop(second);
+    // Only root waits for a seat: it is never sent away.
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(third.next().await.unwrap()["parameters"]["text"], "third");
+    }
+}
