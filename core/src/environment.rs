@@ -35,14 +35,20 @@ pub fn check_name(name: &str) -> Result<(), usize> {
 ///
 /// # Errors
 /// Text for `refused`: a name that is none, a NUL in a value, more than [`MAX_BYTES`].
-pub fn admit(offered: &BTreeMap<String, String>, allowed: &[String]) -> Result<(BTreeMap<String, String>, u32), String> {
+pub fn admit(
+    offered: &BTreeMap<String, String>,
+    allowed: &[String],
+) -> Result<(BTreeMap<String, String>, u32), String> {
     let bytes: usize = offered.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_BYTES {
         return Err(format!("environment of {bytes} bytes, at most {MAX_BYTES} are taken"));
     }
     for (name, value) in offered {
         if let Err(at) = check_name(name) {
-            return Err(format!("malformed environment name {name:?}: at character {}: expected [A-Za-z_][A-Za-z0-9_]*", at + 1));
+            return Err(format!(
+                "malformed environment name {name:?}: at character {}: expected [A-Za-z_][A-Za-z0-9_]*",
+                at + 1
+            ));
         }
         if value.contains('\0') {
             return Err(format!("the value of environment variable {name} holds a NUL byte"));
@@ -63,10 +69,15 @@ mod tests {
 
     #[test]
     fn only_named_variables_pass() {
-        let offered = |pairs: &[(&str, &str)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>();
+        let offered = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>()
+        };
         let allowed = vec!["FLUX_JOB_ID".to_owned(), "PERILOG_JOB".to_owned()];
-        let (kept, dropped) =
-            admit(&offered(&[("FLUX_JOB_ID", "f1"), ("FLUX_CONNECTOR_PATH", "/tmp/x"), ("PERILOG_JOB", "forged")]), &allowed).unwrap();
+        let (kept, dropped) = admit(
+            &offered(&[("FLUX_JOB_ID", "f1"), ("FLUX_CONNECTOR_PATH", "/tmp/x"), ("PERILOG_JOB", "forged")]),
+            &allowed,
+        )
+        .unwrap();
         assert_eq!((kept, dropped), (offered(&[("FLUX_JOB_ID", "f1")]), 2));
         for bad in [("A-B", ""), ("", ""), ("1A", ""), ("A\u{e9}", ""), ("A", "x\0y")] {
             assert!(admit(&offered(&[bad]), &allowed).is_err(), "{bad:?}");

@@ -27,21 +27,13 @@ pub struct Event {
 impl Event {
     /// `timestamp` in seconds since the epoch. `None` if it is not a finite number above zero.
     pub fn new(timestamp: f64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Option<Self> {
-        (timestamp.is_finite() && timestamp > 0.0).then(|| Self {
-            timestamp,
-            name: name.into(),
-            context,
-        })
+        (timestamp.is_finite() && timestamp > 0.0).then(|| Self { timestamp, name: name.into(), context })
     }
 
     /// An event of a clock that counts milliseconds since the epoch. One that stands at the epoch itself is taken to be a millisecond on,
     /// because RFC 18 has no event at zero.
     pub fn at_millis(wall_ms: u64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Self {
-        Self {
-            timestamp: wall_ms.max(1) as f64 / 1000.0,
-            name: name.into(),
-            context,
-        }
+        Self { timestamp: wall_ms.max(1) as f64 / 1000.0, name: name.into(), context }
     }
 
     /// Seconds since the epoch.
@@ -104,12 +96,7 @@ pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
             error
         };
         if !line.ends_with('\n') {
-            return Err(in_line(ParseError::new(
-                WHAT,
-                line,
-                line.len(),
-                "a newline after each event",
-            )));
+            return Err(in_line(ParseError::new(WHAT, line, line.len(), "a newline after each event")));
         }
         events.push(Event::parse_line(line).map_err(in_line)?);
     }
@@ -121,10 +108,7 @@ impl TryFrom<Map<String, Value>> for Event {
     type Error = &'static str;
 
     fn try_from(mut object: Map<String, Value>) -> Result<Self, &'static str> {
-        let timestamp = object
-            .get("timestamp")
-            .and_then(Value::as_f64)
-            .ok_or("a \"timestamp\" that is a number")?;
+        let timestamp = object.get("timestamp").and_then(Value::as_f64).ok_or("a \"timestamp\" that is a number")?;
         let Some(Value::String(name)) = object.remove("name") else {
             return Err("a \"name\" that is a text");
         };
@@ -140,8 +124,7 @@ impl TryFrom<Map<String, Value>> for Event {
 /// serde_json ends its messages with its own position, which is ours already.
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rsplit_once(" at line ")
-        .map_or(text.clone(), |(message, _)| message.to_owned())
+    text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
 
 #[cfg(test)]
@@ -172,13 +155,7 @@ mod tests {
             let events = parse_log(text).unwrap();
             let seen: Vec<_> = events
                 .iter()
-                .map(|e| {
-                    (
-                        e.timestamp(),
-                        e.name(),
-                        e.context().cloned().map_or(Value::Null, Value::Object),
-                    )
-                })
+                .map(|e| (e.timestamp(), e.name(), e.context().cloned().map_or(Value::Null, Value::Object)))
                 .collect();
             assert_eq!(&seen, expect, "{text:?}");
         }
@@ -211,15 +188,9 @@ mod tests {
         for (text, line, at) in table {
             let error = parse_log(text).unwrap_err();
             assert_eq!(error.at, at, "{text:?}: {error}");
-            assert!(
-                error.expected.ends_with(&format!(", in line {line}")),
-                "{text:?}: {error}"
-            );
+            assert!(error.expected.ends_with(&format!(", in line {line}")), "{text:?}: {error}");
             let error = parse_log(&format!("{GOOD}{text}")).unwrap_err();
-            assert!(
-                error.expected.ends_with(&format!(", in line {}", line + 1)),
-                "{text:?}: {error}"
-            );
+            assert!(error.expected.ends_with(&format!(", in line {}", line + 1)), "{text:?}: {error}");
         }
         let deep = format!("{{\"a\":{}\n", "[".repeat(100_000));
         assert!(parse_log(&deep).is_err());
@@ -228,9 +199,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_whatever_its_text() {
-        let Value::Object(context) = json!({"note": "two\nlines\r\n", "status": 0}) else {
-            unreachable!()
-        };
+        let Value::Object(context) = json!({"note": "two\nlines\r\n", "status": 0}) else { unreachable!() };
         let event = Event::new(1_552_593_348.073_045, "sub\nmit", Some(context)).unwrap();
         let line = event.encode_line();
         assert_eq!(
@@ -238,10 +207,7 @@ mod tests {
             "{\"timestamp\":1552593348.073045,\"name\":\"sub\\nmit\",\"context\":{\"note\":\"two\\nlines\\r\\n\",\"status\":0}}\n"
         );
         assert_eq!(Event::parse_line(&line), Ok(event));
-        assert_eq!(
-            Event::at_millis(1500, "start", None).encode_line(),
-            "{\"timestamp\":1.5,\"name\":\"start\"}\n"
-        );
+        assert_eq!(Event::at_millis(1500, "start", None).encode_line(), "{\"timestamp\":1.5,\"name\":\"start\"}\n");
         assert_eq!(Event::at_millis(0, "start", None).timestamp(), 0.001);
         for bad in [0.0, -0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(Event::new(bad, "start", None), None);

@@ -38,10 +38,7 @@ impl HostList {
     pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
 
     pub const fn new() -> Self {
-        Self {
-            text: String::new(),
-            ends: Vec::new(),
-        }
+        Self { text: String::new(), ends: Vec::new() }
     }
 
     /// The list of these names, in this order; brackets are not read as such.

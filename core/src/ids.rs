@@ -120,13 +120,7 @@ fn check_set(
 }
 
 fn check_job(what: &'static str, text: &str) -> Result<(), ParseError> {
-    check_set(
-        what,
-        text,
-        64,
-        |_, b| b.is_ascii_alphanumeric() || b"._-".contains(&b),
-        "[A-Za-z0-9._-]",
-    )
+    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"._-".contains(&b), "[A-Za-z0-9._-]")
 }
 
 fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
@@ -136,32 +130,16 @@ fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
 
 fn check_host(what: &'static str, text: &str) -> Result<(), ParseError> {
     let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
-    check_set(
-        what,
-        text,
-        253,
-        fits,
-        "[A-Za-z0-9._-], starting with a letter or a digit",
-    )
+    check_set(what, text, 253, fits, "[A-Za-z0-9._-], starting with a letter or a digit")
 }
 
 fn check_token(what: &'static str, text: &str) -> Result<(), ParseError> {
-    check_set(
-        what,
-        text,
-        64,
-        |_, b| b.is_ascii_alphanumeric() || b"+-".contains(&b),
-        "[A-Za-z0-9+-]",
-    )
+    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"+-".contains(&b), "[A-Za-z0-9+-]")
 }
 
 fn check_invocation(what: &'static str, text: &str) -> Result<(), ParseError> {
     check_set(what, text, 32, |_, b| b.is_ascii_hexdigit(), "32 hexadecimal digits")?;
-    if text.len() == 32 {
-        Ok(())
-    } else {
-        Err(ParseError::new(what, text, text.len(), "32 hexadecimal digits"))
-    }
+    if text.len() == 32 { Ok(()) } else { Err(ParseError::new(what, text, text.len(), "32 hexadecimal digits")) }
 }
 
 /// An execution target of a job.
@@ -198,19 +176,12 @@ impl Attempt {
 
     /// The attempt of these parts; `None` from a billion billionths on.
     pub const fn from_parts(whole: u64, nano: u32) -> Option<Self> {
-        if nano < 1_000_000_000 {
-            Some(Self { whole, nano })
-        } else {
-            None
-        }
+        if nano < 1_000_000_000 { Some(Self { whole, nano }) } else { None }
     }
 
     /// The attempt a resource manager gets that counts for itself and asks for one more.
     pub const fn next(self) -> Self {
-        Self {
-            whole: self.whole.saturating_add(1),
-            nano: 0,
-        }
+        Self { whole: self.whole.saturating_add(1), nano: 0 }
     }
 }
 
@@ -240,16 +211,9 @@ impl FromStr for Attempt {
             if fraction.len() > 9 {
                 return Err(err(from + 9, "at most nine digits after the point"));
             }
-            nano = fraction
-                .bytes()
-                .chain(std::iter::repeat(b'0'))
-                .take(9)
-                .fold(0, |n, b| n * 10 + u32::from(b - b'0'));
+            nano = fraction.bytes().chain(std::iter::repeat(b'0')).take(9).fold(0, |n, b| n * 10 + u32::from(b - b'0'));
         }
-        Ok(Self {
-            whole: whole_number,
-            nano,
-        })
+        Ok(Self { whole: whole_number, nano })
     }
 }
 
@@ -305,10 +269,7 @@ pub struct ActionId(pub Uuid);
 impl ActionId {
     pub fn of(cluster: ClusterId, job: &JobId, attempt: Attempt, action: &ActionName) -> Self {
         // NUL is in none of the parts, so no two triples make the same name.
-        Self(Uuid::new_v5(
-            &cluster.0,
-            format!("{job}\0{attempt}\0{action}").as_bytes(),
-        ))
+        Self(Uuid::new_v5(&cluster.0, format!("{job}\0{attempt}\0{action}").as_bytes()))
     }
 
     /// The last 12 hexadecimal digits: what a unit's name carries.
@@ -446,18 +407,7 @@ mod tests {
         let job = JobId::new(&"j".repeat(64)).unwrap();
         let action = ActionName::new(&"a".repeat(32)).unwrap();
         let id = ActionId::of(ClusterId::LOCAL, &job, Attempt::FIRST, &action);
-        assert!(
-            unit_of(&stem(
-                &action,
-                &job,
-                TaskId {
-                    action: id,
-                    rank: Rank(u32::MAX)
-                }
-            ))
-            .len()
-                < 255
-        );
+        assert!(unit_of(&stem(&action, &job, TaskId { action: id, rank: Rank(u32::MAX) })).len() < 255);
     }
 
     #[test]

@@ -25,9 +25,7 @@ pub struct IdSet {
 
 impl IdSet {
     pub const fn new() -> Self {
-        Self {
-            ranges: BTreeMap::new(),
-        }
+        Self { ranges: BTreeMap::new() }
     }
 
     /// Adds `id`; was it missing?
@@ -118,26 +116,19 @@ impl IdSet {
     }
 
     pub fn union(&self, other: &Self) -> Self {
-        let (mut all, few) = if self.ranges.len() < other.ranges.len() {
-            (other.clone(), self)
-        } else {
-            (self.clone(), other)
-        };
+        let (mut all, few) =
+            if self.ranges.len() < other.ranges.len() { (other.clone(), self) } else { (self.clone(), other) };
         all.extend_with(few);
         all
     }
 
     pub fn intersection(&self, other: &Self) -> Self {
-        Self {
-            ranges: overlaps(self.ranges(), other.ranges()).collect(),
-        }
+        Self { ranges: overlaps(self.ranges(), other.ranges()).collect() }
     }
 
     /// What is in `self` and not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
-        Self {
-            ranges: overlaps(self.ranges(), other.gaps()).collect(),
-        }
+        Self { ranges: overlaps(self.ranges(), other.gaps()).collect() }
     }
 
     /// Adds all of `other`.
@@ -171,10 +162,7 @@ impl IdSet {
     /// The ranges that are missing, ascending.
     fn gaps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let starts = std::iter::once(Some(0)).chain(self.ranges().map(|(_, hi)| hi.checked_add(1)));
-        let ends = self
-            .ranges()
-            .map(|(lo, _)| lo.checked_sub(1))
-            .chain(std::iter::once(Some(u32::MAX)));
+        let ends = self.ranges().map(|(lo, _)| lo.checked_sub(1)).chain(std::iter::once(Some(u32::MAX)));
         starts.zip(ends).filter_map(|(lo, hi)| Some((lo?, hi?)))
     }
 }

@@ -90,10 +90,9 @@ fn outcome(evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
     };
     let Some(unit) = believed(evidence) else {
         return match result {
-            Some(result) => (
-                of_result(result, evidence),
-                Some("the unit was gone; the runner's result stands".to_owned()),
-            ),
+            Some(result) => {
+                (of_result(result, evidence), Some("the unit was gone; the runner's result stands".to_owned()))
+            }
             None => (Outcome::Lost { why: Loss::Vanished }, None),
         };
     };
@@ -107,10 +106,8 @@ fn outcome(evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
         // The runner wrote its result and then did not exit with it: both are shown, the worse stands.
         _ => {
             let from_unit = without_result(unit, status, evidence);
-            let note = format!(
-                "unit and result differ: the unit says {}, the result {from_result}",
-                describe(unit, status)
-            );
+            let note =
+                format!("unit and result differ: the unit says {}, the result {from_result}", describe(unit, status));
             let stands = if from_result.status().unwrap_or(u8::MAX) > from_unit.status().unwrap_or(u8::MAX) {
                 from_result
             } else {
@@ -131,32 +128,24 @@ fn without_result(unit: &UnitFacts, status: Option<ExitStatus>, evidence: &Evide
         return Outcome::Failed { why: Failure::Oom };
     }
     match (evidence.claim, status) {
-        (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => Outcome::Failed {
-            why: Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")),
-        },
+        (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
+            Outcome::Failed { why: Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")) }
+        }
         (None, _) => Outcome::Refused {
             why: "the runner did not claim the task: it came too late, or its directory was gone".to_owned(),
         },
         (Some(_), _) if evidence.cancelled => Outcome::Cancelled { status },
-        (Some(_), Some(ExitStatus::Signal(signal))) => Outcome::Failed {
-            why: Failure::Signal(signal),
-        },
-        (Some(_), status) => Outcome::Failed {
-            why: Failure::NoResult(status),
-        },
+        (Some(_), Some(ExitStatus::Signal(signal))) => Outcome::Failed { why: Failure::Signal(signal) },
+        (Some(_), status) => Outcome::Failed { why: Failure::NoResult(status) },
     }
 }
 
 fn of_result(result: &RunResult, evidence: &Evidence<'_>) -> Outcome {
     if let Some(text) = &result.configuration {
-        return Outcome::Failed {
-            why: Failure::Configuration(text.clone()),
-        };
+        return Outcome::Failed { why: Failure::Configuration(text.clone()) };
     }
     if let Some(text) = &result.exec {
-        return Outcome::Failed {
-            why: Failure::Exec(text.clone()),
-        };
+        return Outcome::Failed { why: Failure::Exec(text.clone()) };
     }
     if result.timed_out {
         return Outcome::Timeout { status: result.worst };
@@ -165,15 +154,9 @@ fn of_result(result: &RunResult, evidence: &Evidence<'_>) -> Outcome {
         return Outcome::Cancelled { status: result.worst };
     }
     match result.worst {
-        Some(ExitStatus::Signal(signal)) => Outcome::Failed {
-            why: Failure::Signal(signal),
-        },
-        Some(ExitStatus::Exit(code)) if code != 0 => Outcome::Failed {
-            why: Failure::Exit(code),
-        },
-        _ if result.status != 0 => Outcome::Failed {
-            why: Failure::Exit(result.status),
-        },
+        Some(ExitStatus::Signal(signal)) => Outcome::Failed { why: Failure::Signal(signal) },
+        Some(ExitStatus::Exit(code)) if code != 0 => Outcome::Failed { why: Failure::Exit(code) },
+        _ if result.status != 0 => Outcome::Failed { why: Failure::Exit(result.status) },
         _ => Outcome::Ok,
     }
 }
@@ -184,14 +167,7 @@ fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
     let mut forensics = String::new();
     for record in evidence.steps {
         match record {
-            StepRecord::Begin {
-                seq,
-                script,
-                digest,
-                attempt,
-                at_ms,
-                ..
-            } => {
+            StepRecord::Begin { seq, script, digest, attempt, at_ms, .. } => {
                 let step = Step {
                     script: script.clone(),
                     digest: digest.clone(),
@@ -204,14 +180,7 @@ fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
                 };
                 steps.push((*seq, step));
             }
-            StepRecord::End {
-                seq,
-                elapsed_ms,
-                status,
-                tolerable,
-                timed_out,
-                ..
-            } => {
+            StepRecord::End { seq, elapsed_ms, status, tolerable, timed_out, .. } => {
                 if let Some((_, step)) = steps.iter_mut().rev().find(|(s, _)| s == seq) {
                     step.elapsed_ms = *elapsed_ms;
                     step.status = Some(*status);
@@ -219,20 +188,14 @@ fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
                     step.timed_out = *timed_out;
                 }
             }
-            StepRecord::Overdue {
-                script,
-                limit_ms,
-                forensics: seen,
-                ..
-            } => {
+            StepRecord::Overdue { script, limit_ms, forensics: seen, .. } => {
                 // A String never fails to be written to.
                 let _ = writeln!(forensics, "{script} past its limit of {limit_ms} ms:\n{seen}");
             }
             StepRecord::Report { report, .. } => match report {
-                Report::Tolerable { check, message } => ended.checks.push(Check {
-                    check: check.clone(),
-                    message: message.clone(),
-                }),
+                Report::Tolerable { check, message } => {
+                    ended.checks.push(Check { check: check.clone(), message: message.clone() })
+                }
                 Report::Milestone { name } => ended.milestones.push(name.clone()),
                 Report::User { message } => ended.user_message = Some(message.clone()),
                 Report::ExpectReboot => ended.expect_reboot = true,

@@ -20,26 +20,54 @@ use crate::task::{Ended, Process, Start};
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
     /// The session stands. Redial, when it ends, at a random moment within `redial_window_ms`.
-    Welcome { epoch: Epoch, cluster: ClusterId, redial_window_ms: u64 },
+    Welcome {
+        epoch: Epoch,
+        cluster: ClusterId,
+        redial_window_ms: u64,
+    },
     /// No session: another machine speaks for this host, or this agent's certificate is not for it.
-    TurnedAway { why: String },
+    TurnedAway {
+        why: String,
+    },
     Start(Start),
     /// An unclaimed task that `Hello` showed is still wanted.
-    Begin { task: TaskId },
+    Begin {
+        task: TaskId,
+    },
     /// Not begun: never begin. Running: TERM. Unknown: remember the refusal.
-    Cancel { task: TaskId, job: JobId, attempt: Attempt, action: ActionName, why: String },
+    Cancel {
+        task: TaskId,
+        job: JobId,
+        attempt: Attempt,
+        action: ActionName,
+        why: String,
+    },
     /// A signal for the scripts of a running task.
-    Signal { task: TaskId, signal: u8 },
+    Signal {
+        task: TaskId,
+        signal: u8,
+    },
     /// `Finished` is durable here.
-    Ack { task: TaskId },
+    Ack {
+        task: TaskId,
+    },
     /// The attempts of these tasks are closed and forgotten: their tombstones may go.
-    Forget { tasks: Vec<TaskId> },
+    Forget {
+        tasks: Vec<TaskId>,
+    },
     /// Are you there? (Two machines claim one host.)
-    Probe { nonce: u64 },
+    Probe {
+        nonce: u64,
+    },
     /// A question for people: answered by `Answer` with the same number.
-    Ask { question: u64, ask: Ask },
+    Ask {
+        question: u64,
+        ask: Ask,
+    },
     /// The peer sent a message of this number that this side does not know.
-    Unsupported { message: u32 },
+    Unsupported {
+        message: u32,
+    },
 }
 
 /// From an agent to the controller.
@@ -47,15 +75,34 @@ pub enum ToAgent {
 pub enum FromAgent {
     Hello(Hello),
     /// This agent has obeyed a higher epoch, or the same one of another controller.
-    EpochRefused { seen: Epoch },
+    EpochRefused {
+        seen: Epoch,
+    },
     /// The intent is on disk. From here on the task ends in an outcome.
-    Accepted { task: TaskId },
-    Moved { task: TaskId, phase: Phase, age_ms: u64 },
-    Finished { task: TaskId, ended: Box<Ended> },
-    Probed { nonce: u64 },
+    Accepted {
+        task: TaskId,
+    },
+    Moved {
+        task: TaskId,
+        phase: Phase,
+        age_ms: u64,
+    },
+    Finished {
+        task: TaskId,
+        ended: Box<Ended>,
+    },
+    Probed {
+        nonce: u64,
+    },
     /// Part of the answer to a question; `last` ends it.
-    Answer { question: u64, text: String, last: bool },
-    Unsupported { message: u32 },
+    Answer {
+        question: u64,
+        text: String,
+        last: bool,
+    },
+    Unsupported {
+        message: u32,
+    },
 }
 
 /// The first thing an agent says: who it is and everything it holds. Sent in pages; the last has `more == false`.

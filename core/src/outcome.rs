@@ -41,7 +41,10 @@ impl fmt::Display for ExitStatus {
 
 /// The name of a signal (signal(7)), or its number where it has none here.
 pub fn signal_name(signal: u8) -> String {
-    SIGNALS.iter().find(|(number, _)| *number == signal).map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
+    SIGNALS
+        .iter()
+        .find(|(number, _)| *number == signal)
+        .map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
 /// The number of a signal given as `TERM`, `SIGTERM` or `15`.
@@ -285,7 +288,9 @@ mod tests {
 
     #[test]
     fn signals_by_name_and_number() {
-        for (text, number) in [("TERM", Some(15)), ("SIGKILL", Some(9)), ("usr1", Some(10)), ("34", Some(34)), ("0", None), ("x", None)] {
+        for (text, number) in
+            [("TERM", Some(15)), ("SIGKILL", Some(9)), ("usr1", Some(10)), ("34", Some(34)), ("0", None), ("x", None)]
+        {
             assert_eq!(signal_number(text), number, "{text}");
         }
         assert_eq!((signal_name(9), signal_name(40)), ("KILL".to_owned(), "40".to_owned()));

@@ -43,10 +43,7 @@ fn check_ranks(ranks: &IdSet, hosts: usize) -> Result<(), UnknownTarget> {
     // No rank fits past u32::MAX, so a longer list knows every rank.
     let Ok(end) = u32::try_from(hosts) else { return Ok(()) };
     match ranks.ranges().find(|&(_, hi)| hi >= end) {
-        Some((lo, _)) => Err(UnknownTarget::Rank {
-            rank: lo.max(end),
-            hosts,
-        }),
+        Some((lo, _)) => Err(UnknownTarget::Rank { rank: lo.max(end), hosts }),
         None => Ok(()),
     }
 }
@@ -62,10 +59,7 @@ fn ranks_of(names: &HostList, hosts: &HostList) -> Result<IdSet, UnknownTarget> 
         }
     }
     match names.iter().find(|name| found.get(name) == Some(&false)) {
-        Some(host) => Err(UnknownTarget::Host {
-            host: host.to_owned(),
-            hosts: hosts.len(),
-        }),
+        Some(host) => Err(UnknownTarget::Host { host: host.to_owned(), hosts: hosts.len() }),
         None => Ok(ranks),
     }
 }
@@ -74,11 +68,7 @@ impl FromStr for Targets {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        if is_idset(text) {
-            text.parse().map(Self::Ranks)
-        } else {
-            text.parse().map(Self::Hosts)
-        }
+        if is_idset(text) { text.parse().map(Self::Ranks) } else { text.parse().map(Self::Hosts) }
     }
 }
 
@@ -155,12 +145,7 @@ mod tests {
     fn targets_resolve_to_positions_and_name_the_first_that_is_unknown() {
         let hosts: HostList = "n[0-3],login,n1".parse().unwrap();
         let rank = |rank| Err(UnknownTarget::Rank { rank, hosts: 6 });
-        let host = |host: &str| {
-            Err(UnknownTarget::Host {
-                host: host.to_owned(),
-                hosts: 6,
-            })
-        };
+        let host = |host: &str| Err(UnknownTarget::Host { host: host.to_owned(), hosts: 6 });
         #[rustfmt::skip]
         let table = [
             ("", Ok("")), ("0-5", Ok("0-5")), ("4", Ok("4")), ("6", rank(6)), ("1,5-8", rank(6)), ("9,12", rank(9)),
@@ -174,10 +159,7 @@ mod tests {
                 "{text:?}"
             );
         }
-        assert_eq!(
-            targets("n9").resolve(&hosts).unwrap_err().to_string(),
-            "no host \"n9\" among 6 hosts"
-        );
+        assert_eq!(targets("n9").resolve(&hosts).unwrap_err().to_string(), "no host \"n9\" among 6 hosts");
         assert_eq!(
             targets("6").resolve(&hosts).unwrap_err().to_string(),
             "no rank 6: there are 6 ranks, counted from 0"

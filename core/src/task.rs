@@ -194,7 +194,9 @@ pub enum StepRecord {
         report: Report,
     },
     /// Cancel reached the runner.
-    Cancelled { at_ms: u64 },
+    Cancelled {
+        at_ms: u64,
+    },
 }
 
 /// What a script may say (perilog-report).

@@ -74,17 +74,11 @@ impl Action {
 
     /// As it was stored.
     pub(super) fn stored(row: ActionRow, armed_ms: u64) -> Self {
-        Self {
-            changed: false,
-            ..Self::new(row, armed_ms)
-        }
+        Self { changed: false, ..Self::new(row, armed_ms) }
     }
 
     pub(super) const fn task(&self, rank: Rank) -> TaskId {
-        TaskId {
-            action: self.row.id,
-            rank,
-        }
+        TaskId { action: self.row.id, rank }
     }
 
     pub(super) fn stand(&self, rank: Rank) -> Stand {
@@ -119,14 +113,7 @@ impl Action {
 
     fn leave(&mut self, rank: Rank) {
         let row = &mut self.row;
-        for set in [
-            &mut row.waiting,
-            &mut row.sent,
-            &mut row.accepted,
-            &mut row.ok,
-            &mut row.ended,
-            &mut row.unknown,
-        ] {
+        for set in [&mut row.waiting, &mut row.sent, &mut row.accepted, &mut row.ok, &mut row.ended, &mut row.unknown] {
             if set.remove(rank.0) {
                 break;
             }
@@ -152,10 +139,7 @@ impl Action {
 
     /// The boot number that a rank's Start was issued to.
     pub(super) fn boot(&self, rank: Rank) -> Option<u32> {
-        self.row
-            .boots
-            .iter()
-            .find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
+        self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }
 
     /// The node told of it: the boot is the one that it has now.
@@ -189,11 +173,7 @@ impl Action {
         } else {
             self.row.ended.insert(rank.0);
         }
-        let row = RankRow {
-            task: self.task(rank),
-            ended,
-            late: Vec::new(),
-        };
+        let row = RankRow { task: self.task(rank), ended, late: Vec::new() };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
     }
@@ -229,11 +209,7 @@ impl Action {
 
     /// `false`: told before, or more of them than a task may have.
     pub(super) fn first_milestone(&mut self, rank: Rank, name: &str) -> bool {
-        let of_rank = self
-            .milestones
-            .range((rank, String::new())..)
-            .take_while(|(r, _)| *r == rank)
-            .count();
+        let of_rank = self.milestones.range((rank, String::new())..).take_while(|(r, _)| *r == rank).count();
         of_rank < crate::judge::MAX_LISTED && self.milestones.insert((rank, name.to_owned()))
     }
 
@@ -257,11 +233,8 @@ impl Action {
     }
 
     fn tally(&self) -> Verdict {
-        let bad = self
-            .ended
-            .iter()
-            .filter(|(rank, _)| self.row.ended.contains(rank.0))
-            .map(|(_, row)| &row.ended.outcome);
+        let bad =
+            self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)).map(|(_, row)| &row.ended.outcome);
         Verdict::of(bad)
     }
 
@@ -276,11 +249,7 @@ impl Action {
 
     /// The largest status of its scripts.
     pub(super) fn status(&self) -> u8 {
-        self.ended
-            .values()
-            .filter_map(|row| row.ended.outcome.status())
-            .max()
-            .unwrap_or(0)
+        self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
     }
 
     /// The part of Start that all ranks share; rank and boot are filled in per node.
@@ -316,10 +285,5 @@ impl Action {
 /// The last line that the worst script said, for one-line reports.
 fn last_line(ended: &Ended) -> Option<String> {
     let tail = ended.tails.last()?;
-    tail.text
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .map(str::to_owned)
+    tail.text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }

@@ -48,15 +48,7 @@ impl Machine {
     /// After the verdict a node's boot changes nothing of this action any more.
     fn release_index(&mut self, id: ActionId) {
         let Some(action) = self.actions.get(&id) else { return };
-        let tasks: Vec<TaskId> = action
-            .row
-            .ranks
-            .iter()
-            .map(|rank| TaskId {
-                action: id,
-                rank: Rank(rank),
-            })
-            .collect();
+        let tasks: Vec<TaskId> = action.row.ranks.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }).collect();
         for task in tasks {
             if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
                 node.tasks.remove(&task);
@@ -123,15 +115,8 @@ fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
         one.message = one.message.map(|m| m.chars().take(MAX_MESSAGE).collect());
         let key = (one.outcome.to_string(), one.message.clone(), one.checks.clone());
         let (ranks, elapsed) = (one.rank.0, one.elapsed_ms);
-        let (set, folded) = groups.entry(key).or_insert_with(|| {
-            (
-                IdSet::new(),
-                Folded {
-                    fresh: one,
-                    elapsed: Vec::new(),
-                },
-            )
-        });
+        let (set, folded) =
+            groups.entry(key).or_insert_with(|| (IdSet::new(), Folded { fresh: one, elapsed: Vec::new() }));
         set.insert(ranks);
         folded.elapsed.extend(elapsed);
     }

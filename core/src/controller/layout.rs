@@ -71,12 +71,8 @@ impl Layout {
         if *ranks == self.ranks {
             return self.hosts.clone();
         }
-        let names = self
-            .ranks
-            .iter()
-            .zip(self.hosts.iter())
-            .filter(|(rank, _)| ranks.contains(*rank))
-            .map(|(_, host)| host);
+        let names =
+            self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank)).map(|(_, host)| host);
         HostList::from_names(names).unwrap_or_default()
     }
 
@@ -86,10 +82,7 @@ impl Layout {
     /// The first host that is not here.
     pub fn ranks_of(&self, hosts: &HostList) -> Result<IdSet, String> {
         let index: HashMap<&str, u32> = self.hosts.iter().zip(self.ranks.iter()).collect();
-        hosts
-            .iter()
-            .map(|host| index.get(host).copied().ok_or_else(|| host.to_owned()))
-            .collect()
+        hosts.iter().map(|host| index.get(host).copied().ok_or_else(|| host.to_owned())).collect()
     }
 
     /// The ranks that `targets` chooses.
@@ -102,9 +95,9 @@ impl Layout {
                 Some(rank) => Err(format!("rank {rank} is none of ranks {}", self.ranks)),
                 None => Ok(ranks.clone()),
             },
-            Targets::Hosts(hosts) => self
-                .ranks_of(hosts)
-                .map_err(|host| format!("host {host} is none of hosts {}", self.hosts)),
+            Targets::Hosts(hosts) => {
+                self.ranks_of(hosts).map_err(|host| format!("host {host} is none of hosts {}", self.hosts))
+            }
         }
     }
 
@@ -135,27 +128,16 @@ mod tests {
     #[test]
     fn ranks_and_hosts_both_ways() {
         let r = layout("19-22,30", "node[186-189],x");
-        for (rank, host) in [
-            (18, None),
-            (19, Some("node186")),
-            (22, Some("node189")),
-            (23, None),
-            (30, Some("x")),
-            (31, None),
-        ] {
+        for (rank, host) in
+            [(18, None), (19, Some("node186")), (22, Some("node189")), (23, None), (30, Some("x")), (31, None)]
+        {
             assert_eq!(r.host(Rank(rank)).as_ref().map(HostName::as_str), host);
         }
         assert_eq!(r.hosts_of(&"20,30".parse().unwrap()).to_string(), "node187,x");
         assert_eq!(r.choose(&"x,node186".parse().unwrap()).unwrap().to_string(), "19,30");
         assert_eq!(r.choose(&"19-20".parse().unwrap()).unwrap().to_string(), "19-20");
-        assert_eq!(
-            r.choose(&"19-23".parse().unwrap()).unwrap_err(),
-            "rank 23 is none of ranks 19-22,30"
-        );
-        assert_eq!(
-            r.choose(&"y".parse().unwrap()).unwrap_err(),
-            "host y is none of hosts node[186-189],x"
-        );
+        assert_eq!(r.choose(&"19-23".parse().unwrap()).unwrap_err(), "rank 23 is none of ranks 19-22,30");
+        assert_eq!(r.choose(&"y".parse().unwrap()).unwrap_err(), "host y is none of hosts node[186-189],x");
     }
 
     #[test]
@@ -168,13 +150,7 @@ mod tests {
 
     #[test]
     fn layouts_merge_where_they_agree() {
-        assert_eq!(
-            layout("0-1", "a,b").merge(&layout("1,3", "b,d")).unwrap(),
-            layout("0-1,3", "a,b,d")
-        );
-        assert_eq!(
-            layout("0", "a").merge(&layout("0", "b")).unwrap_err(),
-            "rank 0 has two hosts"
-        );
+        assert_eq!(layout("0-1", "a,b").merge(&layout("1,3", "b,d")).unwrap(), layout("0-1,3", "a,b,d"));
+        assert_eq!(layout("0", "a").merge(&layout("0", "b")).unwrap_err(), "rank 0 has two hosts");
     }
 }

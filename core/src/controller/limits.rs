@@ -24,11 +24,8 @@ impl Machine {
     /// A node left: tasks that it had accepted may become unreachable.
     pub(super) fn watch_absence(&mut self, host: &HostName, now: Now) {
         let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
-        let ids: Vec<ActionId> = self
-            .nodes
-            .get(host)
-            .map(|n| n.tasks.iter().map(|t| t.action).collect())
-            .unwrap_or_default();
+        let ids: Vec<ActionId> =
+            self.nodes.get(host).map(|n| n.tasks.iter().map(|t| t.action).collect()).unwrap_or_default();
         for id in ids {
             if let Some(action) = self.actions.get_mut(&id) {
                 action.check_ms = Some(action.check_ms.map_or(at, |before| before.min(at)));
@@ -39,9 +36,7 @@ impl Machine {
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
         let open = self.actions.values().filter(|a| a.row.verdict.is_none());
         let limits = open.filter_map(|a| a.check_ms);
-        let prune = self
-            .has_closed()
-            .then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()));
+        let prune = self.has_closed().then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()));
         limits.chain(self.next_probe()).chain(prune).min()
     }
 
@@ -50,9 +45,7 @@ impl Machine {
     }
 
     fn has_closed(&self) -> bool {
-        self.jobs
-            .values()
-            .any(|job| job.attempts.values().any(|a| !a.actions.is_empty()))
+        self.jobs.values().any(|job| job.attempts.values().any(|a| !a.actions.is_empty()))
     }
 
     pub(super) fn on_tick(&mut self, now: Now) {
@@ -84,13 +77,7 @@ impl Machine {
         if now.mono_ms < grace_at {
             action.check_ms = Some(grace_at);
         } else {
-            let late: Vec<Rank> = action
-                .row
-                .waiting
-                .iter()
-                .chain(action.row.sent.iter())
-                .map(Rank)
-                .collect();
+            let late: Vec<Rank> = action.row.waiting.iter().chain(action.row.sent.iter()).map(Rank).collect();
             for rank in late {
                 self.give_up_start(TaskId { action: id, rank }, now);
             }
@@ -107,10 +94,7 @@ impl Machine {
     /// Not accepted within start-grace: lost, and fenced where the node can hear it; else its Hello is answered with the fence.
     fn give_up_start(&mut self, task: TaskId, now: Now) {
         self.lose(task, Loss::Offline, now);
-        let session = self
-            .host_of(task)
-            .and_then(|host| self.nodes.get(&host))
-            .and_then(|node| node.session);
+        let session = self.host_of(task).and_then(|host| self.nodes.get(&host)).and_then(|node| node.session);
         if let Some(session) = session {
             self.send_cancel(session, task, "not accepted within start-grace");
         }
@@ -136,10 +120,7 @@ impl Machine {
         let mut lost = Vec::new();
         for rank in action.row.accepted.iter().map(Rank) {
             let task = TaskId { action: id, rank };
-            let away = self
-                .host_of(task)
-                .and_then(|host| self.nodes.get(&host))
-                .filter(|node| node.session.is_none());
+            let away = self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
             let Some(node) = away else { continue };
             let at = node.since_ms.saturating_add(grace);
             if at <= now.mono_ms {
@@ -162,10 +143,8 @@ impl Machine {
         for (job, entry) in &self.jobs {
             for (number, attempt) in &entry.attempts {
                 total += 1;
-                let over = attempt
-                    .actions
-                    .iter()
-                    .all(|id| self.actions.get(id).is_none_or(|a| a.row.verdict.is_some()));
+                let over =
+                    attempt.actions.iter().all(|id| self.actions.get(id).is_none_or(|a| a.row.verdict.is_some()));
                 if over {
                     ended.push((attempt.touched_ms, job.clone(), *number));
                 }
@@ -208,22 +187,10 @@ impl Machine {
             }
         }
         for (session, tasks) in by_session {
-            self.batch.effects.push(Effect::Send {
-                session,
-                message: ToAgent::Forget { tasks },
-            });
+            self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
         }
         self.batch.attempts.remove(&(job.clone(), number));
-        self.batch.records.push(Record::Prune {
-            job: job.clone(),
-            attempt: number,
-            whole_job,
-        });
-        self.note(
-            Level::Info,
-            Some(job),
-            None,
-            format!("attempt {number} is past its retention: pruned"),
-        );
+        self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
+        self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));
     }
 }

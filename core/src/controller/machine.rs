@@ -86,11 +86,7 @@ pub(super) struct Batch {
 
 impl Job {
     pub(super) fn open_attempt(&self) -> Option<Attempt> {
-        self.attempts
-            .iter()
-            .rev()
-            .find(|(_, a)| a.open)
-            .map(|(attempt, _)| *attempt)
+        self.attempts.iter().rev().find(|(_, a)| a.open).map(|(attempt, _)| *attempt)
     }
 
     pub(super) fn last_attempt(&self) -> Option<Attempt> {
@@ -140,12 +136,8 @@ impl Machine {
         }
         machine.index_failed();
         machine.batch.records.push(Record::Epoch(epoch));
-        let ids: Vec<ActionId> = machine
-            .actions
-            .iter()
-            .filter(|(_, a)| a.row.verdict.is_none())
-            .map(|(id, _)| *id)
-            .collect();
+        let ids: Vec<ActionId> =
+            machine.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
             machine.arm(id, now);
             // A crash between the last end and the verdict: both are one commit, but a store restored by hand may hold such a thing.
@@ -159,28 +151,15 @@ impl Machine {
         let Ok(layout) = Layout::new(row.ranks, row.hosts) else {
             return;
         };
-        let attempt = JobAttempt {
-            layout,
-            userid: row.userid,
-            open: row.open,
-            touched_ms: row.touched_ms,
-            actions: Vec::new(),
-        };
-        self.jobs
-            .entry(row.job)
-            .or_default()
-            .attempts
-            .insert(row.attempt, attempt);
+        let attempt =
+            JobAttempt { layout, userid: row.userid, open: row.open, touched_ms: row.touched_ms, actions: Vec::new() };
+        self.jobs.entry(row.job).or_default().attempts.insert(row.attempt, attempt);
     }
 
     pub(super) fn load_action(&mut self, action: Action) {
         let row = &action.row;
         let id = row.id;
-        if let Some(attempt) = self
-            .jobs
-            .get_mut(&row.job)
-            .and_then(|j| j.attempts.get_mut(&row.attempt))
-        {
+        if let Some(attempt) = self.jobs.get_mut(&row.job).and_then(|j| j.attempts.get_mut(&row.attempt)) {
             attempt.actions.push(id);
             if row.verdict.is_none() {
                 for rank in row.ranks.iter().map(crate::ids::Rank) {
@@ -197,12 +176,9 @@ impl Machine {
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         for input in inputs {
             match input {
-                Input::Message {
-                    session,
-                    names,
-                    peer,
-                    message,
-                } => self.on_message(session, names.as_deref(), &peer, message, now),
+                Input::Message { session, names, peer, message } => {
+                    self.on_message(session, names.as_deref(), &peer, message, now)
+                }
                 Input::Closed { session, why } => self.on_closed(session, &why, now),
                 Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
                 Input::Tick => self.on_tick(now),
@@ -253,10 +229,7 @@ impl Machine {
             self.batch.wake_ms = Some(mono_ms);
             self.batch.effects.push(Effect::WakeAt { mono_ms });
         }
-        Output {
-            records: std::mem::take(&mut self.batch.records),
-            effects: std::mem::take(&mut self.batch.effects),
-        }
+        Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
     }
 
     // What inputs give; used by every room of this machine.
@@ -266,12 +239,7 @@ impl Machine {
     }
 
     pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
-        self.batch.effects.push(Effect::Note {
-            level,
-            job: job.cloned(),
-            host: host.cloned(),
-            text: text.into(),
-        });
+        self.batch.effects.push(Effect::Note { level, job: job.cloned(), host: host.cloned(), text: text.into() });
     }
 
     /// Appends to a job's event log.
@@ -284,16 +252,8 @@ impl Machine {
             _ => None,
         };
         let event = Event::at_millis(now.wall_ms, name, context);
-        self.batch.records.push(Record::Event {
-            job: job.clone(),
-            sequence,
-            event: event.clone(),
-        });
-        self.batch.effects.push(Effect::Publish {
-            job: job.clone(),
-            sequence,
-            event,
-        });
+        self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
+        self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
     }
 
     pub(super) fn touch(&mut self, id: ActionId, now: Now) {

@@ -59,11 +59,7 @@ impl Machine {
             return;
         };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-        let told = self
-            .nodes
-            .get(host)
-            .and_then(|n| n.live.get(&task))
-            .map(|(phase, _)| phase.clone());
+        let told = self.nodes.get(host).and_then(|n| n.live.get(&task)).map(|(phase, _)| phase.clone());
         let repeated = |kind: fn(&Phase) -> bool| told.as_ref().is_some_and(kind);
         match &phase {
             Phase::Milestone { name } => {
@@ -100,10 +96,7 @@ impl Machine {
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
-        let ack = Effect::Send {
-            session: id,
-            message: ToAgent::Ack { task },
-        };
+        let ack = Effect::Send { session: id, message: ToAgent::Ack { task } };
         let Some(action) = self.actions.get_mut(&task.action) else {
             // Of an attempt that is closed and pruned.
             self.batch.effects.push(ack);

@@ -49,11 +49,7 @@ impl Machine {
         };
         let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
         if newest {
-            for (number, attempt) in job
-                .attempts
-                .iter_mut()
-                .filter(|(number, a)| a.open && **number < held.attempt)
-            {
+            for (number, attempt) in job.attempts.iter_mut().filter(|(number, a)| a.open && **number < held.attempt) {
                 attempt.open = false;
                 self.batch.attempts.insert((held.job.clone(), *number));
             }

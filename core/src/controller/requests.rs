@@ -33,14 +33,9 @@ impl Machine {
             }
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::TakeOver => Ok(self.take_over(now)),
-            Request::Outbox { after, limit } => Ok(Reply::Outbox(
-                self.outbox
-                    .iter()
-                    .filter(|e| e.sequence > after)
-                    .take(limit)
-                    .cloned()
-                    .collect(),
-            )),
+            Request::Outbox { after, limit } => {
+                Ok(Reply::Outbox(self.outbox.iter().filter(|e| e.sequence > after).take(limit).cloned().collect()))
+            }
             Request::OutboxApplied { through } => {
                 self.outbox.retain(|e| e.sequence > through);
                 self.batch.records.push(Record::OutboxApplied { through });
@@ -52,28 +47,13 @@ impl Machine {
 
     /// The tasks that a choice means: of its actions, and of each the ranks.
     fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
-        let job = self
-            .jobs
-            .get(&which.job)
-            .ok_or_else(|| Refusal::NoSuchJob(format!("no job {}", which.job)))?;
-        let number = which
-            .attempt
-            .or_else(|| job.open_attempt())
-            .or_else(|| job.last_attempt());
+        let job = self.jobs.get(&which.job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {}", which.job)))?;
+        let number = which.attempt.or_else(|| job.open_attempt()).or_else(|| job.last_attempt());
         let attempt = number.and_then(|n| job.attempts.get(&n)).ok_or_else(|| {
             let known: Vec<String> = job.attempts.keys().map(ToString::to_string).collect();
-            Refusal::NoSuchAttempt(format!(
-                "no such attempt of job {}; it has {}",
-                which.job,
-                known.join(", ")
-            ))
+            Refusal::NoSuchAttempt(format!("no such attempt of job {}; it has {}", which.job, known.join(", ")))
         })?;
-        let chosen = which
-            .targets
-            .as_ref()
-            .map(|t| attempt.layout.choose(t))
-            .transpose()
-            .map_err(Refusal::Invalid)?;
+        let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
         let named = attempt
             .actions
             .iter()
@@ -83,11 +63,7 @@ impl Machine {
         let mut tasks = Vec::new();
         for action in named {
             found = true;
-            let mut ranks = if only_open {
-                action.open()
-            } else {
-                action.row.ranks.clone()
-            };
+            let mut ranks = if only_open { action.open() } else { action.row.ranks.clone() };
             if let Some(chosen) = &chosen {
                 ranks = ranks.intersection(chosen);
             }
@@ -106,9 +82,7 @@ impl Machine {
     }
 
     fn session_of(&self, task: TaskId) -> Option<SessionId> {
-        self.host_of(task)
-            .and_then(|host| self.nodes.get(&host))
-            .and_then(|node| node.session)
+        self.host_of(task).and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
     fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
@@ -148,10 +122,7 @@ impl Machine {
                 let accepted = self.actions.get(&id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
                 if let Some(session) = self.session_of(task).filter(|_| accepted) {
                     count += 1;
-                    self.batch.effects.push(Effect::Send {
-                        session,
-                        message: ToAgent::Signal { task, signal },
-                    });
+                    self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
                 }
             }
         }
@@ -174,11 +145,7 @@ impl Machine {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
                 let unclaimed = self.actions.get(&id).is_some_and(|a| a.stand(rank) == Stand::Sent);
-                let outcome = Outcome::Resolved {
-                    ok,
-                    reason: reason.to_owned(),
-                    by: uid,
-                };
+                let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
                 if let Some(session) = self.session_of(task).filter(|_| unclaimed) {
                     self.send_cancel(session, task, "resolved by hand");
@@ -200,11 +167,7 @@ impl Machine {
         let mut asked = Vec::new();
         let mut unreachable = Vec::new();
         for host in hosts.iter() {
-            match self
-                .nodes
-                .get(host)
-                .and_then(|node| Some((node.session?, node.row.host.clone())))
-            {
+            match self.nodes.get(host).and_then(|node| Some((node.session?, node.row.host.clone()))) {
                 Some(there) => asked.push(there),
                 None => unreachable.push(host),
             }
@@ -215,34 +178,18 @@ impl Machine {
         let unreachable = list(&mut unreachable.iter().copied());
         let asked_hosts = list(&mut asked.iter().map(|(_, host)| host.as_str()));
         if !asked.is_empty() {
-            self.questions
-                .insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
+            self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
         }
         for (session, _) in asked {
-            self.batch.effects.push(Effect::Send {
-                session,
-                message: ToAgent::Ask {
-                    question,
-                    ask: ask.clone(),
-                },
-            });
+            self.batch.effects.push(Effect::Send { session, message: ToAgent::Ask { question, ask: ask.clone() } });
         }
-        Ok(Reply::Asked {
-            question,
-            asked: asked_hosts,
-            unreachable,
-        })
+        Ok(Reply::Asked { question, asked: asked_hosts, unreachable })
     }
 
     fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {
         let mut hosts: std::collections::BTreeSet<HostName> = std::collections::BTreeSet::new();
         for (id, ranks) in self.tasks(which, false)? {
-            hosts.extend(ranks.iter().filter_map(|rank| {
-                self.host_of(TaskId {
-                    action: id,
-                    rank: Rank(rank),
-                })
-            }));
+            hosts.extend(ranks.iter().filter_map(|rank| self.host_of(TaskId { action: id, rank: Rank(rank) })));
         }
         Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())
     }
@@ -256,8 +203,6 @@ impl Machine {
         for id in sessions {
             self.end_session(id, "this controller takes over: a new epoch", now);
         }
-        Reply::TookOver {
-            epoch: self.epoch.number,
-        }
+        Reply::TookOver { epoch: self.epoch.number }
     }
 }

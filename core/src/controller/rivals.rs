@@ -9,19 +9,15 @@ use crate::message::{Hello, ToAgent};
 impl Machine {
     /// The whole of Hello is here: is there another who speaks for this host?
     pub(super) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
-        let older = self
-            .nodes
-            .get(&hello.host)
-            .and_then(|node| node.session)
-            .filter(|older| *older != id);
+        let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             self.open(id, *hello, now);
             return;
         };
         let same_agent = match self.sessions.get(&older).map(|s| &s.stage) {
-            Some(Stage::Open {
-                machine, boot, link, ..
-            }) if *machine == hello.machine && *boot == hello.boot => Some(*link),
+            Some(Stage::Open { machine, boot, link, .. }) if *machine == hello.machine && *boot == hello.boot => {
+                Some(*link)
+            }
             _ => None,
         };
         match same_agent {
@@ -42,38 +38,22 @@ impl Machine {
                     self.end_session(rival, "another agent claims this host", now);
                 }
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    session.stage = Stage::Probing {
-                        hello,
-                        older,
-                        nonce,
-                        until_ms,
-                    };
+                    session.stage = Stage::Probing { hello, older, nonce, until_ms };
                 }
-                self.batch.effects.push(Effect::Send {
-                    session: older,
-                    message: ToAgent::Probe { nonce },
-                });
+                self.batch.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
             }
         }
     }
 
     pub(super) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
-        self.sessions
-            .iter()
-            .filter(|(_, s)| probes(s))
-            .map(|(id, _)| *id)
-            .collect()
+        self.sessions.iter().filter(|(_, s)| probes(s)).map(|(id, _)| *id).collect()
     }
 
     /// The older session answered: it lives, so the newer one is another machine of the same name.
     pub(super) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
         for id in self.probing_of(older) {
-            let Some(Session {
-                peer,
-                stage: Stage::Probing { hello, nonce, .. },
-            }) = self.sessions.get(&id)
-            else {
+            let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
                 continue;
             };
             if *nonce != answer {
@@ -103,11 +83,7 @@ impl Machine {
             })
             .collect();
         for (id, older) in due {
-            self.end_session(
-                older,
-                "did not answer a probe while another session of its host was waiting",
-                now,
-            );
+            self.end_session(older, "did not answer a probe while another session of its host was waiting", now);
             self.open_waiting(&[id], now);
         }
     }
@@ -128,11 +104,7 @@ impl Machine {
     /// The older session is gone: whoever waited for its answer stands now.
     pub(super) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
         for id in waiting {
-            if let Some(Session {
-                stage: Stage::Probing { hello, .. },
-                ..
-            }) = self.sessions.get(id)
-            {
+            if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
                 let hello = hello.clone();
                 self.open(*id, *hello, now);
             }

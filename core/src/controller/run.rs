@@ -35,10 +35,8 @@ impl Machine {
         let Some(asked) = run.attempt else {
             return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
         };
-        let exists = |attempt| {
-            self.actions
-                .contains_key(&ActionId::of(self.settings.cluster, &run.job, attempt, &run.action))
-        };
+        let exists =
+            |attempt| self.actions.contains_key(&ActionId::of(self.settings.cluster, &run.job, attempt, &run.action));
         if Some(asked) == open || last.is_none_or(|last| asked > last) || exists(asked) {
             return Ok(asked);
         }
@@ -51,10 +49,7 @@ impl Machine {
 
     fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
         let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else {
-            return Err(Refusal::NoSuchAction(format!(
-                "no action {} of job {}",
-                run.action, run.job
-            )));
+            return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
         };
         let row = &action.row;
         let conflict = |asked: &dyn std::fmt::Display| {
@@ -70,9 +65,7 @@ impl Machine {
                 return Err(conflict(&ranks));
             }
         } else if let Some(nodes) = &run.nodes {
-            let ranks = layout
-                .ranks_of(nodes)
-                .map_err(|host| conflict(&format!("host {host}")))?;
+            let ranks = layout.ranks_of(nodes).map_err(|host| conflict(&format!("host {host}")))?;
             if ranks != row.ranks {
                 return Err(conflict(nodes));
             }
@@ -99,9 +92,7 @@ impl Machine {
         if let Some(layout) = existing {
             let ranks = match (&run.targets, &run.nodes) {
                 (Some(targets), _) => layout.choose(targets).map_err(Refusal::Conflict)?,
-                (None, Some(nodes)) => layout
-                    .choose(&Targets::Hosts(nodes.clone()))
-                    .map_err(Refusal::Conflict)?,
+                (None, Some(nodes)) => layout.choose(&Targets::Hosts(nodes.clone())).map_err(Refusal::Conflict)?,
                 (None, None) => layout.ranks().clone(),
             };
             return Ok((layout.clone(), ranks));
@@ -111,10 +102,7 @@ impl Machine {
             // A requeue that names no nodes has those of the attempt before.
             (None, Some(before)) => before.layout.clone(),
             (None, None) => {
-                return Err(Refusal::NoSuchJob(format!(
-                    "no job {}: name its nodes to begin it (--nodes)",
-                    run.job
-                )));
+                return Err(Refusal::NoSuchJob(format!("no job {}: name its nodes to begin it (--nodes)", run.job)));
             }
         };
         let ranks = match &run.targets {
@@ -129,12 +117,7 @@ impl Machine {
         if job.attempts.contains_key(&attempt) {
             return;
         }
-        let closed: Vec<Attempt> = job
-            .attempts
-            .iter()
-            .filter(|(_, a)| a.open)
-            .map(|(number, _)| *number)
-            .collect();
+        let closed: Vec<Attempt> = job.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
         for number in &closed {
             if let Some(older) = job.attempts.get_mut(number) {
                 older.open = false;
@@ -143,13 +126,7 @@ impl Machine {
             self.batch.attempts.insert((run.job.clone(), *number));
         }
         let context = json!({"attempt": attempt, "hosts": layout.hosts(), "userid": run.userid});
-        let entry = JobAttempt {
-            layout,
-            userid: run.userid,
-            open: true,
-            touched_ms: now.wall_ms,
-            actions: Vec::new(),
-        };
+        let entry = JobAttempt { layout, userid: run.userid, open: true, touched_ms: now.wall_ms, actions: Vec::new() };
         job.attempts.insert(attempt, entry);
         self.batch.attempts.insert((run.job.clone(), attempt));
         for number in closed {
@@ -161,15 +138,10 @@ impl Machine {
 
     fn begin(&mut self, id: ActionId, run: RunRequest, attempt: Attempt, ranks: IdSet, now: Now) -> Reply {
         let events_from = self.jobs.get(&run.job).map_or(0, |j| j.events_last);
-        let timeout_ms = run
-            .timeout_ms
-            .or_else(|| self.settings.timeouts.get(&run.action).copied());
-        let userid = run.userid.or_else(|| {
-            self.jobs
-                .get(&run.job)
-                .and_then(|j| j.attempts.get(&attempt))
-                .and_then(|a| a.userid)
-        });
+        let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
+        let userid = run
+            .userid
+            .or_else(|| self.jobs.get(&run.job).and_then(|j| j.attempts.get(&attempt)).and_then(|a| a.userid));
         let row = ActionRow {
             id,
             job: run.job.clone(),
@@ -218,12 +190,7 @@ impl Machine {
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let mut unknown = Vec::new();
         // Every rank of the layout in one walk: `Layout::host` per rank would be quadratic in scattered ranks.
-        for (rank, host) in layout
-            .ranks()
-            .iter()
-            .zip(layout.hosts().iter())
-            .filter(|(rank, _)| ranks.contains(*rank))
-        {
+        for (rank, host) in layout.ranks().iter().zip(layout.hosts().iter()).filter(|(rank, _)| ranks.contains(*rank)) {
             let rank = Rank(rank);
             match self.nodes.get(host) {
                 None => unknown.push(rank),
@@ -240,10 +207,7 @@ impl Machine {
         }
         if let (Some(action), Some((_, rank, boot))) = (self.actions.get(&id), to.first()) {
             let start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
-            self.batch.effects.push(Effect::Fan {
-                start: Box::new(start),
-                to,
-            });
+            self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
         }
     }
 }

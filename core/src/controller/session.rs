@@ -58,10 +58,8 @@ impl Machine {
         message: FromAgent,
         now: Now,
     ) {
-        let session = self.sessions.entry(id).or_insert_with(|| Session {
-            peer: peer.to_owned(),
-            stage: Stage::Greeting(None),
-        });
+        let session =
+            self.sessions.entry(id).or_insert_with(|| Session { peer: peer.to_owned(), stage: Stage::Greeting(None) });
         let host = match &session.stage {
             Stage::Over => return,
             Stage::Open { host, .. } => Some(host.clone()),
@@ -78,11 +76,7 @@ impl Machine {
 
     fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, now: Now) {
         if names.is_some_and(|names| !names.iter().any(|name| name == page.host.as_str())) {
-            let why = format!(
-                "the certificate is for {}, not for {}",
-                names.unwrap_or_default().join(", "),
-                page.host
-            );
+            let why = format!("the certificate is for {}, not for {}", names.unwrap_or_default().join(", "), page.host);
             self.turn_away(id, &page.host, &why, now);
             return;
         }
@@ -112,15 +106,7 @@ impl Machine {
 
     /// The session stands: Welcome, then settle the difference.
     pub(super) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
-        let Hello {
-            host,
-            machine,
-            boot,
-            link,
-            version,
-            tasks,
-            ..
-        } = hello;
+        let Hello { host, machine, boot, link, version, tasks, .. } = hello;
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && row.boot == boot => row.boot_number,
@@ -136,10 +122,7 @@ impl Machine {
             seen_ms: now.wall_ms,
         };
         self.batch.records.push(Record::Node(row.clone()));
-        let node = self
-            .nodes
-            .entry(host.clone())
-            .or_insert_with(|| Node::new(row.clone(), now.mono_ms));
+        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
         if known.is_none() {
             node.tasks = rebuilt_on(&self.actions, &self.jobs, &host);
         }
@@ -149,22 +132,14 @@ impl Machine {
         node.live.clear();
         node.note = None;
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.stage = Stage::Open {
-                host: host.clone(),
-                machine,
-                boot,
-                link,
-            };
+            session.stage = Stage::Open { host: host.clone(), machine, boot, link };
         }
         let welcome = ToAgent::Welcome {
             epoch: self.epoch,
             cluster: self.settings.cluster,
             redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
         };
-        self.batch.effects.push(Effect::Send {
-            session: id,
-            message: welcome,
-        });
+        self.batch.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, now);
     }
 
@@ -203,12 +178,7 @@ impl Machine {
                         self.questions.remove(&question);
                     }
                 }
-                self.batch.effects.push(Effect::Answer {
-                    question,
-                    host: host.clone(),
-                    text,
-                    last,
-                });
+                self.batch.effects.push(Effect::Answer { question, host: host.clone(), text, last });
             }
             FromAgent::Unsupported { message } => {
                 self.note(
@@ -248,19 +218,13 @@ impl Machine {
 
     pub(super) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
         self.note(Level::Error, None, Some(host), why);
-        self.batch.effects.push(Effect::Send {
-            session: id,
-            message: ToAgent::TurnedAway { why: why.to_owned() },
-        });
+        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::TurnedAway { why: why.to_owned() } });
         self.end_session(id, why, now);
     }
 
     /// Ends a session from this side; its late frames are dropped, and `Closed` follows from the transport.
     pub(super) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
-        self.batch.effects.push(Effect::Close {
-            session: id,
-            why: why.to_owned(),
-        });
+        self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
         if let Some(session) = self.sessions.get_mut(&id)
             && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
         {
@@ -280,12 +244,7 @@ impl Machine {
         for (question, asked) in &mut self.questions {
             if asked.remove(host) {
                 let text = "(the connection to the node was lost)\n".to_owned();
-                self.batch.effects.push(Effect::Answer {
-                    question: *question,
-                    host: host.clone(),
-                    text,
-                    last: true,
-                });
+                self.batch.effects.push(Effect::Answer { question: *question, host: host.clone(), text, last: true });
             }
         }
         self.questions.retain(|_, asked| !asked.is_empty());
@@ -298,12 +257,7 @@ impl Machine {
             return;
         };
         if let Stage::Open { host, .. } = session.stage {
-            self.note(
-                Level::Info,
-                None,
-                Some(&host),
-                format!("session with {} ended: {why}", session.peer),
-            );
+            self.note(Level::Info, None, Some(&host), format!("session with {} ended: {why}", session.peer));
             self.away(&host, id, now);
         }
         self.open_waiting(&waiting, now);

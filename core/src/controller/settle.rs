@@ -51,10 +51,7 @@ impl Machine {
             self.settle_absent(id, task, boot_number, &boot, now);
         }
         if !forget.is_empty() {
-            self.batch.effects.push(Effect::Send {
-                session: id,
-                message: ToAgent::Forget { tasks: forget },
-            });
+            self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
         }
     }
 
@@ -76,10 +73,7 @@ impl Machine {
             return !matches!(held.state, HeldState::Tombstone { .. });
         };
         let rank = task.rank;
-        let open = matches!(
-            action.stand(rank),
-            Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted
-        );
+        let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
         if open {
             action.seen_in(rank, boot_number);
         }
@@ -93,19 +87,13 @@ impl Machine {
             }
             HeldState::Unclaimed if !open => self.send_cancel(id, task, "it has ended for the controller"),
             HeldState::Unclaimed => {
-                let cancel = action
-                    .row
-                    .cancelling
-                    .contains(rank.0)
-                    .then(|| action.row.cancel_why.clone().unwrap_or_default());
+                let cancel =
+                    action.row.cancelling.contains(rank.0).then(|| action.row.cancel_why.clone().unwrap_or_default());
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
                     Some(why) => self.send_cancel(id, task, &why),
-                    None => self.batch.effects.push(Effect::Send {
-                        session: id,
-                        message: ToAgent::Begin { task },
-                    }),
+                    None => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),
                 }
             }
             HeldState::Live { phase, age_ms } => {
@@ -179,10 +167,7 @@ impl Machine {
         action.send(task.rank, boot_number);
         let start = action.start(&layout, not_after_ms, task.rank, boot);
         self.touch(task.action, now);
-        self.batch.effects.push(Effect::Send {
-            session: id,
-            message: ToAgent::Start(start),
-        });
+        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Start(start) });
     }
 
     pub(super) fn send_cancel(&mut self, id: SessionId, task: TaskId, why: &str) {

@@ -8,9 +8,9 @@ impl Snapshot {
         match record {
             Record::Epoch(epoch) => self.epoch = Some(*epoch),
             Record::Node(row) => put(&mut self.nodes, row.clone(), |a, b| a.host == b.host),
-            Record::Attempt(row) => put(&mut self.attempts, row.clone(), |a, b| {
-                a.job == b.job && a.attempt == b.attempt
-            }),
+            Record::Attempt(row) => {
+                put(&mut self.attempts, row.clone(), |a, b| a.job == b.job && a.attempt == b.attempt)
+            }
             Record::Action(row) => put(&mut self.actions, (**row).clone(), |a, b| a.id == b.id),
             Record::Rank(row) => put(&mut self.ranks, (**row).clone(), |a, b| a.task == b.task),
             Record::Event { job, sequence, .. } => {
@@ -21,17 +21,9 @@ impl Snapshot {
                 self.outbox.push(entry.clone());
             }
             Record::OutboxApplied { through } => self.outbox.retain(|entry| entry.sequence > *through),
-            Record::Prune {
-                job,
-                attempt,
-                whole_job,
-            } => {
-                let gone: Vec<_> = self
-                    .actions
-                    .iter()
-                    .filter(|a| a.job == *job && a.attempt == *attempt)
-                    .map(|a| a.id)
-                    .collect();
+            Record::Prune { job, attempt, whole_job } => {
+                let gone: Vec<_> =
+                    self.actions.iter().filter(|a| a.job == *job && a.attempt == *attempt).map(|a| a.id).collect();
                 self.actions.retain(|a| !gone.contains(&a.id));
                 self.ranks.retain(|r| !gone.contains(&r.task.action));
                 self.attempts.retain(|a| !(a.job == *job && a.attempt == *attempt));

@@ -23,10 +23,7 @@ impl Machine {
         rows.extend(self.local_rows());
         rows.retain(|row| row.age_ms >= older_than_ms);
         rows.sort_by(|a, b| {
-            b.age_ms
-                .cmp(&a.age_ms)
-                .then_with(|| a.job.cmp(&b.job))
-                .then_with(|| a.ranks.first().cmp(&b.ranks.first()))
+            b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
         });
         rows
     }
@@ -66,19 +63,13 @@ impl Machine {
         let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let online = node.is_some_and(|n| n.session.is_some());
-        let cancelling = if action.row.cancelling.contains(rank.0) {
-            "; cancel asked for"
-        } else {
-            ""
-        };
+        let cancelling = if action.row.cancelling.contains(rank.0) { "; cancel asked for" } else { "" };
         let (state, why, age) = match action.stand(rank) {
             Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
-            Stand::Unknown => (
-                "unknown",
-                "the store was rebuilt and the node has not answered yet".to_owned(),
-                asked_ms,
-            ),
+            Stand::Unknown => {
+                ("unknown", "the store was rebuilt and the node has not answered yet".to_owned(), asked_ms)
+            }
             Stand::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
             Stand::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
             _ => match node.and_then(|n| n.live.get(&task)) {
@@ -87,11 +78,7 @@ impl Machine {
                     (state, why, now.mono_ms.saturating_sub(*since_ms))
                 }
                 None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
-                None => (
-                    "accepted",
-                    "the node is not connected; its script goes on regardless".to_owned(),
-                    asked_ms,
-                ),
+                None => ("accepted", "the node is not connected; its script goes on regardless".to_owned(), asked_ms),
             },
         };
         (state, format!("{why}{cancelling}"), age)
@@ -122,10 +109,7 @@ impl Machine {
     }
 
     pub(super) fn show(&self, job: &JobId, now: Now) -> Result<JobView, Refusal> {
-        let entry = self
-            .jobs
-            .get(job)
-            .ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
+        let entry = self.jobs.get(job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
         let attempts = entry
             .attempts
             .iter()
@@ -142,11 +126,7 @@ impl Machine {
             })
             .collect();
         let userid = entry.attempts.values().next_back().and_then(|a| a.userid);
-        Ok(JobView {
-            job: job.clone(),
-            userid,
-            attempts,
-        })
+        Ok(JobView { job: job.clone(), userid, attempts })
     }
 
     fn show_action(&self, action: &Action, now: Now) -> ActionView {
@@ -179,10 +159,7 @@ impl Machine {
         let Some(targets) = targets else {
             return Ok(self.nodes.values().map(|n| self.show_node(n, now)).collect());
         };
-        targets
-            .iter()
-            .map(|host| self.node_named(host).map(|node| self.show_node(node, now)))
-            .collect()
+        targets.iter().map(|host| self.node_named(host).map(|node| self.show_node(node, now))).collect()
     }
 
     fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
@@ -199,10 +176,7 @@ impl Machine {
         };
         let open = |task: &&TaskId| {
             let stand = self.actions.get(&task.action).map(|a| a.stand(task.rank));
-            matches!(
-                stand,
-                Some(Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown)
-            )
+            matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown))
         };
         NodeView {
             host: node.row.host.to_string(),
@@ -212,10 +186,7 @@ impl Machine {
             boot: Some(node.row.boot.to_string()),
             boot_number: Some(node.row.boot_number),
             version: Some(node.row.version.clone()),
-            peer: node
-                .session
-                .and_then(|id| self.sessions.get(&id))
-                .map(|s| s.peer.clone()),
+            peer: node.session.and_then(|id| self.sessions.get(&id)).map(|s| s.peer.clone()),
             tasks: node.tasks.iter().filter(open).count() as u64,
             note: node.note.clone(),
         }
@@ -250,11 +221,7 @@ impl Machine {
                 Some(shown)
             })
             .collect();
-        Ok(WhyView {
-            node: self.show_node(node, now),
-            open,
-            failed,
-        })
+        Ok(WhyView { node: self.show_node(node, now), open, failed })
     }
 
     fn why_task(
@@ -268,10 +235,7 @@ impl Machine {
     ) -> WhyTask {
         let row = &action.row;
         let unit = unit_of(&stem(&row.name, &row.job, action.task(rank)));
-        let host = self
-            .host_of(action.task(rank))
-            .map(|h| h.to_string())
-            .unwrap_or_default();
+        let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
         let (job, name) = (&row.job, &row.name);
         let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
         let mut next = Vec::new();
@@ -308,18 +272,12 @@ impl Machine {
 
     pub(super) fn status(&self) -> StatusView {
         let open = |a: &&Action| a.is_open();
-        let mut notes: Vec<String> = self
-            .nodes
-            .values()
-            .filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host)))
-            .collect();
+        let mut notes: Vec<String> =
+            self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
         // A hundred nodes with one trouble are one trouble.
         notes.truncate(20);
         if self.store_full {
-            notes.insert(
-                0,
-                "the disk under the store is full: no new prologs are begun".to_owned(),
-            );
+            notes.insert(0, "the disk under the store is full: no new prologs are begun".to_owned());
         }
         StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -341,26 +299,16 @@ fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
         Phase::Waiting { why } => ("waiting", why.clone()),
         Phase::Starting => ("accepted", "systemd was asked to start its unit".to_owned()),
-        Phase::Running {
-            script,
-            index,
-            of,
-            progress,
-        } => {
+        Phase::Running { script, index, of, progress } => {
             let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();
             ("running", format!("{script} ({index} of {of}){progress}"))
         }
-        Phase::Overdue { script, limit_ms } => (
-            "overdue",
-            format!(
-                "{script} is past its limit of {}",
-                crate::duration::Span::from_millis(*limit_ms)
-            ),
-        ),
-        Phase::Lingering { processes } => (
-            "lingering",
-            format!("scripts ended, processes did not: {}", list(processes)),
-        ),
+        Phase::Overdue { script, limit_ms } => {
+            ("overdue", format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms)))
+        }
+        Phase::Lingering { processes } => {
+            ("lingering", format!("scripts ended, processes did not: {}", list(processes)))
+        }
         Phase::Milestone { name } => ("running", format!("reached {name}")),
     }
 }
@@ -368,11 +316,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
 /// A few processes by name.
 fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
-    let mut text: Vec<String> = processes
-        .iter()
-        .take(SHOWN)
-        .map(|p| format!("{} ({})", p.pid, p.command))
-        .collect();
+    let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();
     if processes.len() > SHOWN {
         text.push(format!("{} more", processes.len() - SHOWN));
     }

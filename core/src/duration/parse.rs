@@ -37,19 +37,13 @@ fn decimal(digits: &str, unit: u64) -> Option<Span> {
         return from_whole(digits.parse().ok()?, unit);
     }
     // A number that is too small for an f64 reads as zero, but is none.
-    let positive = digits
-        .bytes()
-        .take_while(|b| !b"eE".contains(b))
-        .any(|b| matches!(b, b'1'..=b'9'));
+    let positive = digits.bytes().take_while(|b| !b"eE".contains(b)).any(|b| matches!(b, b'1'..=b'9'));
     from_f64(digits.parse().ok()?, unit, positive)
 }
 
 /// `value` units of `unit` milliseconds. `None` if too long.
 pub(super) fn from_whole(value: u64, unit: u64) -> Option<Span> {
-    value
-        .checked_mul(unit)
-        .map(Span::from_millis)
-        .filter(|span| !span.is_infinite())
+    value.checked_mul(unit).map(Span::from_millis).filter(|span| !span.is_infinite())
 }
 
 /// `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative, NaN or too long.

@@ -67,35 +67,19 @@ fn shown_as_flux_shows_it_and_stored_exactly() {
         let span = Span::from_millis(millis);
         assert_eq!((span.to_string().as_str(), span.to_exact().as_str()), (shown, exact));
     }
-    assert_eq!(
-        (Span::INFINITE.to_string().as_str(), Span::INFINITE.to_exact().as_str()),
-        ("infinity", "infinity")
-    );
-    assert_eq!(
-        format!("{:>5}|{:<5}|", Span::from_secs(30), Span::from_secs(60)),
-        "  30s|1m   |"
-    );
+    assert_eq!((Span::INFINITE.to_string().as_str(), Span::INFINITE.to_exact().as_str()), ("infinity", "infinity"));
+    assert_eq!(format!("{:>5}|{:<5}|", Span::from_secs(30), Span::from_secs(60)), "  30s|1m   |");
 }
 
 #[test]
 fn infinity_is_longer_than_all_and_has_no_length() {
     assert!(Span::ZERO < Span::from_secs(1) && Span::from_secs(1) < Span::INFINITE);
     assert_eq!(
-        (
-            Span::INFINITE.as_millis(),
-            Span::INFINITE.as_duration(),
-            Span::INFINITE.is_infinite()
-        ),
+        (Span::INFINITE.as_millis(), Span::INFINITE.as_duration(), Span::INFINITE.is_infinite()),
         (None, None, true)
     );
-    assert_eq!(
-        Span::from_secs(2).as_duration(),
-        Some(std::time::Duration::from_secs(2))
-    );
-    assert_eq!(
-        (Span::from_secs(u64::MAX), Span::default().is_zero()),
-        (Span::INFINITE, true)
-    );
+    assert_eq!(Span::from_secs(2).as_duration(), Some(std::time::Duration::from_secs(2)));
+    assert_eq!((Span::from_secs(u64::MAX), Span::default().is_zero()), (Span::INFINITE, true));
 }
 
 #[test]
@@ -107,25 +91,15 @@ fn serde_reads_texts_and_numbers_of_seconds() {
         ("18446744073709551615", None), ("1e300", None),
     ];
     for (json, millis) in table {
-        assert_eq!(
-            serde_json::from_str::<Span>(json).ok().and_then(Span::as_millis),
-            millis,
-            "{json}"
-        );
+        assert_eq!(serde_json::from_str::<Span>(json).ok().and_then(Span::as_millis), millis, "{json}");
     }
     assert_eq!(serde_json::from_str::<Span>("\"infinity\"").unwrap(), Span::INFINITE);
-    assert_eq!(
-        serde_json::to_string(&Span::from_millis(3_599_001)).unwrap(),
-        "\"3599001ms\""
-    );
+    assert_eq!(serde_json::to_string(&Span::from_millis(3_599_001)).unwrap(), "\"3599001ms\"");
 }
 
 /// Spans of every size, and the infinite one.
 fn span() -> impl Strategy<Value = Span> {
-    prop_oneof![
-        (0..64_u32, any::<u64>()).prop_map(|(shift, n)| Span::from_millis(n >> shift)),
-        Just(Span::INFINITE)
-    ]
+    prop_oneof![(0..64_u32, any::<u64>()).prop_map(|(shift, n)| Span::from_millis(n >> shift)), Just(Span::INFINITE)]
 }
 
 proptest! {

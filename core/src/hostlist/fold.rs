@@ -49,29 +49,14 @@ impl<'a> Slot<'a> {
         } else {
             let same = first.bytes().zip(next.bytes()).take_while(|(a, b)| a == b).count();
             let start = number_start(first, same);
-            let behind = first[start..]
-                .bytes()
-                .rev()
-                .zip(next[start..].bytes().rev())
-                .take_while(|(a, b)| a == b)
-                .count();
+            let behind =
+                first[start..].bytes().rev().zip(next[start..].bytes().rev()).take_while(|(a, b)| a == b).count();
             let tail = &first[first.len() - behind..];
-            (
-                start,
-                first.len() - tail.trim_start_matches(|c: char| c.is_ascii_digit()).len(),
-            )
+            (start, first.len() - tail.trim_start_matches(|c: char| c.is_ascii_digit()).len())
         };
         let digits = first.get(start..end)?;
-        let width = if digits.len() > 1 && digits.starts_with('0') {
-            digits.len()
-        } else {
-            0
-        };
-        let slot = Self {
-            prefix: &first[..start],
-            suffix: &first[end..],
-            width,
-        };
+        let width = if digits.len() > 1 && digits.starts_with('0') { digits.len() } else { 0 };
+        let slot = Self { prefix: &first[..start], suffix: &first[end..], width };
         slot.id(next).map(|_| slot)
     }
 
@@ -80,9 +65,7 @@ impl<'a> Slot<'a> {
         let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
         let as_written = digits.len() == self.width.max(1) || (digits.len() > self.width && !digits.starts_with('0'));
         // `parse` alone would let "+1" through.
-        (as_written && digits.bytes().all(|b| b.is_ascii_digit()))
-            .then(|| digits.parse().ok())
-            .flatten()
+        (as_written && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
     }
 
     fn write_run(self, (lo, hi): (u64, u64), out: &mut impl Write) -> fmt::Result {

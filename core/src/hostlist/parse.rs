@@ -33,11 +33,7 @@ impl FromStr for HostList {
             if reader.skip(b',') {
                 continue;
             }
-            return if reader.at == text.len() {
-                Ok(list)
-            } else {
-                Err(reader.expected(reader.at, NAME_CHARACTER))
-            };
+            return if reader.at == text.len() { Ok(list) } else { Err(reader.expected(reader.at, NAME_CHARACTER)) };
         }
     }
 }
@@ -60,8 +56,7 @@ impl<'a> Reader<'a> {
         let prefix = self.take(in_name);
         if !self.skip(b'[') {
             if !prefix.is_empty() {
-                list.room_for(1, prefix.len())
-                    .map_err(|expected| self.expected(from, expected))?;
+                list.room_for(1, prefix.len()).map_err(|expected| self.expected(from, expected))?;
                 list.append(1, |text, _| text.push_str(prefix));
             }
             return Ok(());
@@ -122,18 +117,13 @@ impl<'a> Reader<'a> {
         if padded && digits.len() > width {
             return Err(self.expected(from, "no more leading zeros than the first id has"));
         }
-        digits
-            .parse()
-            .map_err(|_| self.expected(from, format!("a number up to {}", u64::MAX)))
+        digits.parse().map_err(|_| self.expected(from, format!("a number up to {}", u64::MAX)))
     }
 
     fn take(&mut self, fits: impl Fn(u8) -> bool) -> &'a str {
         // Only ASCII is ever taken, so `at` is always between two characters.
         let rest = &self.text[self.at..];
-        let taken = &rest[..rest
-            .bytes()
-            .position(|b| !(b.is_ascii() && fits(b)))
-            .unwrap_or(rest.len())];
+        let taken = &rest[..rest.bytes().position(|b| !(b.is_ascii() && fits(b))).unwrap_or(rest.len())];
         self.at += taken.len();
         taken
     }

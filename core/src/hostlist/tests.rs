@@ -117,14 +117,7 @@ fn an_error_says_what_would_have_been_right() {
 #[test]
 fn names_are_refused_where_they_could_not_be_read_again() {
     let mut hosts = list("n0");
-    for (name, at) in [
-        ("", 0),
-        ("a,b", 1),
-        ("n[0]", 1),
-        ("a b", 1),
-        ("é", 0),
-        ("x".repeat(254).as_str(), 0),
-    ] {
+    for (name, at) in [("", 0), ("a,b", 1), ("n[0]", 1), ("a b", 1), ("é", 0), ("x".repeat(254).as_str(), 0)] {
         assert_eq!(hosts.push(name).unwrap_err().at, at, "{name:?}");
     }
     hosts.push("n0").unwrap();
@@ -145,32 +138,15 @@ fn the_longest_list_there_can_be_is_read_folded_and_read_again() {
 #[test]
 fn looking_into_a_list() {
     let hosts = list("n[0-3],login,n1");
-    assert_eq!(
-        (hosts.len(), hosts.is_empty(), HostList::new().is_empty()),
-        (6, false, true)
-    );
-    assert_eq!(
-        (hosts.get(0), hosts.get(4), hosts.get(6)),
-        (Some("n0"), Some("login"), None)
-    );
-    assert_eq!(
-        (hosts.position("n1"), hosts.position("n"), hosts.position("n01")),
-        (Some(1), None, None)
-    );
+    assert_eq!((hosts.len(), hosts.is_empty(), HostList::new().is_empty()), (6, false, true));
+    assert_eq!((hosts.get(0), hosts.get(4), hosts.get(6)), (Some("n0"), Some("login"), None));
+    assert_eq!((hosts.position("n1"), hosts.position("n"), hosts.position("n01")), (Some(1), None, None));
     assert!(hosts.contains("login") && !hosts.contains("log"));
-    assert_eq!(
-        (hosts.first_duplicate(), list("n[0-3]").first_duplicate()),
-        (Some("n1"), None)
-    );
+    assert_eq!((hosts.first_duplicate(), list("n[0-3]").first_duplicate()), (Some("n1"), None));
     let select = |ids: &str| hosts.select(&ids.parse::<IdSet>().unwrap()).to_string();
     assert_eq!(select("0-1,4"), "n[0-1],login");
     assert_eq!(
-        (
-            select(""),
-            select("6-9"),
-            select("5-4294967295"),
-            select("0-4294967295")
-        ),
+        (select(""), select("6-9"), select("5-4294967295"), select("0-4294967295")),
         (String::new(), String::new(), "n1".to_owned(), hosts.to_string())
     );
 }

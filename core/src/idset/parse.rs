@@ -25,11 +25,7 @@ impl FromStr for IdSet {
             let mut least = Some(0);
             loop {
                 let lo = reader.id(least)?;
-                let hi = if reader.skip(b'-') {
-                    reader.id(lo.checked_add(1))?
-                } else {
-                    lo
-                };
+                let hi = if reader.skip(b'-') { reader.id(lo.checked_add(1))? } else { lo };
                 set.insert_range(lo, hi);
                 least = hi.checked_add(1);
                 if !reader.skip(b',') {
@@ -75,9 +71,7 @@ impl Reader<'_> {
         if digits.len() > 1 && digits.starts_with('0') {
             return Err(self.expected(from, "a number without leading zeros"));
         }
-        let id: u32 = digits
-            .parse()
-            .map_err(|_| self.expected(from, format!("a number up to {}", u32::MAX)))?;
+        let id: u32 = digits.parse().map_err(|_| self.expected(from, format!("a number up to {}", u32::MAX)))?;
         match least {
             Some(least) if id >= least => Ok(id),
             Some(least) => Err(self.expected(from, format!("ids in ascending order, here {least} or more"))),

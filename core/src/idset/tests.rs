@@ -115,16 +115,10 @@ fn of(model: &BTreeSet<u32>) -> IdSet {
 fn check(set: &IdSet, model: &BTreeSet<u32>) {
     let ranges: Vec<_> = set.ranges().collect();
     assert!(ranges.iter().all(|(lo, hi)| lo <= hi), "{ranges:?}");
-    assert!(
-        ranges.windows(2).all(|w| u64::from(w[0].1) + 1 < u64::from(w[1].0)),
-        "{ranges:?}"
-    );
+    assert!(ranges.windows(2).all(|w| u64::from(w[0].1) + 1 < u64::from(w[1].0)), "{ranges:?}");
     assert!(set.iter().eq(model.iter().copied()), "{set:?} is not {model:?}");
     assert_eq!((set.len(), set.is_empty()), (model.len() as u64, model.is_empty()));
-    assert_eq!(
-        (set.first(), set.last()),
-        (model.first().copied(), model.last().copied())
-    );
+    assert_eq!((set.first(), set.last()), (model.first().copied(), model.last().copied()));
     assert_eq!(&set.to_string().parse::<IdSet>().unwrap(), set);
     assert_eq!(&set.to_brackets().parse::<IdSet>().unwrap(), set);
 }

@@ -8,17 +8,7 @@ fn the_same_thing_asked_twice_is_the_same_action() {
     b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
     let (reply, effects) = b.ask(Request::Run(request("prolog", "j", Some("n0"), None)));
-    assert!(
-        matches!(
-            reply,
-            Ok(Reply::Running {
-                attached: true,
-                events_after: 1,
-                ..
-            })
-        ),
-        "{reply:?}"
-    );
+    assert!(matches!(reply, Ok(Reply::Running { attached: true, events_after: 1, .. })), "{reply:?}");
     assert_eq!(effects, []);
     let (reply, _) = b.ask(Request::Run(request("prolog", "j", Some("n1"), None)));
     assert!(matches!(reply, Err(Refusal::Conflict(_))));
@@ -41,24 +31,11 @@ fn attempts_are_ordered_and_a_closed_one_is_refused() {
     );
     assert!(matches!(refused(&mut b, "prolog", 2), Err(Refusal::AttemptClosed(_))));
     // To attach to what ran in it is not to start anything.
-    assert!(matches!(
-        refused(&mut b, "prolog", 0),
-        Ok(Reply::Running { attached: true, .. })
-    ));
+    assert!(matches!(refused(&mut b, "prolog", 0), Ok(Reply::Running { attached: true, .. })));
     // Without a number the open one is meant.
     b.run("epilog", "j", "n0");
     assert_eq!(b.action("epilog", "j", 3).attempt, Attempt::from_number(3));
-    assert_eq!(
-        b.told("j"),
-        [
-            "attempt",
-            "action-start",
-            "attempt-closed",
-            "attempt",
-            "action-start",
-            "action-start"
-        ]
-    );
+    assert_eq!(b.told("j"), ["attempt", "action-start", "attempt-closed", "attempt", "action-start", "action-start"]);
 }
 
 #[test]
@@ -88,24 +65,15 @@ fn cancel_ends_at_once_what_was_never_sent_and_tells_the_others() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
-    b.batch(vec![Input::Closed {
-        session: n1,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     b.run("prolog", "j", "n[0-1]");
-    let (reply, effects) = b.ask(Request::Cancel {
-        which: which("j", None),
-        why: "w".into(),
-    });
+    let (reply, effects) = b.ask(Request::Cancel { which: which("j", None), why: "w".into() });
     assert_eq!(reply, Ok(Reply::Reached { tasks: 2 }));
     let t0 = task("prolog", "j", 0);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t0)), "{effects:?}");
     assert_eq!(b.outcome(task("prolog", "j", 1)), Outcome::Cancelled { status: None });
     // The node that missed it is told when it is back; it never begins there.
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t0)), "{effects:?}");
     b.says(n0, finished(t0, Outcome::Cancelled { status: None }));
@@ -119,20 +87,13 @@ fn resolve_is_an_operators_word_and_the_tasks_own_result_is_still_recorded() {
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
     b.says(n0, FromAgent::Accepted { task: t });
-    let resolve = |reason: &str| Request::Resolve {
-        which: which("j", Some("n0")),
-        ok: true,
-        reason: reason.into(),
-    };
+    let resolve = |reason: &str| Request::Resolve { which: which("j", Some("n0")), ok: true, reason: reason.into() };
     assert!(matches!(b.ask(resolve(" ")).0, Err(Refusal::Invalid(_))));
     assert_eq!(b.ask(resolve("hung mount")).0, Ok(Reply::Reached { tasks: 1 }));
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(crate::Verdict::Ok));
     assert!(matches!(b.ask(resolve("again")).0, Err(Refusal::Conflict(_))));
     b.says(n0, finished(t, exit(5)));
-    assert_eq!(
-        (b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()),
-        ("resolved", exit(5))
-    );
+    assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
 }
 
 #[test]
@@ -141,10 +102,7 @@ fn a_full_disk_stops_new_prologs_and_nothing_else() {
     b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
     b.batch(vec![Input::StoreFull(true)]);
-    assert!(matches!(
-        b.ask(Request::Run(request("prolog", "k", Some("n0"), None))).0,
-        Err(Refusal::Unavailable(_))
-    ));
+    assert!(matches!(b.ask(Request::Run(request("prolog", "k", Some("n0"), None))).0, Err(Refusal::Unavailable(_))));
     b.run("epilog", "j", "n0");
     b.batch(vec![Input::StoreFull(false)]);
     b.run("prolog", "k", "n0");
@@ -155,42 +113,14 @@ fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
-    let ask = Request::Ask {
-        which: AskWhich::Hosts("n[0-1],x".parse().unwrap()),
-        ask: Ask::Status,
-    };
+    let ask = Request::Ask { which: AskWhich::Hosts("n[0-1],x".parse().unwrap()), ask: Ask::Status };
     let (reply, effects) = b.ask(ask);
-    let Ok(Reply::Asked {
-        question, unreachable, ..
-    }) = reply
-    else {
-        panic!("{reply:?}")
-    };
+    let Ok(Reply::Asked { question, unreachable, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!((unreachable.to_string(), effects.len()), ("x".into(), 2));
-    let effects = b.says(
-        n0,
-        FromAgent::Answer {
-            question,
-            text: "t".into(),
-            last: true,
-        },
-    );
+    let effects = b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true });
     assert!(matches!(&effects[..], [Effect::Answer { last: true, .. }]));
     // Nobody asked it again.
-    assert_eq!(
-        b.says(
-            n0,
-            FromAgent::Answer {
-                question,
-                text: "t".into(),
-                last: true
-            }
-        ),
-        []
-    );
-    let effects = b.batch(vec![Input::Closed {
-        session: n1,
-        why: String::new(),
-    }]);
+    assert_eq!(b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
+    let effects = b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Answer { last: true, .. }]));
 }

@@ -26,12 +26,7 @@ fn a_restart_in_the_middle_loses_nothing_and_starts_nothing_twice() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(
-        n0,
-        FromAgent::Accepted {
-            task: task("prolog", "j", 0),
-        },
-    );
+    b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0) });
     let mut b = b.restart();
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
     assert_eq!(effects, []);
@@ -51,10 +46,7 @@ fn event_numbers_go_on_after_a_restart() {
     let mut b = b.restart();
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
-    assert_eq!(
-        b.events.iter().map(|(_, sequence, _)| *sequence).collect::<Vec<_>>(),
-        [1, 2, 3, 4]
-    );
+    assert_eq!(b.events.iter().map(|(_, sequence, _)| *sequence).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
 /// A step of a random history on three nodes and two jobs.

@@ -10,18 +10,10 @@ fn not_accepted_within_start_grace_is_lost_and_fenced() {
     b.run("prolog", "j", "n0");
     assert_eq!(b.pass(59_000), []);
     let effects = b.pass(1_000);
-    assert!(
-        effects.iter().any(|e| is_cancel(e, task("prolog", "j", 0))),
-        "{effects:?}"
-    );
+    assert!(effects.iter().any(|e| is_cancel(e, task("prolog", "j", 0))), "{effects:?}");
     assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Offline });
     // It was stopped, not gone: what it accepts now is too late, and is told so again.
-    let effects = b.says(
-        n0,
-        FromAgent::Accepted {
-            task: task("prolog", "j", 0),
-        },
-    );
+    let effects = b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0) });
     assert!(matches!(&effects[..], [e] if is_cancel(e, task("prolog", "j", 0))));
 }
 
@@ -33,17 +25,9 @@ fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_lim
         let mut run = request("epilog", "j", Some("n0"), None);
         run.timeout_ms = timeout_ms;
         b.ask(Request::Run(run)).0.unwrap();
-        b.says(
-            n0,
-            FromAgent::Accepted {
-                task: task("epilog", "j", 0),
-            },
-        );
+        b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0) });
         b.pass(2_000_000);
-        b.batch(vec![Input::Closed {
-            session: n0,
-            why: String::new(),
-        }]);
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(600_000);
         // not-after (an hour) has not passed yet.
         assert_eq!(b.action("epilog", "j", 0).verdict, None);
@@ -60,28 +44,17 @@ fn a_connected_node_is_never_unreachable_however_long_its_script_runs() {
     let mut run = request("epilog", "j", Some("n0"), None);
     run.timeout_ms = Some(1_000);
     b.ask(Request::Run(run)).0.unwrap();
-    b.says(
-        n0,
-        FromAgent::Accepted {
-            task: task("epilog", "j", 0),
-        },
-    );
+    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0) });
     for _ in 0..10 {
         b.pass(3_600_000);
     }
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
     // It leaves: the grace counts from there.
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     b.pass(299_000);
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
     b.pass(1_000);
-    assert_eq!(
-        b.outcome(task("epilog", "j", 0)),
-        Outcome::Lost { why: Loss::Unreachable }
-    );
+    assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
 }
 
 #[test]
@@ -89,10 +62,7 @@ fn limits_count_while_the_controller_listens() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     b.pass(59_000);
     let mut b = b.restart();
     assert_eq!(b.pass(59_000), []);
@@ -109,27 +79,16 @@ fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
     b.run("prolog", "open", "n0");
     let t = task("prolog", "j", 0);
     b.says(n0, finished(t, exit(1)));
-    b.says(
-        n0,
-        FromAgent::Accepted {
-            task: task("prolog", "open", 0),
-        },
-    );
+    b.says(n0, FromAgent::Accepted { task: task("prolog", "open", 0) });
     assert_eq!(b.pass(3_600_000), []);
     let effects = b.pass(30 * 86_400_000);
-    assert!(
-        effects.contains(&send(n0, ToAgent::Forget { tasks: vec![t] })),
-        "{effects:?}"
-    );
+    assert!(effects.contains(&send(n0, ToAgent::Forget { tasks: vec![t] })), "{effects:?}");
     assert_eq!((b.store.attempts.len(), b.store.ranks.len()), (1, 0));
     // Told again by a node that had it late: acknowledged, and nothing comes back to life.
     assert_eq!(b.says(n0, finished(t, exit(1))), [ack(n0, t)]);
     assert_eq!(b.store.actions.len(), 1);
     // A tombstone of it, told by Hello, may go too.
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let tombstone = held("prolog", "j", 0, "n0", HeldState::Tombstone { outcome: exit(1) });
     let (n0, effects) = b.up("n0", "b", vec![tombstone, held("prolog", "open", 0, "n0", live())]);
     assert_eq!(effects, [send(n0, ToAgent::Forget { tasks: vec![t] })]);

@@ -40,38 +40,22 @@ pub(super) fn settings() -> Settings {
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let now = Now {
-            mono_ms: 1_000_000,
-            wall_ms: 1_700_000_000_000,
-        };
+        let now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
         Self::load(Snapshot::default(), now)
     }
 
     pub(super) fn load(store: Snapshot, now: Now) -> Self {
         let (m, output) = Machine::load(store.clone(), settings(), 7, now);
-        let mut bench = Self {
-            m,
-            now,
-            store,
-            events: Vec::new(),
-            sessions: 0,
-        };
+        let mut bench = Self { m, now, store, events: Vec::new(), sessions: 0 };
         bench.commit(output);
         bench
     }
 
     /// kill -9, and up again on what was committed.
     pub(super) fn restart(self) -> Self {
-        let now = Now {
-            mono_ms: self.now.mono_ms + 1,
-            wall_ms: self.now.wall_ms + 1,
-        };
+        let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);
-        Self {
-            events,
-            sessions,
-            ..Self::load(self.store, now)
-        }
+        Self { events, sessions, ..Self::load(self.store, now) }
     }
 
     fn commit(&mut self, output: Output) -> Vec<Effect> {
@@ -115,33 +99,15 @@ impl Bench {
     pub(super) fn up(&mut self, host: &str, boot: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
         let mut effects = self.says(session, FromAgent::Hello(hello(host, boot, session.0, held)));
-        assert!(
-            matches!(
-                effects.first(),
-                Some(Effect::Send {
-                    message: ToAgent::Welcome { .. },
-                    ..
-                })
-            ),
-            "{effects:?}"
-        );
+        assert!(matches!(effects.first(), Some(Effect::Send { message: ToAgent::Welcome { .. }, .. })), "{effects:?}");
         effects.remove(0);
         (session, effects)
     }
 
     pub(super) fn ask(&mut self, request: Request) -> (Result<Reply, Refusal>, Vec<Effect>) {
-        let mut effects = self.batch(vec![Input::Request {
-            client: 1,
-            uid: 0,
-            request,
-        }]);
-        let at = effects
-            .iter()
-            .position(|e| matches!(e, Effect::Reply { .. }))
-            .expect("a request is answered");
-        let Effect::Reply { reply, .. } = effects.remove(at) else {
-            unreachable!()
-        };
+        let mut effects = self.batch(vec![Input::Request { client: 1, uid: 0, request }]);
+        let at = effects.iter().position(|e| matches!(e, Effect::Reply { .. })).expect("a request is answered");
+        let Effect::Reply { reply, .. } = effects.remove(at) else { unreachable!() };
         (reply, effects)
     }
 
@@ -153,41 +119,21 @@ impl Bench {
 
     pub(super) fn action(&self, action: &str, job: &str, attempt: u64) -> &ActionRow {
         let id = id(action, job, attempt);
-        self.store
-            .actions
-            .iter()
-            .find(|a| a.id == id)
-            .expect("the action is stored")
+        self.store.actions.iter().find(|a| a.id == id).expect("the action is stored")
     }
 
     pub(super) fn outcome(&self, task: TaskId) -> Outcome {
-        self.store
-            .ranks
-            .iter()
-            .find(|r| r.task == task)
-            .expect("the rank is stored")
-            .ended
-            .outcome
-            .clone()
+        self.store.ranks.iter().find(|r| r.task == task).expect("the rank is stored").ended.outcome.clone()
     }
 
     /// Names of a job's events, and of some the value of a key.
     pub(super) fn told(&self, job: &str) -> Vec<&str> {
-        self.events
-            .iter()
-            .filter(|(j, _, _)| j.as_str() == job)
-            .map(|(_, _, e)| e.name())
-            .collect()
+        self.events.iter().filter(|(j, _, _)| j.as_str() == job).map(|(_, _, e)| e.name()).collect()
     }
 }
 
 pub(super) fn from(session: SessionId, message: FromAgent) -> Input {
-    Input::Message {
-        session,
-        names: None,
-        peer: format!("10.0.0.{}:5115", session.0),
-        message,
-    }
+    Input::Message { session, names: None, peer: format!("10.0.0.{}:5115", session.0), message }
 }
 
 pub(super) fn hello(host: &str, boot: &str, link: u64, tasks: Vec<Held>) -> Hello {
@@ -216,12 +162,7 @@ pub(super) fn request(action: &str, job: &str, nodes: Option<&str>, attempt: Opt
 }
 
 pub(super) fn which(job: &str, targets: Option<&str>) -> Which {
-    Which {
-        job: JobId::new(job).unwrap(),
-        attempt: None,
-        action: None,
-        targets: targets.map(|t| t.parse().unwrap()),
-    }
+    Which { job: JobId::new(job).unwrap(), attempt: None, action: None, targets: targets.map(|t| t.parse().unwrap()) }
 }
 
 pub(super) fn id(action: &str, job: &str, attempt: u64) -> ActionId {
@@ -230,30 +171,19 @@ pub(super) fn id(action: &str, job: &str, attempt: u64) -> ActionId {
 }
 
 pub(super) fn task(action: &str, job: &str, rank: u32) -> TaskId {
-    TaskId {
-        action: id(action, job, 0),
-        rank: Rank(rank),
-    }
+    TaskId { action: id(action, job, 0), rank: Rank(rank) }
 }
 
 pub(super) fn ended(outcome: Outcome) -> Ended {
-    Ended {
-        elapsed_ms: Some(5),
-        ..Ended::bare(outcome, 1)
-    }
+    Ended { elapsed_ms: Some(5), ..Ended::bare(outcome, 1) }
 }
 
 pub(super) fn exit(code: u8) -> Outcome {
-    Outcome::Failed {
-        why: Failure::Exit(code),
-    }
+    Outcome::Failed { why: Failure::Exit(code) }
 }
 
 pub(super) fn finished(task: TaskId, outcome: Outcome) -> FromAgent {
-    FromAgent::Finished {
-        task,
-        ended: Box::new(ended(outcome)),
-    }
+    FromAgent::Finished { task, ended: Box::new(ended(outcome)) }
 }
 
 pub(super) fn held(action: &str, job: &str, rank: u32, nodes: &str, state: HeldState) -> Held {
@@ -272,10 +202,7 @@ pub(super) fn held(action: &str, job: &str, rank: u32, nodes: &str, state: HeldS
 }
 
 pub(super) fn live() -> HeldState {
-    HeldState::Live {
-        phase: Phase::Starting,
-        age_ms: 10,
-    }
+    HeldState::Live { phase: Phase::Starting, age_ms: 10 }
 }
 
 /// Who was sent a Start, by session and rank, whether in a fan or one by one.
@@ -284,10 +211,7 @@ pub(super) fn starts(effects: &[Effect]) -> Vec<(SessionId, u32)> {
     for effect in effects {
         match effect {
             Effect::Fan { to, .. } => all.extend(to.iter().map(|(s, r, _)| (*s, r.0))),
-            Effect::Send {
-                session,
-                message: ToAgent::Start(Start { task, .. }),
-            } => all.push((*session, task.rank.0)),
+            Effect::Send { session, message: ToAgent::Start(Start { task, .. }) } => all.push((*session, task.rank.0)),
             _ => {}
         }
     }

@@ -7,12 +7,8 @@ fn a_certificate_for_another_host_is_turned_away() {
     let mut b = Bench::new();
     let s = b.session();
     let message = FromAgent::Hello(hello("n0", "b", 1, vec![]));
-    let effects = b.batch(vec![Input::Message {
-        session: s,
-        names: Some(vec!["n1".into()]),
-        peer: "p".into(),
-        message,
-    }]);
+    let effects =
+        b.batch(vec![Input::Message { session: s, names: Some(vec!["n1".into()]), peer: "p".into(), message }]);
     assert!(
         matches!(&effects[..], [Effect::Send { message: ToAgent::TurnedAway { why }, .. }, Effect::Close { .. }] if why.contains("n1"))
     );
@@ -26,10 +22,7 @@ fn a_newer_session_of_the_same_agent_replaces_the_older_whose_late_frames_are_dr
     b.run("prolog", "j", "n0");
     let new = b.session();
     let t = task("prolog", "j", 0);
-    let effects = b.says(
-        new,
-        FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, "n0", live())])),
-    );
+    let effects = b.says(new, FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, "n0", live())])));
     assert!(
         matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, .. }] if *session == old && *to == new)
     );
@@ -48,15 +41,7 @@ fn rivals() -> (Bench, SessionId, SessionId, u64) {
     let mut clone = hello("n0", "b2", 1, vec![]);
     clone.machine = MachineId::new("another").unwrap();
     let effects = b.says(new, FromAgent::Hello(clone));
-    let [
-        Effect::Send {
-            session,
-            message: ToAgent::Probe { nonce },
-        },
-    ] = effects[..]
-    else {
-        panic!("{effects:?}")
-    };
+    let [Effect::Send { session, message: ToAgent::Probe { nonce } }] = effects[..] else { panic!("{effects:?}") };
     assert_eq!(session, old);
     (b, old, new, nonce)
 }
@@ -68,13 +53,8 @@ fn two_machines_of_one_name_are_told_apart_by_a_probe_and_both_are_shown() {
     assert!(
         matches!(&effects[..], [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { .. }] if *session == new)
     );
-    let (Ok(Reply::Nodes(nodes)), _) = b.ask(Request::Nodes { targets: None }) else {
-        panic!()
-    };
-    assert_eq!(
-        (nodes[0].state.as_str(), nodes[0].machine.as_deref()),
-        ("online", Some("machine-n0"))
-    );
+    let (Ok(Reply::Nodes(nodes)), _) = b.ask(Request::Nodes { targets: None }) else { panic!() };
+    assert_eq!((nodes[0].state.as_str(), nodes[0].machine.as_deref()), ("online", Some("machine-n0")));
     assert!(nodes[0].note.as_ref().unwrap().contains("two machines claim n0"));
 }
 
@@ -86,10 +66,7 @@ fn a_dead_session_gives_way_when_the_probe_is_not_answered_or_its_transport_ends
         matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, message: ToAgent::Welcome { .. } }] if *session == old && *to == new)
     );
     let (mut b, old, new, _) = rivals();
-    let effects = b.batch(vec![Input::Closed {
-        session: old,
-        why: String::new(),
-    }]);
+    let effects = b.batch(vec![Input::Closed { session: old, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));
 }
 
@@ -99,19 +76,10 @@ fn an_agent_that_speaks_for_anothers_task_is_sent_away_and_changes_nothing() {
     b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    for message in [
-        finished(task("prolog", "j", 0), Outcome::Ok),
-        FromAgent::Accepted {
-            task: task("prolog", "j", 0),
-        },
-    ] {
+    for message in [finished(task("prolog", "j", 0), Outcome::Ok), FromAgent::Accepted { task: task("prolog", "j", 0) }]
+    {
         let effects = b.says(n1, message);
-        assert!(
-            effects
-                .iter()
-                .all(|e| matches!(e, Effect::Close { session, .. } if *session == n1)),
-            "{effects:?}"
-        );
+        assert!(effects.iter().all(|e| matches!(e, Effect::Close { session, .. } if *session == n1)), "{effects:?}");
     }
     assert_eq!(b.action("prolog", "j", 0).sent.to_string(), "0-1");
 }
@@ -124,10 +92,7 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, "n0", live())]);
     page.more = true;
     assert_eq!(b.says(s, FromAgent::Hello(page)), []);
-    b.says(
-        s,
-        FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, "n0", live())])),
-    );
+    b.says(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, "n0", live())])));
     assert_eq!(b.store.actions.len(), 2);
 }
 
@@ -135,15 +100,8 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
 fn a_controller_that_agents_have_outgrown_says_so_and_can_take_over() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
-    b.says(
-        n0,
-        FromAgent::EpochRefused {
-            seen: Epoch { number: 41, nonce: 3 },
-        },
-    );
-    let (Ok(Reply::Status(status)), _) = b.ask(Request::Status) else {
-        panic!()
-    };
+    b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 41, nonce: 3 } });
+    let (Ok(Reply::Status(status)), _) = b.ask(Request::Status) else { panic!() };
     assert!(status.notes[0].contains("take-over"), "{:?}", status.notes);
     let (reply, effects) = b.ask(Request::TakeOver);
     assert_eq!(reply, Ok(Reply::TookOver { epoch: 42 }));

@@ -8,10 +8,7 @@ fn an_action_starts_once_on_each_node_that_is_there_and_names_the_unknown_at_onc
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
-    b.batch(vec![Input::Closed {
-        session: n1,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     let effects = b.run("prolog", "j", "n[0-1],ghost");
     assert_eq!(starts(&effects), [(n0, 0)]);
     let row = b.action("prolog", "j", 0);
@@ -19,10 +16,7 @@ fn an_action_starts_once_on_each_node_that_is_there_and_names_the_unknown_at_onc
         (row.sent.to_string(), row.waiting.to_string(), row.ended.to_string()),
         ("0".into(), "1".into(), "2".into())
     );
-    assert_eq!(
-        b.outcome(task("prolog", "j", 2)),
-        Outcome::Lost { why: Loss::UnknownNode }
-    );
+    assert_eq!(b.outcome(task("prolog", "j", 2)), Outcome::Lost { why: Loss::UnknownNode });
     // The node that was away gets its Start when it comes.
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), [(n1, 1)]);
@@ -58,17 +52,11 @@ fn equal_results_of_a_batch_are_one_event() {
     let sessions: Vec<_> = (0..4).map(|i| b.up(&format!("n{i}"), "b", vec![]).0).collect();
     b.run("epilog", "j", "n[0-3]");
     let results = [Outcome::Ok, exit(1), Outcome::Ok, Outcome::Ok];
-    let inputs = results
-        .into_iter()
-        .enumerate()
-        .map(|(i, o)| from(sessions[i], finished(task("epilog", "j", i as u32), o)));
+    let inputs =
+        results.into_iter().enumerate().map(|(i, o)| from(sessions[i], finished(task("epilog", "j", i as u32), o)));
     b.batch(inputs.collect());
     assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "finish", "verdict"]);
-    let ok = b
-        .events
-        .iter()
-        .find(|(_, _, e)| e.get("outcome").is_some_and(|o| o == "ok"))
-        .unwrap();
+    let ok = b.events.iter().find(|(_, _, e)| e.get("outcome").is_some_and(|o| o == "ok")).unwrap();
     assert_eq!(
         (ok.2.get("ranks").unwrap().as_str(), ok.2.get("hosts").unwrap().as_str()),
         (Some("0,2-3"), Some("n[0,2-3]"))
@@ -81,17 +69,9 @@ fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>,
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
     if accepted {
-        b.says(
-            n0,
-            FromAgent::Accepted {
-                task: task("prolog", "j", 0),
-            },
-        );
+        b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0) });
     }
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let held = state.map(|s| held("prolog", "j", 0, "n0", s)).into_iter().collect();
     let (session, effects) = b.up("n0", boot, held);
     (effects, b, session)
@@ -135,10 +115,7 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
         b.up("n1", "b1", vec![]);
         b.run(action, "j", "n[0-1]");
         b.says(n0, finished(task(action, "j", 0), Outcome::Ok));
-        b.batch(vec![Input::Closed {
-            session: n0,
-            why: String::new(),
-        }]);
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.up("n0", "b2", vec![]);
         assert_eq!(b.action(action, "j", 0).ok.is_empty(), lost, "{action}");
     }
@@ -147,15 +124,9 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (_, effects) = b.up("n0", "b2", vec![]);
-    assert_eq!(
-        (effects, b.action("prolog", "j", 0).ok.to_string()),
-        (vec![], "0".into())
-    );
+    assert_eq!((effects, b.action("prolog", "j", 0).ok.to_string()), (vec![], "0".into()));
 }
 
 #[test]
@@ -164,10 +135,7 @@ fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_h
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
     let t = task("prolog", "j", 0);
-    b.batch(vec![Input::Closed {
-        session: n0,
-        why: String::new(),
-    }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     b.pass(60_000);
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
     let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, "n0", HeldState::Unclaimed)]);
@@ -193,16 +161,7 @@ impl Bench {
             session,
             effects
                 .into_iter()
-                .filter(|e| {
-                    !matches!(
-                        e,
-                        Effect::Close { .. }
-                            | Effect::Send {
-                                message: ToAgent::Welcome { .. },
-                                ..
-                            }
-                    )
-                })
+                .filter(|e| !matches!(e, Effect::Close { .. } | Effect::Send { message: ToAgent::Welcome { .. }, .. }))
                 .collect(),
         )
     }
@@ -214,22 +173,9 @@ fn an_empty_store_is_rebuilt_from_what_nodes_hold_and_waits_for_those_who_have_n
     let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-2]", live())]);
     assert_eq!(effects, []);
     let row = b.action("epilog", "j", 0);
-    assert_eq!(
-        (row.accepted.to_string(), row.unknown.to_string(), row.verdict),
-        ("0".into(), "1-2".into(), None)
-    );
+    assert_eq!((row.accepted.to_string(), row.unknown.to_string(), row.verdict), ("0".into(), "1-2".into(), None));
     b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
-    b.up(
-        "n1",
-        "b",
-        vec![held(
-            "epilog",
-            "j",
-            1,
-            "n[0-2]",
-            HeldState::Tombstone { outcome: exit(2) },
-        )],
-    );
+    b.up("n1", "b", vec![held("epilog", "j", 1, "n[0-2]", HeldState::Tombstone { outcome: exit(2) })]);
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
     // The same request meets the same action: nothing is started.
     assert_eq!(starts(&b.run("epilog", "j", "n[0-2]")), []);
@@ -257,27 +203,9 @@ fn a_milestone_told_twice_is_an_event_once() {
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
     b.says(n0, FromAgent::Accepted { task: t });
-    b.says(
-        n0,
-        FromAgent::Moved {
-            task: t,
-            phase: Phase::Milestone {
-                name: "data-out".into(),
-            },
-            age_ms: 0,
-        },
-    );
+    b.says(n0, FromAgent::Moved { task: t, phase: Phase::Milestone { name: "data-out".into() }, age_ms: 0 });
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());
-    b.says(
-        n0,
-        FromAgent::Finished {
-            task: t,
-            ended: Box::new(end),
-        },
-    );
-    assert_eq!(
-        b.told("j"),
-        ["attempt", "action-start", "milestone", "finish", "verdict"]
-    );
+    b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
+    assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "finish", "verdict"]);
 }

@@ -1,0 +1,42 @@
+//! When to try again what the machine cannot do without: after a quarter of a second, then twice as long each time, up to a minute.
+
+use super::io::Now;
+
+const FIRST_MS: u64 = 250;
+/// An idle host wakes at most once a minute.
+const CEILING_MS: u64 = 60_000;
+
+/// Tries of one thing that failed. Not due unless something failed since.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    pub(super) tries: u32,
+    at: Option<u64>,
+}
+
+impl Backoff {
+    pub(super) fn failed(&mut self, now: Now) {
+        let pause = FIRST_MS
+            .saturating_mul(1 << self.tries.min(16))
+            .min(CEILING_MS);
+        self.tries = self.tries.saturating_add(1);
+        self.at = Some(now.boot_ms.saturating_add(pause));
+    }
+
+    /// Is it time? Then it counts as under way.
+    pub(super) fn take_due(&mut self, now: Now) -> bool {
+        let due = self.at.is_some_and(|at| at <= now.boot_ms);
+        if due {
+            self.at = None;
+        }
+        due
+    }
+
+    /// CLOCK_BOOTTIME of the next try, where one waits.
+    pub(super) const fn at(&self) -> Option<u64> {
+        self.at
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,202 @@
+//! The machine itself: its state, and which room an input goes to. Each room is an `impl Machine` of its own file.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::ids::{JobId, TaskId};
+use crate::message::FromAgent;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+use super::io::{Caller, Effect, Exec, Input, Level, Node, Now};
+use super::session::Session;
+use super::task::{State, Task};
+use super::tombs::Tombs;
+
+/// The agent's machine. See [`super`].
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) node: Node,
+    /// Everything that has a directory, or is about to have one.
+    pub(super) tasks: BTreeMap<TaskId, Task>,
+    pub(super) tombs: Tombs,
+    /// Whose a stem is, over tasks and tombstones.
+    pub(super) stems: BTreeMap<String, TaskId>,
+    /// Stems of units and directories that are nobody's; each was reported.
+    pub(super) strays: BTreeSet<String>,
+    /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
+    pub(super) kept_failed: VecDeque<String>,
+    pub(super) session: Session,
+    /// Found everything, once.
+    pub(super) joined: bool,
+    /// systemd can be asked.
+    pub(super) bus: bool,
+    /// Callers of Exec that came before everything was found.
+    pub(super) early: VecDeque<(Caller, Exec)>,
+    pub(super) next_seq: u64,
+    /// The moment of the tick that was asked for and has not come.
+    armed: Option<u64>,
+}
+
+/// One input being handled: its time, and what comes of it.
+pub(super) struct Cx {
+    pub(super) now: Now,
+    effects: Vec<Effect>,
+}
+
+impl Cx {
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(super) fn note(&mut self, level: Level, task: Option<TaskId>, job: Option<&JobId>, text: impl Into<String>) {
+        self.push(Effect::Note {
+            level,
+            task,
+            job: job.cloned(),
+            text: text.into(),
+        });
+    }
+}
+
+impl Machine {
+    pub fn new(node: Node) -> Self {
+        Self {
+            node,
+            tasks: BTreeMap::new(),
+            tombs: Tombs::default(),
+            stems: BTreeMap::new(),
+            strays: BTreeSet::new(),
+            kept_failed: VecDeque::new(),
+            session: Session::default(),
+            joined: false,
+            bus: false,
+            early: VecDeque::new(),
+            next_seq: 0,
+            armed: None,
+        }
+    }
+
+    /// Takes one input at its time; gives what is to be done, in this order.
+    pub fn handle(&mut self, input: Input, now: Now) -> Vec<Effect> {
+        let mut cx = Cx {
+            now,
+            effects: Vec::new(),
+        };
+        let cx = &mut cx;
+        self.take(input, cx);
+        if self.joined {
+            self.retry_due(cx);
+            self.expire(cx);
+            self.sweep_tombs(cx);
+            self.begin_queued(cx);
+        }
+        self.arm(cx);
+        std::mem::take(&mut cx.effects)
+    }
+
+    fn take(&mut self, input: Input, cx: &mut Cx) {
+        match input {
+            Input::Joined {
+                found,
+                tombstones,
+                epoch,
+            } => self.on_joined(found, tombstones, epoch, cx),
+            Input::BusLost => self.on_bus_lost(),
+            Input::LinkUp { counter } => self.on_link_up(counter, cx),
+            Input::LinkDown => self.on_link_down(),
+            Input::Message(message) => self.on_message(message, cx),
+            Input::EpochWritten { epoch, result } => self.on_epoch_written(epoch, result, cx),
+            Input::IntentWritten { task, result } => self.on_intent_written(task, result, cx),
+            Input::Started { task, reply } => self.on_started(task, reply, cx),
+            Input::Stirred { task } => self.on_stirred(task, cx),
+            Input::Inspected { task, seen } => self.on_inspected(task, seen, cx),
+            Input::ClaimTaken { task, result } => self.on_claim_taken(task, result, cx),
+            Input::OutcomeWritten { task, result } => self.on_outcome_written(task, result, cx),
+            Input::Buried { task, result } => self.on_buried(task, result, cx),
+            Input::Tick => {}
+            Input::Policy(policy) => {
+                self.node.policy = policy;
+                self.trim_kept_failed(cx);
+            }
+            Input::Exec { caller, exec } => self.on_exec(caller, exec, cx),
+            Input::Hangup { caller } => self.on_hangup(caller),
+            Input::CancelLocal { caller, task } => self.on_cancel_local(caller, task, cx),
+            Input::Status { caller } => {
+                let tasks = self.statuses(cx.now, |_| true);
+                cx.push(Effect::StatusReply { caller, tasks });
+            }
+        }
+    }
+
+    /// Says it to the controller, if a session stands.
+    pub(super) fn say(&self, cx: &mut Cx, message: FromAgent) {
+        if self.session.is_open() {
+            cx.push(Effect::Send(message));
+        }
+    }
+
+    /// Answers with an outcome that has no file here: of a tombstone, or of a task that is not taken on.
+    pub(super) fn say_bare(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
+        let ended = Box::new(Ended::bare(outcome, cx.now.wall_ms));
+        self.say(cx, FromAgent::Finished { task, ended });
+    }
+
+    /// Tries again what failed and is due. What needs the bus waits for it.
+    fn retry_due(&mut self, cx: &mut Cx) {
+        let now = cx.now;
+        let mut looks = Vec::new();
+        for (id, task) in &mut self.tasks {
+            if let Some(claiming) = &mut task.claiming
+                && claiming.again.take_due(now)
+            {
+                cx.push(Effect::TakeClaim {
+                    stem: task.stem.clone(),
+                    task: *id,
+                    claim: claiming.claim.clone(),
+                });
+            }
+            if self.bus && task.look.backoff.take_due(now) {
+                looks.push(*id);
+            }
+            if task.write_again.take_due(now) {
+                task.write_ending(cx);
+            }
+        }
+        for id in looks {
+            self.look(id, cx);
+        }
+        for (stem, tombstone) in self.tombs.take_due(now) {
+            cx.push(Effect::Bury {
+                stem,
+                tombstone: Box::new(tombstone),
+            });
+        }
+    }
+
+    /// Asks for a tick when something will be due before the one that was asked for; for nothing while nothing waits for time.
+    fn arm(&mut self, cx: &mut Cx) {
+        if self.armed.is_some_and(|at| at <= cx.now.boot_ms) {
+            self.armed = None;
+        }
+        let Some(due) = self.next_due() else { return };
+        let due = due.max(cx.now.boot_ms.saturating_add(1));
+        if self.armed.is_none_or(|at| due < at) {
+            self.armed = Some(due);
+            cx.push(Effect::WakeAt { boot_ms: due });
+        }
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        let of_task = |task: &Task| {
+            let claim = task.claiming.as_ref().and_then(|c| c.again.at());
+            let look = task.look.backoff.at().filter(|_| self.bus);
+            let start = task.start_again.at().filter(|_| self.bus && matches!(task.state, State::Queued));
+            let expiry = task
+                .expires()
+                .then(|| task.intent.not_after_boottime_ms.saturating_add(1));
+            [claim, look, start, task.write_again.at(), expiry]
+        };
+        let tasks = self.tasks.values().flat_map(of_task).flatten().min();
+        tasks.into_iter().chain(self.tombs.next_due()).min()
+    }
+}

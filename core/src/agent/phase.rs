@@ -1,0 +1,91 @@
+//! What the records of a runner say about where its task stands. Pure reading; the same records always say the same.
+
+use crate::message::Phase;
+use crate::task::{Report, StepRecord};
+
+/// Most milestones of a task that are told (as many as a script can report).
+const MAX_MILESTONES: usize = 256;
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Progress {
+    /// `None` until a script has begun. Between two scripts it is still the one before.
+    pub(super) phase: Option<Phase>,
+    /// In the order they were reached.
+    pub(super) milestones: Vec<String>,
+}
+
+struct Current<'a> {
+    seq: u32,
+    script: &'a str,
+    attempt: u32,
+    of: u32,
+    progress: Option<&'a str>,
+    overdue_ms: Option<u64>,
+}
+
+pub(super) fn read(steps: &[StepRecord]) -> Progress {
+    let mut progress = Progress::default();
+    let mut index = 0;
+    let mut current: Option<Current<'_>> = None;
+    for step in steps {
+        match step {
+            StepRecord::Begin {
+                seq,
+                script,
+                attempt,
+                of,
+                ..
+            } => {
+                // Another try of the same script is not another script.
+                let again = current
+                    .as_ref()
+                    .is_some_and(|c| c.script == script && c.attempt < *attempt);
+                index += u32::from(!again);
+                current = Some(Current {
+                    seq: *seq,
+                    script,
+                    attempt: *attempt,
+                    of: *of,
+                    progress: None,
+                    overdue_ms: None,
+                });
+            }
+            StepRecord::NotRun { .. } => index += 1,
+            StepRecord::End { seq, .. } => {
+                if let Some(current) = current.as_mut().filter(|c| c.seq == *seq) {
+                    current.overdue_ms = None;
+                }
+            }
+            StepRecord::Overdue { seq, limit_ms, .. } => {
+                if let Some(current) = current.as_mut().filter(|c| c.seq == *seq) {
+                    current.overdue_ms = Some(*limit_ms);
+                }
+            }
+            StepRecord::Report { report, .. } => match report {
+                Report::Progress { message } => {
+                    if let Some(current) = &mut current {
+                        current.progress = Some(message);
+                    }
+                }
+                Report::Milestone { name } if progress.milestones.len() < MAX_MILESTONES => {
+                    progress.milestones.push(name.clone());
+                }
+                _ => {}
+            },
+            StepRecord::Cancelled { .. } => {}
+        }
+    }
+    progress.phase = current.map(|c| match c.overdue_ms {
+        Some(limit_ms) => Phase::Overdue {
+            script: c.script.to_owned(),
+            limit_ms,
+        },
+        None => Phase::Running {
+            script: c.script.to_owned(),
+            index,
+            of: c.of,
+            progress: c.progress.map(str::to_owned),
+        },
+    });
+    progress
+}

@@ -1,0 +1,191 @@
+//! Taking a task on: what is refused before anything is written, and the intent of what is not.
+
+use crate::environment;
+use crate::ids::{self, ActionId, ClusterId, TaskId};
+use crate::message::FromAgent;
+use crate::outcome::{Loss, Outcome};
+use crate::task::{Claim, Ended, Intent, Plan, Start};
+
+use super::io::{Effect, ExecReply, Level, Now};
+use super::machine::{Cx, Machine};
+use super::task::{State, Task};
+
+impl Machine {
+    pub(super) fn on_start(&mut self, start: Start, cx: &mut Cx) {
+        let task = start.task;
+        // A name is made of what it names: no message can mean one task and name another.
+        let cluster = self.session.cluster.unwrap_or(ClusterId::LOCAL);
+        if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL {
+            let why = "its id is not that of its job, attempt and action in the controller's cluster".to_owned();
+            return self.say_bare(cx, task, Outcome::Refused { why });
+        }
+        if self.answer_known(task, cx) {
+            return;
+        }
+        match self.admit(start, None, false, cx.now) {
+            Ok(intent) => self.record(intent, cx),
+            Err(outcome) => self.say_bare(cx, task, outcome),
+        }
+    }
+
+    /// Answers a Start for a task that is known, from where it stands.
+    fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            match &task.state {
+                State::Recording => {}
+                State::Ended { ended } | State::Burying { ended } => {
+                    let ended = ended.clone();
+                    self.say(cx, FromAgent::Finished { task: id, ended });
+                }
+                _ => {
+                    task.confirm();
+                    self.say(cx, FromAgent::Accepted { task: id });
+                }
+            }
+            return true;
+        }
+        if let Some(tomb) = self.tombs.get(id) {
+            self.say_bare(cx, id, tomb.tombstone.outcome.clone());
+            return true;
+        }
+        self.tombs.is_writing(id)
+    }
+
+    /// The intent of a task that is new here.
+    ///
+    /// # Errors
+    /// How it ends at once, with nothing written: refused, or lost where it was meant for another boot.
+    pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Outcome> {
+        let refused = |why: String| Outcome::Refused { why };
+        if start.boot != self.node.boot {
+            return Err(Outcome::Lost { why: Loss::Rebooted });
+        }
+        let policy = &self.node.policy;
+        let open = self.tasks.values().filter(|task| task.is_open()).count();
+        if open >= policy.max_tasks {
+            return Err(refused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
+        }
+        let held = self.tasks.len() + self.tombs.len();
+        if held >= policy.max_tombstones {
+            return Err(refused(format!(
+                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); they go when the controller forgets them"
+            )));
+        }
+        let stem = ids::stem(&start.action, &start.job, start.task);
+        if self.stems.contains_key(&stem) || self.strays.contains(&stem) {
+            return Err(refused(not_ours(&stem)));
+        }
+        let configured = policy.actions.get(&start.action);
+        let Some(mut plan) = plan.or_else(|| configured.cloned()) else {
+            let known: Vec<&str> = policy.actions.keys().map(|name| name.as_str()).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(refused(format!(
+                "action {} is not configured on {}; configured: {known}",
+                start.action, self.node.host
+            )));
+        };
+        let (env, dropped_env) = environment::admit(&start.env, &policy.env_allow).map_err(refused)?;
+        plan.timeout_ms = [start.timeout_ms, plan.timeout_ms].into_iter().flatten().min();
+        Ok(Intent {
+            not_after_boottime_ms: now.boot_ms.saturating_add(start.not_after_ms),
+            accepted_boottime_ms: now.boot_ms,
+            start,
+            plan,
+            env,
+            dropped_env,
+            local,
+        })
+    }
+
+    /// Writes the intent; what comes of it is said when it is on disk.
+    pub(super) fn record(&mut self, intent: Intent, cx: &mut Cx) {
+        let start = &intent.start;
+        let (id, stem) = (start.task, ids::stem(&start.action, &start.job, start.task));
+        let intent = Box::new(intent);
+        cx.push(Effect::WriteIntent {
+            stem: stem.clone(),
+            intent: intent.clone(),
+        });
+        let task = self.add(id, stem, intent, State::Recording);
+        task.confirmed = true;
+    }
+
+    pub(super) fn add(&mut self, id: TaskId, stem: String, intent: Box<Intent>, state: State) -> &mut Task {
+        self.next_seq += 1;
+        self.stems.insert(stem.clone(), id);
+        let task = Task::new(stem, intent, self.next_seq, state);
+        self.tasks.entry(id).insert_entry(task).into_mut()
+    }
+
+    pub(super) fn on_intent_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if !matches!(task.state, State::Recording) {
+            // Rebuilt from a unit that runs; its outcome will be written all the same.
+            if let Err(text) = result {
+                let text = format!("cannot write the rebuilt intent of {}: {text}", task.name());
+                cx.note(Level::Error, Some(id), Some(&task.intent.start.job.clone()), text);
+            }
+            return;
+        }
+        if let Err(text) = result {
+            let why = format!("this host cannot record the task: {text}");
+            return self.not_recorded(id, why, cx);
+        }
+        task.state = State::Queued;
+        for (i, caller) in task.callers.iter().enumerate() {
+            let reply = ExecReply::Attached {
+                task: id,
+                stem: task.stem.clone(),
+                attached: i > 0,
+            };
+            cx.push(Effect::ExecReply { caller: *caller, reply });
+        }
+        let cancelled = task.cancelled;
+        self.tell(id, FromAgent::Accepted { task: id }, cx);
+        if cancelled {
+            self.withdraw(id, Claim::Cancelled, cx);
+        }
+    }
+
+    /// Nothing is on disk, so nothing is remembered: a Start that comes again is tried again.
+    fn not_recorded(&mut self, id: TaskId, why: String, cx: &mut Cx) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        self.stems.remove(&task.stem);
+        for caller in task.callers {
+            let reply = ExecReply::Refused(why.clone());
+            cx.push(Effect::ExecReply { caller, reply });
+        }
+        if task.intent.local {
+            return;
+        }
+        let ended = Box::new(Ended::bare(Outcome::Refused { why }, cx.now.wall_ms));
+        self.say(cx, FromAgent::Finished { task: id, ended });
+    }
+
+    /// Tells the controller something about its task, now or with this session's Welcome; of the host's own it is told nothing.
+    pub(super) fn tell(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else {
+            return;
+        };
+        if self.session.is_open() {
+            cx.push(Effect::Send(message));
+        } else {
+            task.unsaid = true;
+        }
+    }
+}
+
+impl Task {
+    /// Somebody wants it begun.
+    pub(super) fn confirm(&mut self) {
+        self.confirmed = true;
+        if matches!(self.state, State::Unconfirmed) {
+            self.state = State::Queued;
+        }
+    }
+}
+
+/// Why a task of this stem cannot be taken on, or adopted.
+pub(super) fn not_ours(stem: &str) -> String {
+    format!("something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again")
+}

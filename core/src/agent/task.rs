@@ -1,0 +1,174 @@
+//! One task as its node holds it: where it stands, what is known of it, and what is under way for it.
+
+use crate::ids::{InvocationId, TaskId};
+use crate::message::Phase;
+use crate::task::{Claim, Ended, Intent, Process, UnitFacts};
+
+use super::backoff::Backoff;
+use super::io::Caller;
+
+/// Where a task stands; the drawing is in [`super`].
+#[derive(Debug)]
+pub(super) enum State {
+    /// `intent.json` is being written; nobody was told anything.
+    Recording,
+    /// On disk, not begun, and nobody of this agent's lifetime has asked for it: a Begin, a Start or an Exec must.
+    Unconfirmed,
+    /// Wanted; waits for its turn on this host.
+    Queued,
+    /// systemd was asked to start its unit, and has not answered.
+    Starting,
+    /// Its unit may or may not be there, and may not be ours; only a look tells.
+    Doubt { why: String },
+    /// Its unit is there, queued or running or over with something left.
+    Live,
+    /// It must not begin: the claim is being taken.
+    Withdrawing,
+    /// It ended; `outcome.json` is being written.
+    Concluding { ended: Box<Ended> },
+    /// Its outcome is on disk; not acknowledged.
+    Ended { ended: Box<Ended> },
+    /// Acknowledged; tombstone and directory are under way.
+    Burying { ended: Box<Ended> },
+}
+
+/// A claim on its way to disk.
+#[derive(Debug)]
+pub(super) struct Claiming {
+    pub(super) claim: Claim,
+    pub(super) again: Backoff,
+}
+
+/// Looks at unit and directory: one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub(super) asked: bool,
+    /// Something happened since it was asked for.
+    pub(super) again: bool,
+    pub(super) backoff: Backoff,
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) stem: String,
+    pub(super) intent: Box<Intent>,
+    /// Order of acceptance on this host, which is the queue's.
+    pub(super) seq: u64,
+    pub(super) state: State,
+    /// Somebody of this agent's lifetime wants it begun.
+    pub(super) confirmed: bool,
+    pub(super) cancelled: bool,
+    /// The controller has forgotten its attempt: the host may have been given to another job.
+    pub(super) released: bool,
+
+    pub(super) claim: Option<Claim>,
+    /// A runner has the claim; whose invocation it is has not been read.
+    pub(super) claimed_by_other: bool,
+    pub(super) claiming: Option<Claiming>,
+
+    /// StartUnits that were asked for.
+    pub(super) starts: u32,
+    pub(super) start_again: Backoff,
+    pub(super) look: Look,
+    /// PID 1 tells us of its changes on this connection.
+    pub(super) watched: bool,
+    /// Its unit is loaded, as far as we know; `Some(true)`: as a failed one.
+    pub(super) loaded: Option<bool>,
+    pub(super) invocation: Option<InvocationId>,
+    /// TERM is still to be sent to its runner; and another signal.
+    pub(super) term: bool,
+    pub(super) signal: Option<u8>,
+    /// Processes that were killed because they lingered.
+    pub(super) killed: Vec<Process>,
+
+    /// Outcome or tombstone could not be written.
+    pub(super) write_again: Backoff,
+    /// What last went wrong, until it goes right.
+    pub(super) trouble: Option<String>,
+
+    pub(super) phase: Option<Phase>,
+    pub(super) milestones: Vec<String>,
+    /// How many of them this session was told.
+    pub(super) milestones_told: usize,
+    /// The controller was not told something that happened after this session's Hello.
+    pub(super) unsaid: bool,
+    /// Callers of Exec that wait for its end.
+    pub(super) callers: Vec<Caller>,
+}
+
+impl Task {
+    pub(super) fn new(stem: String, intent: Box<Intent>, seq: u64, state: State) -> Self {
+        Self {
+            stem,
+            intent,
+            seq,
+            state,
+            confirmed: false,
+            cancelled: false,
+            released: false,
+            claim: None,
+            claimed_by_other: false,
+            claiming: None,
+            starts: 0,
+            start_again: Backoff::default(),
+            look: Look::default(),
+            watched: false,
+            loaded: None,
+            invocation: None,
+            term: false,
+            signal: None,
+            killed: Vec::new(),
+            write_again: Backoff::default(),
+            trouble: None,
+            phase: None,
+            milestones: Vec::new(),
+            milestones_told: 0,
+            unsaid: false,
+            callers: Vec::new(),
+        }
+    }
+
+    pub(super) fn id(&self) -> TaskId {
+        self.intent.start.task
+    }
+
+    /// For people: `prolog of job f1, attempt 2, rank 3`.
+    pub(super) fn name(&self) -> String {
+        let start = &self.intent.start;
+        format!(
+            "{} of job {}, attempt {}, rank {}",
+            start.action, start.job, start.attempt, start.task.rank
+        )
+    }
+
+    /// May a script of it be alive, or begin without another word from us?
+    pub(super) fn may_live(&self) -> bool {
+        match self.state {
+            State::Starting | State::Doubt { .. } | State::Live => true,
+            State::Withdrawing => self.starts > 0,
+            _ => false,
+        }
+    }
+
+    /// Not ended, as far as the disk knows.
+    pub(super) const fn is_open(&self) -> bool {
+        !matches!(self.state, State::Ended { .. } | State::Burying { .. })
+    }
+
+    /// Not begun, and to be given up if that lasts past its not-after.
+    pub(super) const fn expires(&self) -> bool {
+        matches!(self.state, State::Unconfirmed | State::Queued)
+    }
+
+    pub(super) const fn has_runner(&self) -> bool {
+        matches!(self.claim, Some(Claim::Runner(_)))
+    }
+}
+
+/// Is the main process of this loaded unit gone for good? `activating` and `deactivating` are on their way somewhere else, whatever their
+/// last main process did, and a pending job will change what is read.
+pub(super) fn is_over(unit: &UnitFacts) -> bool {
+    let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
+    let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
+    settled && !unit.job_pending && unit.main_pid == 0 && (unit.main_ended() || never_ran)
+}

@@ -1,0 +1,175 @@
+//! What stays of tasks that are over: tombstones, until the controller forgets their attempt. They answer for their task; past their cap
+//! nothing new is taken on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::TaskId;
+use crate::outcome::{Failure, Outcome};
+use crate::task::Tombstone;
+
+use super::backoff::Backoff;
+use super::io::Now;
+
+/// Most bytes of an outcome's text that a tombstone keeps, so that it stays within its 512 bytes.
+const MAX_TEXT: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Tomb {
+    pub(super) tombstone: Tombstone,
+    pub(super) stem: String,
+    /// `false`: the controller has yet to be told of it, and to say that it knows.
+    pub(super) acked: bool,
+    /// The controller has no more use for it.
+    pub(super) forgotten: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tombs {
+    kept: BTreeMap<TaskId, Tomb>,
+    /// Of tasks that were never here: on their way to disk.
+    writing: BTreeMap<TaskId, (Tomb, Backoff)>,
+    /// (not-after, task) of those that are to go.
+    forgotten: BTreeSet<(u64, TaskId)>,
+}
+
+impl Tombs {
+    pub(super) fn len(&self) -> usize {
+        self.kept.len() + self.writing.len()
+    }
+
+    pub(super) fn get(&self, task: TaskId) -> Option<&Tomb> {
+        self.kept.get(&task)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Tomb> {
+        self.kept.values()
+    }
+
+    /// On its way to disk: it refuses its task, and is told of when it is there.
+    pub(super) fn is_writing(&self, task: TaskId) -> bool {
+        self.writing.contains_key(&task)
+    }
+
+    pub(super) fn keep(&mut self, tomb: Tomb) {
+        let task = tomb.tombstone.task;
+        if tomb.forgotten {
+            self.forgotten.insert((tomb.tombstone.not_after_boottime_ms, task));
+        }
+        self.kept.insert(task, tomb);
+    }
+
+    pub(super) fn write(&mut self, tomb: Tomb) {
+        self.writing.insert(tomb.tombstone.task, (tomb, Backoff::default()));
+    }
+
+    /// It is on disk; the outcome that is to be told.
+    pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
+        let (tomb, _) = self.writing.remove(&task)?;
+        let outcome = tomb.tombstone.outcome.clone();
+        self.keep(tomb);
+        Some(outcome)
+    }
+
+    /// It could not be written; was it one of ours?
+    pub(super) fn not_written(&mut self, task: TaskId, now: Now) -> bool {
+        let found = self.writing.get_mut(&task);
+        found.map(|(_, backoff)| backoff.failed(now)).is_some()
+    }
+
+    /// Those whose writing is to be tried again now.
+    pub(super) fn take_due(&mut self, now: Now) -> Vec<(String, Tombstone)> {
+        let due = self.writing.values_mut().filter(|(_, backoff)| backoff.at().is_some());
+        due.filter_map(|(tomb, backoff)| backoff.take_due(now).then(|| (tomb.stem.clone(), tomb.tombstone.clone())))
+            .collect()
+    }
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.writing.values().filter_map(|(_, backoff)| backoff.at()).min()
+    }
+
+    pub(super) fn acknowledge(&mut self, task: TaskId) {
+        if let Some(tomb) = self.kept.get_mut(&task) {
+            tomb.acked = true;
+        }
+    }
+
+    /// The controller's word that these may go; the host's own are not its to forget.
+    pub(super) fn forget(&mut self, task: TaskId) {
+        let tomb = match self.kept.get_mut(&task) {
+            Some(tomb) => tomb,
+            None => match self.writing.get_mut(&task) {
+                Some((tomb, _)) => tomb,
+                None => return,
+            },
+        };
+        if tomb.tombstone.local {
+            return;
+        }
+        tomb.forgotten = true;
+        if self.kept.contains_key(&task) {
+            self.forgotten.insert((self.kept[&task].tombstone.not_after_boottime_ms, task));
+        }
+    }
+
+    /// Takes out what is forgotten and past its not-after, but for those that `stays` wants.
+    pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
+        let due = self.forgotten.range(..=(now.boot_ms, LAST_TASK)).copied();
+        let go: Vec<_> = due.filter(|(_, task)| !self.kept.get(task).is_some_and(&stays)).collect();
+        go.iter()
+            .filter_map(|key| {
+                self.forgotten.remove(key);
+                self.kept.remove(&key.1)
+            })
+            .collect()
+    }
+
+    /// The oldest of the host's own, past its not-after, when there are `most` of them: nobody else would ever forget it.
+    pub(super) fn evict_local(&mut self, most: usize, now: Now) -> Option<Tomb> {
+        let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
+        if own().count() < most {
+            return None;
+        }
+        let oldest = own().min_by_key(|tomb| tomb.tombstone.not_after_boottime_ms)?;
+        let (task, not_after) = (oldest.tombstone.task, oldest.tombstone.not_after_boottime_ms);
+        if not_after > now.boot_ms {
+            return None;
+        }
+        self.kept.remove(&task)
+    }
+
+    /// Those that the controller was not told of, or did not confirm.
+    pub(super) fn unacknowledged(&self) -> impl Iterator<Item = &Tomb> {
+        self.kept.values().filter(|tomb| !tomb.acked)
+    }
+}
+
+/// Above all tasks, for ranges.
+const LAST_TASK: TaskId = TaskId {
+    action: crate::ids::ActionId(uuid::Uuid::max()),
+    rank: crate::ids::Rank(u32::MAX),
+};
+
+/// An outcome as a tombstone keeps it: its text cut short, and plain, so that JSON does not make it longer.
+pub(super) fn brief(outcome: &Outcome) -> Outcome {
+    let cut = |text: &str| -> String {
+        let plain = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') { c } else { ' ' };
+        text.chars().take(MAX_TEXT).map(plain).collect()
+    };
+    match outcome {
+        Outcome::Failed { why } => Outcome::Failed {
+            why: match why {
+                Failure::Exec(text) => Failure::Exec(cut(text)),
+                Failure::Configuration(text) => Failure::Configuration(cut(text)),
+                Failure::Unit(text) => Failure::Unit(cut(text)),
+                other => other.clone(),
+            },
+        },
+        Outcome::Refused { why } => Outcome::Refused { why: cut(why) },
+        Outcome::Resolved { ok, reason, by } => Outcome::Resolved {
+            ok: *ok,
+            reason: cut(reason),
+            by: *by,
+        },
+        other => other.clone(),
+    }
+}
