@@ -147,6 +147,11 @@ impl Bed {
         self.reaper.directory()
     }
 
+    /// The directory of the installed product that is laid over the nodes' `/`; it goes with the bed.
+    pub fn layer(&self) -> &Path {
+        self.reaper.layer()
+    }
+
     /// [`wait_until`](crate::wait_until), whose error shows the state of all nodes.
     pub fn wait_until(&self, what: &str, limit: Duration, condition: impl FnMut() -> Result<bool>) -> Result<()> {
         crate::wait_until(what, limit, condition).map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))

@@ -1,1 +1,55 @@
-fn main() {}
+//! `cargo xtask`: the one door for developers and CI. CI runs nothing that a laptop does not.
+
+mod cargo;
+mod demo;
+mod nodes;
+mod prerequisites;
+mod privilege;
+mod stages;
+mod tally;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  demo    boot a controller and four real systemd nodes on this machine, run a prolog and an epilog on
+          them, kill daemons in the middle, and compare what the scripts wrote with what the controller knows
+  test    everything that passes or fails: format, lints, tidy, pure tests, tests on real nodes
+  ci      the same: CI runs nothing of its own
+  tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
+  help    this text
+
+Nodes need root. As another user, run the command as yourself: it builds as you and asks sudo(8) for the rest.
+What the system lacks is named and installed through apt-get or dnf.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<bool> {
+    match arguments {
+        ["demo"] => demo::run(),
+        ["test" | "ci"] => test::run(),
+        ["tidy"] => tidy::run(),
+        ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
+        // As root, by ourselves.
+        [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),
+        [nodes::DEMO, binaries] => demo::on_nodes(binaries),
+        other => bail!("no such command: {}\n\n{HELP}", other.join(" ")),
+    }
+}

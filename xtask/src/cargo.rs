@@ -1,0 +1,170 @@
+//! Asking cargo: what belongs to the workspace, what it has built, whether its checks pass.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// The cargo that runs us, from the root of the workspace.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+pub(crate) fn root() -> PathBuf {
+    // xtask/ is below it.
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, PathBuf::from)
+}
+
+/// Runs cargo with its output to the terminal.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let status = command().args(arguments).status().context("running cargo")?;
+    ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
+    Ok(())
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
+    /// Names of normal, build and development dependencies.
+    pub(crate) dependencies: Vec<String>,
+    /// Sources of its programs.
+    pub(crate) mains: Vec<PathBuf>,
+}
+
+/// The members of the workspace.
+pub(crate) fn packages() -> Result<Vec<Package>> {
+    let output = command()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo")?;
+    ensure!(output.status.success(), "`cargo metadata` failed");
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("what `cargo metadata` says")?;
+    let packages = metadata["packages"].as_array().context("no packages in what `cargo metadata` says")?;
+    packages.iter().map(|package| read_package(package).context("a package of `cargo metadata`")).collect()
+}
+
+fn read_package(package: &Value) -> Option<Package> {
+    let manifest = PathBuf::from(package["manifest_path"].as_str()?);
+    let dependencies = package["dependencies"].as_array()?.iter().filter_map(|dependency| dependency["name"].as_str());
+    let targets = package["targets"].as_array()?.iter();
+    let mains = targets.filter(|target| is(&target["kind"], "bin")).filter_map(|target| target["src_path"].as_str());
+    Some(Package {
+        name: package["name"].as_str()?.to_owned(),
+        directory: manifest.parent()?.to_owned(),
+        dependencies: dependencies.map(str::to_owned).collect(),
+        mains: mains.map(PathBuf::from).collect(),
+    })
+}
+
+fn is(kinds: &Value, kind: &str) -> bool {
+    kinds.as_array().is_some_and(|kinds| kinds.iter().any(|each| each == kind))
+}
+
+/// A test program that cargo has built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TestProgram {
+    /// Such as `perilog-core` or `perilog-tests bed`.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    /// Where cargo would run it.
+    pub(crate) directory: PathBuf,
+    /// A test of `tests/tests`, which needs real nodes.
+    pub(crate) on_nodes: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Built {
+    pub(crate) tests: Vec<TestProgram>,
+    /// Where the programs are that people get.
+    pub(crate) binaries: PathBuf,
+}
+
+/// Builds every program and every test program, once and with the same features.
+pub(crate) fn build_everything() -> Result<Built> {
+    build(&["build", "--workspace", "--all-targets"])
+}
+
+/// Builds every program.
+pub(crate) fn build_programs() -> Result<Built> {
+    build(&["build", "--workspace", "--bins"])
+}
+
+fn build(arguments: &[&str]) -> Result<Built> {
+    let mut command = command();
+    command.args(arguments).args(["--message-format", "json-render-diagnostics"]);
+    let output = command.stderr(Stdio::inherit()).output().context("running cargo")?;
+    if !output.status.success() {
+        bail!("`cargo {}` failed", arguments.join(" "));
+    }
+    let mut built = Built::default();
+    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: Value = serde_json::from_slice(line).context("what `cargo build` says")?;
+        read_artifact(&message, &mut built);
+    }
+    ensure!(!built.binaries.as_os_str().is_empty(), "`cargo {}` built no perilog-agent", arguments.join(" "));
+    built.tests.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(built)
+}
+
+fn read_artifact(message: &Value, built: &mut Built) -> Option<()> {
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let target = &message["target"];
+    if message["profile"]["test"] == true {
+        let directory = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let (package, name) = (directory.file_name()?.to_str()?.to_owned(), target["name"].as_str()?);
+        let of_its_own = is(&target["kind"], "test");
+        built.tests.push(TestProgram {
+            name: if of_its_own || is(&target["kind"], "bin") { format!("{package}: {name}") } else { package.clone() },
+            path,
+            directory,
+            on_nodes: package == "tests" && of_its_own,
+        });
+    } else if target["name"] == "perilog-agent" {
+        built.binaries = path.parent()?.to_owned();
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn artifacts_are_told_apart() {
+        let artifact = |package: &str, kind: &str, name: &str, test: bool| {
+            json!({
+                "reason": "compiler-artifact", "manifest_path": format!("/w/{package}/Cargo.toml"),
+                "target": {"kind": [kind], "name": name}, "profile": {"test": test}, "executable": format!("/t/debug/{name}"),
+            })
+        };
+        let mut built = Built::default();
+        for message in [
+            artifact("core", "lib", "perilog_core", true),
+            artifact("tests", "lib", "perilog_tests", true),
+            artifact("tests", "test", "bed", true),
+            artifact("host", "test", "varlink", true),
+            artifact("agent", "bin", "perilog-agent", true),
+            artifact("agent", "bin", "perilog-agent", false),
+            json!({"reason": "build-script-executed"}),
+        ] {
+            read_artifact(&message, &mut built);
+        }
+        let found: Vec<_> = built.tests.iter().map(|test| (test.name.as_str(), test.on_nodes)).collect();
+        let expected = [
+            ("core", false),
+            ("tests", false),
+            ("tests: bed", true),
+            ("host: varlink", false),
+            ("agent: perilog-agent", false),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(built.binaries, PathBuf::from("/t/debug"));
+    }
+}

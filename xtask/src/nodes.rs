@@ -1,0 +1,72 @@
+//! The part that needs root: this program starts itself again, through sudo(8) where it has to, and runs test programs.
+//!
+//! What is built belongs to the user who built it; as root nothing is built, and nothing is written below `target/`.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{Bed, LAYER_VARIABLE, Layer};
+
+use crate::cargo::TestProgram;
+use crate::stages::say;
+use crate::tally::Tally;
+use crate::{privilege, test};
+
+/// `xtask on-nodes-tests BINARIES PROGRAM...`
+pub(crate) const TESTS: &str = "on-nodes-tests";
+/// `xtask on-nodes-demo BINARIES`
+pub(crate) const DEMO: &str = "on-nodes-demo";
+
+/// A program of tests on nodes takes a minute or two; one that hangs shall not hang CI.
+const LIMIT_SECONDS: &str = "1800";
+/// Each test boots nodes of its own and mostly waits for them; beyond a few at a time they wait for each other.
+const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// This program as root, with `arguments`.
+pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
+    let own = std::env::current_exe().context("the path of this program")?;
+    let mut root = privilege::command(&own)?;
+    root.arg(command).arg(binaries);
+    Ok(root)
+}
+
+/// Runs these programs as root, shows what they say as they say it, and counts.
+pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
+    ensure!(!programs.is_empty(), "there are no tests on real nodes");
+    let mut command = as_root(TESTS, binaries)?;
+    command.args(programs.iter().map(|program| &program.path)).stdout(Stdio::piped());
+    let mut child = command.spawn().context("running tests as root")?;
+    let mut output = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.context("reading what tests say")?;
+            say(&line)?;
+            output.push_str(&line);
+            output.push('\n');
+        }
+    }
+    let success = child.wait().context("waiting for tests")?.success();
+    let tally = test::judge(&output, success);
+    *total += tally;
+    ensure!(tally.failed == 0, "tests on real nodes failed");
+    Ok(())
+}
+
+/// As root: runs each program with one installed product for all of them.
+pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
+    // A bed without nodes: it holds the layer, and takes it away however this process ends.
+    let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.clamp(*THREADS.start(), *THREADS.end()).to_string();
+    let mut all = true;
+    for program in programs {
+        say(&format!("-- {}", Path::new(program).file_name().unwrap_or_default().to_string_lossy()))?;
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "-k", "10", LIMIT_SECONDS, program, "--test-threads", &threads]);
+        command.env(LAYER_VARIABLE, holder.layer()).env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null());
+        all &= command.status().with_context(|| format!("running {program}"))?.success();
+    }
+    Ok(all)
+}

@@ -1,0 +1,122 @@
+//! What the system must have before anything is built, and how it is got.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{cargo, privilege, stages::say};
+
+/// Something that is needed, as any one of these files or programs, and the packages that bring it.
+struct Need {
+    any: &'static [&'static str],
+    debian: &'static str,
+    fedora: &'static str,
+}
+
+const fn need(any: &'static [&'static str], debian: &'static str, fedora: &'static str) -> Need {
+    Need { any, debian, fedora }
+}
+
+const NEEDS: [Need; 12] = [
+    need(&["/usr/lib/systemd/systemd"], "systemd", "systemd"),
+    need(&["dbus-daemon", "dbus-broker-launch"], "dbus", "dbus-daemon"),
+    need(&["ip"], "iproute2", "iproute"),
+    need(&["nsenter"], "util-linux", "util-linux"),
+    need(&["unshare"], "util-linux", "util-linux"),
+    need(&["setpriv"], "util-linux", "util-linux"),
+    // The store is SQLite, and TLS is ring: both are built from C.
+    need(&["cc"], "gcc libc6-dev", "gcc"),
+    // Tests speak to the daemons' sockets in plain Python, and look into the store.
+    need(&["python3"], "python3", "python3"),
+    need(&["sqlite3"], "sqlite3", "sqlite"),
+    need(&["pgrep"], "procps", "procps-ng"),
+    need(&["find"], "findutils", "findutils"),
+    need(&["awk"], "mawk", "gawk"),
+];
+
+/// Names what is missing and installs it, then asks the kernel for what no package brings.
+pub(crate) fn ensure_all() -> Result<()> {
+    privilege::obtain()?;
+    rust_components()?;
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need.any)).collect();
+    if !missing.is_empty() {
+        install(&missing)?;
+        let still: Vec<&str> = missing.iter().filter(|need| !is_there(need.any)).map(|need| need.any[0]).collect();
+        ensure!(still.is_empty(), "installed, and still not there: {}", still.join(", "));
+    }
+    kernel()
+}
+
+fn is_there(any: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    // Not in every user's PATH, but in root's.
+    directories.extend(["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from));
+    any.iter().any(|name| match name.starts_with('/') {
+        true => Path::new(name).exists(),
+        false => directories.iter().any(|directory| directory.join(name).is_file()),
+    })
+}
+
+fn install(missing: &[&Need]) -> Result<()> {
+    let tools: Vec<&str> = missing.iter().map(|need| need.any[0]).collect();
+    say(&format!("this system lacks: {}", tools.join(", ")))?;
+    let packages = |of: fn(&Need) -> &'static str| -> Vec<&'static str> {
+        let mut packages: Vec<_> = missing.iter().flat_map(|need| of(need).split(' ')).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        packages
+    };
+    if is_there(&["apt-get"]) {
+        as_root("apt-get", &["update", "-q"], &[])?;
+        as_root("apt-get", &["install", "-q", "-y", "--no-install-recommends"], &packages(|need| need.debian))
+    } else if is_there(&["dnf"]) {
+        as_root("dnf", &["install", "-y"], &packages(|need| need.fedora))
+    } else {
+        bail!("neither apt-get nor dnf is here: install what brings {}", tools.join(", "))
+    }
+}
+
+fn as_root(program: &str, arguments: &[&str], packages: &[&str]) -> Result<()> {
+    say(&format!("{program} {} {}", arguments.join(" "), packages.join(" ")))?;
+    let mut command = privilege::command(Path::new("env"))?;
+    command.arg("DEBIAN_FRONTEND=noninteractive").arg(program).args(arguments).args(packages);
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("running {program}"))?;
+    ensure!(status.success(), "`{program} {}` failed", arguments.join(" "));
+    Ok(())
+}
+
+fn rust_components() -> Result<()> {
+    for (component, subcommand) in [("clippy", "clippy"), ("rustfmt", "fmt")] {
+        let mut command = cargo::command();
+        let status = command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let there = status.is_ok_and(|status| status.success());
+        ensure!(there, "no `cargo {subcommand}`: `rustup component add {component}` brings it");
+    }
+    Ok(())
+}
+
+/// Overlays, cgroup v2, and the right to make namespaces.
+fn kernel() -> Result<()> {
+    let has = |kind: &str| -> Result<bool> {
+        let kinds = std::fs::read_to_string("/proc/filesystems").context("reading /proc/filesystems")?;
+        Ok(kinds.lines().any(|line| line.split_whitespace().last() == Some(kind)))
+    };
+    if !has("overlay")? {
+        // A module that nothing has asked for yet; whether that helped is seen at once.
+        let _ = privilege::command(Path::new("modprobe"))?.arg("overlay").stderr(Stdio::null()).status();
+    }
+    for kind in ["overlay", "cgroup2"] {
+        ensure!(has(kind)?, "this kernel has no {kind} file system, which the nodes need");
+    }
+    let mut command: Command = privilege::command(Path::new("unshare"))?;
+    let output = command.args(["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "true"]).output();
+    let output = output.context("running unshare")?;
+    ensure!(
+        output.status.success(),
+        "root may not make namespaces here ({}): a container needs to be privileged for this",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! A command as a row of stages, each shown with its result and duration, all of them judged at the end.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use perilog_tests::Stopwatch;
+
+use crate::tally::Tally;
+
+/// Prints a line. The reader may be gone (`| head`): that is an error to stop at, not to panic at.
+pub(crate) fn say(line: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{line}").context("writing to standard output")
+}
+
+/// What the stages so far have come to.
+#[derive(Debug)]
+pub(crate) struct Stages {
+    pub(crate) tally: Tally,
+    failed: Vec<&'static str>,
+    watch: Stopwatch,
+}
+
+impl Stages {
+    pub(crate) fn new() -> Self {
+        Self { tally: Tally::default(), failed: Vec::new(), watch: Stopwatch::start() }
+    }
+
+    /// Runs a stage. Its error fails the whole, but later stages may still tell something; true if it passed.
+    pub(crate) fn run(&mut self, name: &'static str, stage: impl FnOnce(&mut Tally) -> Result<()>) -> Result<bool> {
+        say(&format!("== {name}"))?;
+        let watch = Stopwatch::start();
+        let mut tally = Tally::default();
+        let result = stage(&mut tally);
+        if let Err(error) = &result {
+            say(&format!("{error:#}"))?;
+        }
+        self.tally += tally;
+        let passed = result.is_ok();
+        if !passed {
+            self.failed.push(name);
+        }
+        let counts = if tally.is_empty() { String::new() } else { format!(" ({tally})") };
+        let word = if passed { "ok" } else { "FAILED" };
+        say(&format!("== {name}: {word}{counts}, {:.1} s", watch.elapsed().as_secs_f64()))?;
+        Ok(passed)
+    }
+
+    /// The last lines: what failed, and the total alone on a line. A stage that failed without a failed test counts as
+    /// one failure, so that the total says `0 failed` only if everything passed.
+    pub(crate) fn end(mut self) -> Result<bool> {
+        say(&format!("== everything: {:.1} s", self.watch.elapsed().as_secs_f64()))?;
+        if !self.failed.is_empty() {
+            say(&format!("failed: {}", self.failed.join(", ")))?;
+            self.tally.failed = self.tally.failed.max(self.failed.len());
+        }
+        say(&self.tally.to_string())?;
+        Ok(self.failed.is_empty() && self.tally.failed == 0)
+    }
+}

@@ -1,0 +1,70 @@
+//! The house rules that no compiler knows. Each has one file; each says what it wants and where.
+
+mod arrows;
+mod files;
+mod purity;
+mod rust;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo;
+use crate::stages::say;
+
+/// What is wrong, and what is only worth a thought.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Findings {
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+pub(crate) fn run() -> Result<bool> {
+    check().map(|()| true)
+}
+
+/// Prints warnings; errors are its error.
+pub(crate) fn check() -> Result<()> {
+    let packages = cargo::packages()?;
+    let mut findings = Findings::default();
+    arrows::check(&packages, &mut findings);
+    let mut sources = 0;
+    for package in &packages {
+        for path in sources_of(&package.directory)? {
+            let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
+            files::check(&name, &text, package.mains.contains(&path), &mut findings);
+            if package.name == purity::PACKAGE {
+                purity::check(&name, &text, &mut findings);
+            }
+            sources += 1;
+        }
+    }
+    for warning in &findings.warnings {
+        say(&format!("warning: {warning}"))?;
+    }
+    ensure!(findings.errors.is_empty(), "{}", findings.errors.join("\n"));
+    say(&format!("{sources} files in {} packages are tidy", packages.len()))
+}
+
+/// All Rust files of a package.
+fn sources_of(package: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut directories: Vec<PathBuf> = ["src", "tests", "benches", "examples"].map(|name| package.join(name)).into();
+    while let Some(directory) = directories.pop() {
+        // A package has some of these.
+        let Ok(entries) = std::fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.with_context(|| format!("reading {}", directory.display()))?.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

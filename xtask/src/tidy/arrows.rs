@@ -1,0 +1,90 @@
+//! Who may know whom: DESIGN.md section 2, ARCHITECTURE.md.
+
+use super::Findings;
+use crate::cargo::Package;
+
+/// Each of our packages, and those of ours that it may name in any kind of dependency. `None`: whom it likes.
+const ARROWS: [(&str, Option<&[&str]>); 9] = [
+    ("perilog-core", Some(&[])),
+    ("perilog-proto", Some(&["perilog-core"])),
+    ("perilog-host", Some(&[])),
+    ("perilog-agent", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
+    ("perilog-controller", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
+    ("perilog", Some(&["perilog-core", "perilog-host"])),
+    ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
+    ("perilog-tests", None),
+    ("xtask", None),
+];
+
+/// Packages that nobody may name but those beside them: development's own.
+const NAMED_ONLY_BY: [(&str, &[&str]); 3] =
+    [("perilog-tests", &["xtask"]), ("perilog-sim", &["xtask", "perilog-tests"]), ("xtask", &[])];
+
+/// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to be.
+const CORE: [&str; 5] = ["proptest", "serde", "serde_json", "thiserror", "uuid"];
+
+pub(super) fn check(packages: &[Package], findings: &mut Findings) {
+    for package in packages {
+        let name = package.name.as_str();
+        let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
+            findings.errors.push(format!("{name}: a package that no arrow is drawn for (xtask/src/tidy/arrows.rs)"));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            let ours = packages.iter().any(|package| package.name == *dependency);
+            let drawn = allowed.is_none_or(|allowed| allowed.contains(&dependency.as_str()));
+            let hidden = NAMED_ONLY_BY.iter().any(|(to, by)| to == dependency && !by.contains(&name));
+            if ours && (!drawn || hidden) {
+                findings
+                    .errors
+                    .push(format!("{name} -> {dependency}: an arrow that DESIGN.md section 2 does not draw"));
+            }
+            if name == "perilog-core" && !ours && !CORE.contains(&dependency.as_str()) {
+                findings.errors.push(format!("{name} -> {dependency}: the core is made of {} only", CORE.join(", ")));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn only_drawn_arrows_are_let_through() {
+        let all =
+            ["perilog-core", "perilog-proto", "perilog-host", "perilog-agent", "perilog", "perilog-tests", "xtask"];
+        let cases = [
+            ("perilog-core", "serde", true),
+            ("perilog-core", "tokio", false),
+            ("perilog-core", "perilog-host", false),
+            ("perilog-proto", "perilog-core", true),
+            ("perilog-proto", "tokio", true),
+            ("perilog-proto", "perilog-host", false),
+            ("perilog-host", "perilog-core", false),
+            ("perilog-agent", "perilog-proto", true),
+            ("perilog-agent", "perilog-tests", false),
+            ("perilog", "perilog-proto", false),
+            ("perilog-tests", "perilog-agent", true),
+            ("perilog-tests", "xtask", false),
+            ("xtask", "perilog-tests", true),
+            ("perilog-new", "serde", false),
+        ];
+        for (from, to, allowed) in cases {
+            let package = |name: &str, dependencies: &[&str]| Package {
+                name: name.to_owned(),
+                directory: PathBuf::new(),
+                dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
+                mains: Vec::new(),
+            };
+            let mut packages: Vec<_> =
+                all.iter().filter(|name| **name != from).map(|name| package(name, &[])).collect();
+            packages.push(package(from, &[to]));
+            let mut findings = Findings::default();
+            check(&packages, &mut findings);
+            assert_eq!(findings.errors.is_empty(), allowed, "{from} -> {to}: {:?}", findings.errors);
+        }
+    }
+}
