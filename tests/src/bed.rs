@@ -61,26 +61,16 @@ impl Builder {
 
     /// Makes the bed with its nodes switched off, so that files can be put on them first. Needs root.
     pub fn build(self) -> Result<Bed> {
-        ensure!(
-            rustix::process::geteuid().is_root(),
-            "a bed of nodes needs root: run it through `cargo xtask test`"
-        );
+        ensure!(rustix::process::geteuid().is_root(), "a bed of nodes needs root: run it through `cargo xtask test`");
         for (index, name) in self.nodes.iter().enumerate() {
             let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-            ensure!(
-                plain && (1..=40).contains(&name.len()),
-                "not a name for a node: {name:?}"
-            );
+            ensure!(plain && (1..=40).contains(&name.len()), "not a name for a node: {name:?}");
             ensure!(!self.nodes[..index].contains(name), "two nodes named {name}");
         }
         reaper::sweep();
         let reaper = Reaper::start(self.layer.as_ref())?;
-        let hosts: Vec<(String, String)> = self
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(index, name)| (address(index), name.clone()))
-            .collect();
+        let hosts: Vec<(String, String)> =
+            self.nodes.iter().enumerate().map(|(index, name)| (address(index), name.clone())).collect();
         let mut nodes = Vec::with_capacity(hosts.len());
         for (index, (address, name)) in hosts.iter().enumerate() {
             let node = Node::new(&reaper, index, name, address)?;

@@ -40,11 +40,7 @@ impl Output {
 
     /// Standard output, or an error with everything that is known if it did not end with 0.
     pub fn ok(self) -> Result<String> {
-        if self.success() {
-            Ok(self.stdout.trim_end().to_owned())
-        } else {
-            bail!("{self}")
-        }
+        if self.success() { Ok(self.stdout.trim_end().to_owned()) } else { bail!("{self}") }
     }
 }
 
@@ -84,9 +80,7 @@ impl Running {
     pub fn start(what: impl Into<String>, command: &mut Command) -> Result<Self> {
         let what = what.into();
         let file = |name: &str| -> Result<File> {
-            Ok(File::from(
-                memfd_create(name, MemfdFlags::CLOEXEC).context("a memory file for a command's output")?,
-            ))
+            Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC).context("a memory file for a command's output")?))
         };
         let (stdout, stderr) = (file("stdout")?, file("stderr")?);
         let child = command
@@ -96,13 +90,7 @@ impl Running {
             .process_group(0)
             .spawn()
             .with_context(|| format!("starting {what}: {:?}", command.get_program()))?;
-        Ok(Self {
-            what,
-            child,
-            stdout,
-            stderr,
-            status: None,
-        })
+        Ok(Self { what, child, stdout, stderr, status: None })
     }
 
     /// The process that was started, as this machine numbers it.
@@ -198,9 +186,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
 /// Children of `pid`'s only thread. Empty if it is gone.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_ascii_whitespace()
-        .filter_map(|pid| pid.parse().ok())
-        .collect()
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Sends a signal to a process that may have ended meanwhile, which is no error.
@@ -217,8 +203,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 fn text(file: &File) -> Result<String> {
     let length = file.metadata().context("the size of a command's output")?.len();
     let mut bytes = vec![0; usize::try_from(length).context("the size of a command's output")?];
-    file.read_exact_at(&mut bytes, 0)
-        .context("reading a command's output")?;
+    file.read_exact_at(&mut bytes, 0).context("reading a command's output")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -239,20 +224,9 @@ mod tests {
 
     #[test]
     fn output_and_status_are_kept() {
-        let output = run(
-            "a script",
-            &mut shell("echo out; echo err >&2; exit 3"),
-            Duration::from_secs(20),
-        )
-        .unwrap();
-        assert_eq!(
-            (output.code(), output.stdout.as_str(), output.stderr.as_str()),
-            (Some(3), "out\n", "err\n")
-        );
-        assert_eq!(
-            output.to_string(),
-            "a script ended with 3\n--- stdout\nout\n--- stderr\nerr"
-        );
+        let output = run("a script", &mut shell("echo out; echo err >&2; exit 3"), Duration::from_secs(20)).unwrap();
+        assert_eq!((output.code(), output.stdout.as_str(), output.stderr.as_str()), (Some(3), "out\n", "err\n"));
+        assert_eq!(output.to_string(), "a script ended with 3\n--- stdout\nout\n--- stderr\nerr");
         assert!(output.ok().is_err());
     }
 
@@ -266,10 +240,7 @@ mod tests {
     #[test]
     fn a_limit_is_an_error_that_shows_the_output_so_far() {
         let mut running = Running::start("a script", &mut shell("echo begun; exec sleep 30")).unwrap();
-        crate::wait_until("its output", Duration::from_secs(20), || {
-            Ok(running.output()?.stdout == "begun\n")
-        })
-        .unwrap();
+        crate::wait_until("its output", Duration::from_secs(20), || Ok(running.output()?.stdout == "begun\n")).unwrap();
         let error = running.wait(Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains("still runs") && error.contains("begun"), "{error}");
         assert_eq!(running.kill().unwrap().status.unwrap().signal(), Some(9));

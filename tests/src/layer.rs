@@ -42,10 +42,7 @@ impl Layer {
         let program = std::env::current_exe().context("the path of this program")?;
         let profile = program.ancestors().find(|path| path.join("deps").is_dir());
         profile.map(|path| Self::Built(path.to_owned())).with_context(|| {
-            format!(
-                "no directory of built binaries above {}: set {BINARIES_VARIABLE}",
-                program.display()
-            )
+            format!("no directory of built binaries above {}: set {BINARIES_VARIABLE}", program.display())
         })
     }
 
@@ -53,24 +50,15 @@ impl Layer {
     pub fn install(binaries: &Path, root: &Path) -> Result<()> {
         for (name, directory) in BINARIES {
             let from = binaries.join(name);
-            ensure!(
-                from.is_file(),
-                "no {}: run `cargo build --workspace --bins` first",
-                from.display()
-            );
+            ensure!(from.is_file(), "no {}: run `cargo build --workspace --bins` first", from.display());
             put(&from, &root.join(directory).join(name), 0o755)?;
         }
         let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units");
         let entries = std::fs::read_dir(&units).with_context(|| format!("reading {}", units.display()))?;
         for entry in entries {
             let from = entry.with_context(|| format!("reading {}", units.display()))?.path();
-            if from
-                .extension()
-                .is_some_and(|kind| kind == "service" || kind == "socket" || kind == "slice")
-            {
-                let Some(name) = from.file_name() else {
-                    bail!("no file name: {}", from.display())
-                };
+            if from.extension().is_some_and(|kind| kind == "service" || kind == "socket" || kind == "slice") {
+                let Some(name) = from.file_name() else { bail!("no file name: {}", from.display()) };
                 put(&from, &root.join(UNITS).join(name), 0o644)?;
             }
         }
@@ -113,12 +101,7 @@ mod tests {
 
     #[test]
     fn a_missing_binary_is_named_with_what_to_run() {
-        let error = Layer::install(Path::new("/nowhere"), Path::new("/nowhere"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("/nowhere/perilog:") && error.contains("cargo build"),
-            "{error}"
-        );
+        let error = Layer::install(Path::new("/nowhere"), Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/perilog:") && error.contains("cargo build"), "{error}");
     }
 }

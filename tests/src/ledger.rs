@@ -9,6 +9,7 @@
 //! against it.
 
 mod compare;
+mod known;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::node::Node;
 
 pub use compare::{Comparison, Known, compare};
+pub use known::known;
 
 /// Where the prelude writes on each node.
 pub const PATH: &str = "/var/lib/ledger/ledger";
@@ -41,13 +43,7 @@ pub struct Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            job,
-            attempt,
-            action,
-            rank,
-            script,
-        } = self;
+        let Self { job, attempt, action, rank, script } = self;
         write!(f, "job {job} attempt {attempt}: {action} of rank {rank}: {script}")
     }
 }
@@ -90,8 +86,7 @@ impl Ledger {
     /// Adds what `node` has written. A line that cannot be understood is an error: the truth has no gaps.
     pub fn add(&mut self, node: &str, text: &str) -> Result<()> {
         for (number, line) in text.lines().enumerate() {
-            self.line(node, line)
-                .with_context(|| format!("{node}: {PATH}, line {}: {line:?}", number + 1))?;
+            self.line(node, line).with_context(|| format!("{node}: {PATH}, line {}: {line:?}", number + 1))?;
         }
         Ok(())
     }
@@ -111,18 +106,10 @@ impl Ledger {
         let (time, pid): (f64, u32) = (time.parse().context("its time")?, pid.parse().context("its pid")?);
         let runs = self.runs.entry(key).or_default();
         match kind {
-            "start" => runs.push(Run {
-                node: node.into(),
-                boot: boot.into(),
-                pid,
-                started: time,
-                ended: None,
-            }),
+            "start" => runs.push(Run { node: node.into(), boot: boot.into(), pid, started: time, ended: None }),
             "end" => {
                 let code = code.parse().context("its exit code")?;
-                let run = runs
-                    .iter_mut()
-                    .find(|run| run.pid == pid && run.boot == boot && run.node == node);
+                let run = runs.iter_mut().find(|run| run.pid == pid && run.boot == boot && run.node == node);
                 let run = run.context("an end without a start")?;
                 ensure!(run.ended.is_none(), "a second end of the same run");
                 run.ended = Some((time, code));
@@ -135,9 +122,7 @@ impl Ledger {
     /// Runs of a job, in the order of their start.
     pub fn of_job(&self, job: &str) -> Vec<(&Key, &Run)> {
         let of_job = self.runs.iter().filter(|(key, _)| key.job == job);
-        let mut runs: Vec<_> = of_job
-            .flat_map(|(key, runs)| runs.iter().map(move |run| (key, run)))
-            .collect();
+        let mut runs: Vec<_> = of_job.flat_map(|(key, runs)| runs.iter().map(move |run| (key, run))).collect();
         runs.sort_by(|(_, a), (_, b)| a.started.total_cmp(&b.started));
         runs
     }
@@ -154,18 +139,13 @@ mod tests {
         let path = std::env::temp_dir().join(format!("perilog-ledger-{}", std::process::id()));
         let text = script("exit $(draw 37 37)").replace(PATH, &path.to_string_lossy());
         let mut command = Command::new("sh");
-        command
-            .args(["-c", &text, "/etc/perilog/10-check"])
-            .env("PERILOG_JOB", "j")
-            .env("PERILOG_ACTION", "prolog");
+        command.args(["-c", &text, "/etc/perilog/10-check"]).env("PERILOG_JOB", "j").env("PERILOG_ACTION", "prolog");
         let status = command.env("PERILOG_RANK", "3").status().unwrap();
         assert_eq!(status.code(), Some(37));
         let mut ledger = Ledger::default();
         ledger.add("n3", &std::fs::read_to_string(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let [(key, run)] = ledger.of_job("j")[..] else {
-            panic!("{ledger:?}")
-        };
+        let [(key, run)] = ledger.of_job("j")[..] else { panic!("{ledger:?}") };
         assert_eq!(key.to_string(), "job j attempt -: prolog of rank 3: 10-check");
         assert_eq!((run.node.as_str(), run.ended.map(|(_, code)| code)), ("n3", Some(37)));
     }
@@ -181,10 +161,7 @@ mod tests {
                 "start 1 boot j 1 prolog 0 s 7 -\nend 2 boot j 1 prolog 0 s 7 0\nend 2 boot j 1 prolog 0 s 7 0",
                 "second end",
             ),
-            (
-                "start 1 boot j 1 prolog 0 s 7 -\nend 2 other j 1 prolog 0 s 7 0",
-                "without a start",
-            ),
+            ("start 1 boot j 1 prolog 0 s 7 -\nend 2 other j 1 prolog 0 s 7 0", "without a start"),
         ];
         for (text, expected) in cases {
             let error = format!("{:#}", Ledger::default().add("n0", text).unwrap_err());

@@ -116,16 +116,7 @@ impl Node {
         command
             .args(["/bin/sh", "-c", r#"echo 0 >"$0/cgroup.procs" && exec unshare "$@""#])
             .arg(&self.cgroup)
-            .args([
-                "--mount",
-                "--uts",
-                "--ipc",
-                "--net",
-                "--pid",
-                "--cgroup",
-                "--propagation",
-                "private",
-            ])
+            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--propagation", "private"])
             .args(["--fork", "--kill-child", "/bin/sh"])
             .arg(self.bed.join("node-init.sh"))
             .arg(&self.bed)
@@ -133,10 +124,7 @@ impl Node {
             .arg(self.index.to_string())
             .arg(&self.layer);
         let supervisor = Running::start(format!("node {}", self.name), &mut command)?;
-        *power = Some(Power {
-            supervisor,
-            booted: false,
-        });
+        *power = Some(Power { supervisor, booted: false });
         Ok(())
     }
 
@@ -144,9 +132,7 @@ impl Node {
     pub(crate) fn wait_booted(&self) -> Result<()> {
         let booted = wait_until(&format!("{} booted", self.name), BOOT, || {
             let mut power = self.lock();
-            let Some(power) = power.as_mut() else {
-                bail!("{} is off", self.name)
-            };
+            let Some(power) = power.as_mut() else { bail!("{} is off", self.name) };
             if power.supervisor.has_ended()? {
                 bail!("{} did not boot: {}", self.name, power.supervisor.output()?);
             }
@@ -192,8 +178,7 @@ impl Node {
 
     /// The kernel's name for this boot, as the node's own programs read it.
     pub fn boot_id(&self) -> Result<String> {
-        self.read_file("/proc/sys/kernel/random/boot_id")
-            .map(|id| id.trim().to_owned())
+        self.read_file("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Power>> {
@@ -203,10 +188,7 @@ impl Node {
     /// The state of the power, after having cleared away what a node left that is off by its own doing.
     fn power(&self) -> MutexGuard<'_, Option<Power>> {
         let mut power = self.lock();
-        if power
-            .as_mut()
-            .is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true)))
-        {
+        if power.as_mut().is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true))) {
             *power = None;
             remove_cgroup(&self.cgroup);
             // The link would go with the node's network namespace, but in the kernel's own time.
@@ -230,13 +212,8 @@ impl Node {
     /// ip(8) on the switch's end of the node's cable.
     fn ip(&self, action: &[&str]) -> Result<()> {
         let mut command = enter(self.hub, &["-n"]);
-        command
-            .arg("ip")
-            .args(action)
-            .args(["dev", &format!("v{}", self.index)]);
-        command::run(format!("{}: ip {}", self.name, action.join(" ")), &mut command, COMMAND)?
-            .ok()
-            .map(drop)
+        command.arg("ip").args(action).args(["dev", &format!("v{}", self.index)]);
+        command::run(format!("{}: ip {}", self.name, action.join(" ")), &mut command, COMMAND)?.ok().map(drop)
     }
 }
 
@@ -248,9 +225,7 @@ pub(crate) fn booted_marker(bed: &str) -> String {
 /// nsenter(1) into some namespaces of a process, with nothing of this process's environment.
 fn enter(pid: u32, namespaces: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
-    command
-        .env_clear()
-        .envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("HOME", "/root"), ("TERM", "dumb")]);
+    command.env_clear().envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("HOME", "/root"), ("TERM", "dumb")]);
     command.args(["-t", &pid.to_string()]).args(namespaces).arg("--");
     command
 }

@@ -32,9 +32,7 @@ impl Rootfs {
             Err(error) => return Err(error).with_context(|| format!("opening {}", path.display())),
         };
         let mut bytes = Vec::new();
-        File::from(file)
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("reading {}", path.display()))?;
+        File::from(file).read_to_end(&mut bytes).with_context(|| format!("reading {}", path.display()))?;
         Ok(Some(bytes))
     }
 
@@ -92,13 +90,7 @@ impl Rootfs {
     }
 
     fn resolve(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        openat2(
-            &self.0,
-            path,
-            flags | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::IN_ROOT,
-        )
+        openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
     }
 }
 

@@ -18,10 +18,7 @@ fn nodes_boot_as_machines_of_their_own() -> Result<()> {
     assert_eq!(n0.sh("hostname; cat /proc/1/comm")?, "n0\nsystemd");
     assert_eq!(n0.systemctl(&["is-system-running"])?, "running");
     assert_eq!(n0.run(&["false"])?.code(), Some(1));
-    assert_eq!(
-        n0.run_within(Duration::from_millis(100), &["sleep", "60"])?.code(),
-        Some(124)
-    );
+    assert_eq!(n0.run_within(Duration::from_millis(100), &["sleep", "60"])?.code(), Some(124));
     assert_eq!(n0.sh("setpriv --reuid alice --clear-groups id -un")?, "alice");
     assert_eq!(n0.sh("getent hosts ctl n0 n1")?.lines().count(), 3);
     assert_ne!(n0.boot_id()?, n1.boot_id()?);
@@ -31,11 +28,7 @@ fn nodes_boot_as_machines_of_their_own() -> Result<()> {
         "the machine's settings are safe"
     );
     assert_eq!(n0.systemctl(&["list-units", "--plain", "--no-legend", "--failed"])?, "");
-    assert_eq!(
-        n0.run(&["systemd-run", "--quiet", "--wait", "sh", "-c", "exit 37"])?
-            .code(),
-        Some(37)
-    );
+    assert_eq!(n0.run(&["systemd-run", "--quiet", "--wait", "sh", "-c", "exit 37"])?.code(), Some(37));
     assert!(n0.diagnosis().contains("=== n0 (on)"));
     Ok(())
 }
@@ -79,13 +72,9 @@ fn a_power_failure_ends_a_boot_and_keeps_the_disk() -> Result<()> {
 
     // A peer hears nothing of it: its connection stays open.
     let mut server = n0.spawn(&["python3", "-c", SERVER])?;
-    bed.wait_until("the server listens", LIMIT, || {
-        Ok(server.output()?.stdout.contains("listens"))
-    })?;
+    bed.wait_until("the server listens", LIMIT, || Ok(server.output()?.stdout.contains("listens")))?;
     let mut client = n1.spawn(&["python3", "-c", CLIENT])?;
-    bed.wait_until("the client is connected", LIMIT, || {
-        Ok(client.output()?.stdout.contains("connected"))
-    })?;
+    bed.wait_until("the client is connected", LIMIT, || Ok(client.output()?.stdout.contains("connected")))?;
     n0.power_fail()?;
     assert!(!n0.is_up() && server.wait(LIMIT)?.code().is_none_or(|code| code != 0));
     assert_eq!(client.wait(LIMIT)?.ok()?, "connected\nsilence");

@@ -24,20 +24,11 @@ impl Traces {
         let cgroup = std::fs::read_to_string(directory.join("cgroup")).context("the bed's cgroup")?;
         let cgroup = PathBuf::from(cgroup.trim());
         let own: BTreeSet<_> = namespaces("self").collect();
-        let members = Command::new("find")
-            .arg(&cgroup)
-            .args(["-name", "cgroup.procs", "-exec", "cat", "{}", "+"])
-            .output()?;
+        let members =
+            Command::new("find").arg(&cgroup).args(["-name", "cgroup.procs", "-exec", "cat", "{}", "+"]).output()?;
         let pids = String::from_utf8(members.stdout)?;
-        let theirs = pids
-            .lines()
-            .flat_map(namespaces)
-            .filter(|namespace| !own.contains(namespace));
-        Ok(Self {
-            directory: directory.to_owned(),
-            namespaces: theirs.collect(),
-            cgroup,
-        })
+        let theirs = pids.lines().flat_map(namespaces).filter(|namespace| !own.contains(namespace));
+        Ok(Self { directory: directory.to_owned(), namespaces: theirs.collect(), cgroup })
     }
 
     /// What is left of it.
@@ -71,11 +62,7 @@ fn namespaces(pid: &str) -> impl Iterator<Item = PathBuf> + use<> {
 fn when_it_is_dropped() -> Result<()> {
     let bed = Bed::builder().nodes(2).boot()?;
     let traces = Traces::of(bed.directory())?;
-    assert!(
-        traces.namespaces.len() >= 2 * 6 && traces.left()?.len() > 2,
-        "{:?}",
-        traces.left()
-    );
+    assert!(traces.namespaces.len() >= 2 * 6 && traces.left()?.len() > 2, "{:?}", traces.left());
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     assert!(!mounts.contains(bed.name()), "mounted for all to see: {mounts}");
     bed.node("n0")?.power_fail()?;
@@ -113,21 +100,14 @@ fn when_its_process_and_its_reaper_are_killed_once_there_is_a_next_bed() -> Resu
     let status = Command::new("kill").args(["-KILL", &pid, reaper.trim()]).status()?;
     assert!(status.success(), "{reaper}");
     child.wait_with_output()?;
-    wait_until("its processes are gone", LIMIT, || {
-        Ok(!traces.left()?.iter().any(|left| left.starts_with("process")))
-    })?;
+    wait_until("its processes are gone", LIMIT, || Ok(!traces.left()?.iter().any(|left| left.starts_with("process"))))?;
     Bed::builder().build()?;
     assert_eq!(traces.left()?, [""; 0]);
     Ok(())
 }
 
 fn kill(child: &Child, signal: &str) -> Result<()> {
-    assert!(
-        Command::new("kill")
-            .args(["-s", signal, &child.id().to_string()])
-            .status()?
-            .success()
-    );
+    assert!(Command::new("kill").args(["-s", signal, &child.id().to_string()]).status()?.success());
     Ok(())
 }
 

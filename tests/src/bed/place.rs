@@ -25,19 +25,13 @@ pub(super) fn find(bed: &str) -> Result<Place> {
 
 fn choose(systemd: bool, mounts: &str, own: &str, bed: &str) -> Result<Place> {
     let fields = |line: &'_ str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let Some(mount) = mounts
-        .lines()
-        .map(fields)
-        .find(|mount| mount.get(2).is_some_and(|kind| kind == "cgroup2"))
+    let Some(mount) = mounts.lines().map(fields).find(|mount| mount.get(2).is_some_and(|kind| kind == "cgroup2"))
     else {
         bail!(
             "no cgroup v2 file system is mounted here; `mount -t cgroup2 cgroup2 /sys/fs/cgroup` gives one where none is used"
         );
     };
-    if mount
-        .get(3)
-        .is_some_and(|options| options.split(',').any(|option| option == "ro"))
-    {
+    if mount.get(3).is_some_and(|options| options.split(',').any(|option| option == "ro")) {
         bail!(
             "the cgroup v2 file system on {} is mounted read-only: a container needs to be privileged for this",
             mount[1]
@@ -47,15 +41,8 @@ fn choose(systemd: bool, mounts: &str, own: &str, bed: &str) -> Result<Place> {
         return Ok(Place::Scope);
     }
     // `0::/path`; a path outside of the cgroup namespace starts with `/..` and cannot be reached through this mount.
-    let own = own
-        .lines()
-        .find_map(|line| line.strip_prefix("0::/"))
-        .unwrap_or_default();
-    let own = if own.split('/').any(|part| part == "..") {
-        ""
-    } else {
-        own
-    };
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let own = if own.split('/').any(|part| part == "..") { "" } else { own };
     Ok(Place::Directory(Path::new(&mount[1]).join(own).join(bed)))
 }
 
@@ -70,26 +57,16 @@ mod tests {
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n";
         let cases = [
             (false, hybrid, "3:memory:/x\n0::/\n", Some("/sys/fs/cgroup/unified/bed")),
-            (
-                false,
-                unified,
-                "0::/docker/abc\n",
-                Some("/sys/fs/cgroup/docker/abc/bed"),
-            ),
+            (false, unified, "0::/docker/abc\n", Some("/sys/fs/cgroup/docker/abc/bed")),
             (false, unified, "0::/../other\n", Some("/sys/fs/cgroup/bed")),
             (true, unified, "0::/user.slice\n", None),
         ];
         for (systemd, mounts, own, expected) in cases {
             let place = choose(systemd, mounts, own, "bed").unwrap();
-            assert_eq!(
-                place,
-                expected.map_or(Place::Scope, |path| Place::Directory(path.into()))
-            );
+            assert_eq!(place, expected.map_or(Place::Scope, |path| Place::Directory(path.into())));
         }
-        for mounts in [
-            "cgroup /sys/fs/cgroup/memory cgroup rw 0 0\n",
-            "cgroup2 /sys/fs/cgroup cgroup2 ro,nosuid 0 0\n",
-        ] {
+        for mounts in ["cgroup /sys/fs/cgroup/memory cgroup rw 0 0\n", "cgroup2 /sys/fs/cgroup cgroup2 ro,nosuid 0 0\n"]
+        {
             assert!(choose(false, mounts, "0::/\n", "bed").is_err());
         }
     }

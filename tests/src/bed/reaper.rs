@@ -54,13 +54,7 @@ impl Reaper {
         let cgroup = match &place {
             Place::Scope => {
                 command = Command::new("systemd-run");
-                command.args([
-                    "--quiet",
-                    "--scope",
-                    "--collect",
-                    "--slice=machine.slice",
-                    "--property=Delegate=yes",
-                ]);
+                command.args(["--quiet", "--scope", "--collect", "--slice=machine.slice", "--property=Delegate=yes"]);
                 command.arg(format!("--unit={name}")).args(["--", "/bin/sh"]);
                 Path::new("scope")
             }
@@ -74,15 +68,8 @@ impl Reaper {
         command.stdin(Stdio::piped()).stdout(lock).stderr(log).process_group(0);
         let mut child = command.spawn().context("starting the reaper of a bed")?;
         let pipe = child.stdin.take();
-        let mut reaper = Self {
-            name,
-            layer: directory.join("empty"),
-            directory,
-            cgroup: PathBuf::new(),
-            hub: 0,
-            child,
-            pipe,
-        };
+        let mut reaper =
+            Self { name, layer: directory.join("empty"), directory, cgroup: PathBuf::new(), hub: 0, child, pipe };
         if let Some(layer) = layer {
             reaper.layer = layer.path_for(&reaper.directory)?;
         }
@@ -104,16 +91,10 @@ impl Reaper {
             Ok(true)
         })?;
         let outer: u32 = file("hub").trim().parse().context("the hub's process id")?;
-        let Some(&hub) = children(outer).first() else {
-            bail!("the bed's hub is gone: {}", file("log").trim())
-        };
+        let Some(&hub) = children(outer).first() else { bail!("the bed's hub is gone: {}", file("log").trim()) };
         self.cgroup = PathBuf::from(file("cgroup").trim());
         if let Some(reason) = file("storage").strip_prefix("memory: ") {
-            eprintln!(
-                "{}: no disk for the nodes' files, they are kept in memory ({})",
-                self.name,
-                reason.trim()
-            );
+            eprintln!("{}: no disk for the nodes' files, they are kept in memory ({})", self.name, reason.trim());
         }
         self.hub = hub;
         Ok(())
@@ -171,9 +152,7 @@ fn make_directory(directory: &Path) -> Result<File> {
 pub(super) fn sweep() {
     let Ok(entries) = std::fs::read_dir(base()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {
-        let ours = directory
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        let ours = directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
         let Ok(lock) = File::open(directory.join("lock")) else {
             continue;
         };
@@ -189,10 +168,7 @@ pub(super) fn sweep() {
 /// Removes a cgroup that holds no process any more, with those below it. What cannot be removed stays.
 pub(crate) fn remove_cgroup(cgroup: &Path) {
     let Ok(entries) = std::fs::read_dir(cgroup) else { return };
-    for entry in entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-    {
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_cgroup(&entry.path());
     }
     let _ = std::fs::remove_dir(cgroup);

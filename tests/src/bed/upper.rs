@@ -36,29 +36,14 @@ const OPAQUE: [&str; 13] = [
 const WANTED: [(&str, &[&str]); 3] = [
     (
         "sysinit.target",
-        &[
-            "systemd-journald.service",
-            "systemd-journal-flush.service",
-            "systemd-tmpfiles-setup.service",
-        ],
+        &["systemd-journald.service", "systemd-journal-flush.service", "systemd-tmpfiles-setup.service"],
     ),
-    (
-        "sockets.target",
-        &[
-            "dbus.socket",
-            "systemd-journald.socket",
-            "systemd-journald-dev-log.socket",
-        ],
-    ),
+    ("sockets.target", &["dbus.socket", "systemd-journald.socket", "systemd-journald-dev-log.socket"]),
     ("multi-user.target", &["dbus.service"]),
 ];
 
 /// Would be started over the bus and then expect devices or seats.
-const MASKED: [&str; 3] = [
-    "systemd-logind.service",
-    "systemd-udevd.service",
-    "systemd-hostnamed.service",
-];
+const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "systemd-hostnamed.service"];
 
 /// Someone who is not root, for scripts that must not be.
 const USER: &str = "alice";
@@ -83,20 +68,12 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
     }
     // Where dbus-broker is the bus (Fedora, RHEL), dbus.service is an alias that enabling it makes.
     if !Path::new(VENDOR).join("dbus.service").exists() {
-        link(
-            "/etc/systemd/system/dbus.service".into(),
-            &format!("{VENDOR}/dbus-broker.service"),
-        )?;
+        link("/etc/systemd/system/dbus.service".into(), &format!("{VENDOR}/dbus-broker.service"))?;
     }
     link("/etc/systemd/system/default.target".into(), "bed.target")?;
 
-    let machine_id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
-        .context("a machine id")?
-        .replace('-', "");
-    let addresses: String = hosts
-        .iter()
-        .map(|(address, name)| format!("{address} {name}\n"))
-        .collect();
+    let machine_id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("a machine id")?.replace('-', "");
+    let addresses: String = hosts.iter().map(|(address, name)| format!("{address} {name}\n")).collect();
     let append = |path: &str, line: String| -> Result<String> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
         Ok(format!("{}\n{line}\n", text.trim_end()))
@@ -109,28 +86,13 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         ("/etc/machine-id", machine_id),
         ("/etc/hostname", format!("{}\n", node.name())),
         ("/etc/hosts", format!("127.0.0.1 localhost\n{addresses}")),
-        (
-            "/etc/nsswitch.conf",
-            "passwd: files\ngroup: files\nshadow: files\nhosts: files\n".into(),
-        ),
-        (
-            "/etc/passwd",
-            append("/etc/passwd", format!("{USER}:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh"))?,
-        ),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n".into()),
+        ("/etc/passwd", append("/etc/passwd", format!("{USER}:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh"))?),
         ("/etc/group", append("/etc/group", format!("{USER}:x:{USER_ID}:"))?),
         // Kept on the node's disk, so that one that lost power can still be asked.
-        (
-            "/etc/systemd/journald.conf.d/bed.conf",
-            "[Journal]\nStorage=persistent\nAudit=no\n".into(),
-        ),
-        (
-            "/etc/systemd/system.conf.d/bed.conf",
-            "[Manager]\nDefaultTimeoutStopSec=10s\n".into(),
-        ),
-        (
-            "/etc/systemd/system/bed.target",
-            "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into(),
-        ),
+        ("/etc/systemd/journald.conf.d/bed.conf", "[Journal]\nStorage=persistent\nAudit=no\n".into()),
+        ("/etc/systemd/system.conf.d/bed.conf", "[Manager]\nDefaultTimeoutStopSec=10s\n".into()),
+        ("/etc/systemd/system/bed.target", "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into()),
         ("/etc/systemd/system/bed-booted.service", booted),
     ];
     for (path, text) in texts {

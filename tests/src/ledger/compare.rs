@@ -59,10 +59,7 @@ impl Comparison {
             let (job, attempt, action, rank) = &row.task;
             format!("job {job} attempt {attempt}: {action} of rank {rank}: {fault}")
         };
-        self.rows
-            .iter()
-            .flat_map(|row| row.faults.iter().map(move |fault| line(row, fault)))
-            .collect()
+        self.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| line(row, fault))).collect()
     }
 }
 
@@ -81,37 +78,21 @@ pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) ->
     }
     let mut said: BTreeMap<Task, Vec<&Known>> = BTreeMap::new();
     for known in known {
-        let task = (
-            known.job.clone(),
-            known.attempt.clone(),
-            known.action.clone(),
-            known.rank,
-        );
+        let task = (known.job.clone(), known.attempt.clone(), known.action.clone(), known.rank);
         said.entry(task).or_default().push(known);
     }
     let tasks: BTreeSet<Task> = ran.keys().chain(said.keys()).cloned().collect();
     let rows = tasks.into_iter().map(|task| {
         let none = BTreeMap::new();
-        let (ran, said) = (
-            ran.get(&task).unwrap_or(&none),
-            said.get(&task).map_or(&[][..], Vec::as_slice),
-        );
-        let expected = scripts
-            .iter()
-            .find(|(action, _)| *action == task.2)
-            .map_or(&[][..], |(_, scripts)| *scripts);
+        let (ran, said) = (ran.get(&task).unwrap_or(&none), said.get(&task).map_or(&[][..], Vec::as_slice));
+        let expected = scripts.iter().find(|(action, _)| *action == task.2).map_or(&[][..], |(_, scripts)| *scripts);
         let mut faults = twice(ran);
         match said {
             [] => faults.push("ran, and the controller knows nothing of it".into()),
             [known] => faults.extend(judge(ran, known, expected)),
             _ => faults.push(format!("the controller knows {} outcomes of it", said.len())),
         }
-        Row {
-            ledger: ledger_cell(ran),
-            known: known_cell(said),
-            faults,
-            task,
-        }
+        Row { ledger: ledger_cell(ran), known: known_cell(said), faults, task }
     });
     Comparison { rows: rows.collect() }
 }
@@ -122,24 +103,14 @@ fn task(key: &Key) -> Task {
 
 fn twice(ran: &BTreeMap<&str, &[Run]>) -> Vec<String> {
     let twice = ran.iter().filter(|(_, runs)| runs.len() > 1);
-    twice
-        .map(|(script, runs)| format!("{script} started {} times", runs.len()))
-        .collect()
+    twice.map(|(script, runs)| format!("{script} started {} times", runs.len())).collect()
 }
 
 fn judge(ran: &BTreeMap<&str, &[Run]>, known: &Known, expected: &[&str]) -> Vec<String> {
     let code = |runs: &[Run]| runs.last().and_then(|run| run.ended).map(|(_, code)| code);
     let codes: BTreeMap<&str, Option<i32>> = ran.iter().map(|(script, runs)| (*script, code(runs))).collect();
-    let missing: Vec<&str> = expected
-        .iter()
-        .copied()
-        .filter(|script| !codes.contains_key(script))
-        .collect();
-    let unended: Vec<&str> = codes
-        .iter()
-        .filter(|(_, code)| code.is_none())
-        .map(|(script, _)| *script)
-        .collect();
+    let missing: Vec<&str> = expected.iter().copied().filter(|script| !codes.contains_key(script)).collect();
+    let unended: Vec<&str> = codes.iter().filter(|(_, code)| code.is_none()).map(|(script, _)| *script).collect();
     let all_ended = missing.is_empty() && unended.is_empty() && !codes.is_empty();
 
     let mut faults = Vec::new();
@@ -150,26 +121,16 @@ fn judge(ran: &BTreeMap<&str, &[Run]>, known: &Known, expected: &[&str]) -> Vec<
     };
     for (script, known) in &known.scripts {
         let truth = codes.get(script.as_str());
-        never(
-            truth != Some(known),
-            format!("{script} is known to have ended with {known:?}, in truth {truth:?}"),
-        );
+        never(truth != Some(known), format!("{script} is known to have ended with {known:?}, in truth {truth:?}"));
     }
     match known.outcome.as_str() {
         "ok" | "tolerable" => {
-            never(
-                !missing.is_empty(),
-                format!("{}, and {} never started", known.outcome, missing.join(", ")),
-            );
-            never(
-                !unended.is_empty(),
-                format!("{}, and {} never ended", known.outcome, unended.join(", ")),
-            );
+            never(!missing.is_empty(), format!("{}, and {} never started", known.outcome, missing.join(", ")));
+            never(!unended.is_empty(), format!("{}, and {} never ended", known.outcome, unended.join(", ")));
             let bad: Vec<String> = codes
                 .iter()
                 .filter_map(|(script, code)| {
-                    code.filter(|code| *code != 0)
-                        .map(|code| format!("{script} ended with {code}"))
+                    code.filter(|code| *code != 0).map(|code| format!("{script} ended with {code}"))
                 })
                 .collect();
             never(!bad.is_empty(), format!("{}, and {}", known.outcome, bad.join(", ")));
@@ -177,19 +138,10 @@ fn judge(ran: &BTreeMap<&str, &[Run]>, known: &Known, expected: &[&str]) -> Vec<
         "failed" => {
             let largest = codes.values().copied().flatten().max();
             if known.code.is_some() {
-                never(
-                    !all_ended,
-                    "failed with an exit code, and not every script ended".into(),
-                );
-                never(
-                    known.code != largest,
-                    format!("failed with {:?}, in truth {largest:?}", known.code),
-                );
+                never(!all_ended, "failed with an exit code, and not every script ended".into());
+                never(known.code != largest, format!("failed with {:?}, in truth {largest:?}", known.code));
             } else {
-                never(
-                    all_ended && largest == Some(0),
-                    "failed, and every script ended with 0".into(),
-                );
+                never(all_ended && largest == Some(0), "failed, and every script ended with 0".into());
             }
         }
         "refused" => never(!codes.is_empty(), "refused, and scripts ran".into()),
@@ -201,14 +153,9 @@ fn judge(ran: &BTreeMap<&str, &[Run]>, known: &Known, expected: &[&str]) -> Vec<
 }
 
 fn ledger_cell(ran: &BTreeMap<&str, &[Run]>) -> String {
-    let mut nodes: Vec<&str> = ran
-        .values()
-        .flat_map(|runs| runs.iter().map(|run| run.node.as_str()))
-        .collect();
+    let mut nodes: Vec<&str> = ran.values().flat_map(|runs| runs.iter().map(|run| run.node.as_str())).collect();
     nodes.dedup();
-    let runs = ran
-        .iter()
-        .flat_map(|(script, runs)| runs.iter().map(move |run| (script, run)));
+    let runs = ran.iter().flat_map(|(script, runs)| runs.iter().map(move |run| (script, run)));
     let runs = runs.map(|(script, run)| match run.ended {
         Some((_, code)) => format!("{script} {code}"),
         None => format!("{script} no end"),
@@ -228,23 +175,11 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.iter().map(|row| row.ledger.len()).max().unwrap_or(0).max(6);
         let task = |(job, attempt, action, rank): &Task| format!("{job} {attempt} {action} {rank}");
-        let first = self
-            .rows
-            .iter()
-            .map(|row| task(&row.task).len())
-            .max()
-            .unwrap_or(0)
-            .max(4);
+        let first = self.rows.iter().map(|row| task(&row.task).len()).max().unwrap_or(0).max(4);
         writeln!(f, "  {:first$}  {:width$}  controller", "task", "ledger")?;
         for row in &self.rows {
             let mark = if row.faults.is_empty() { "=" } else { "!" };
-            writeln!(
-                f,
-                "{mark} {:first$}  {:width$}  {}",
-                task(&row.task),
-                row.ledger,
-                row.known
-            )?;
+            writeln!(f, "{mark} {:first$}  {:width$}  {}", task(&row.task), row.ledger, row.known)?;
         }
         for fault in self.faults() {
             writeln!(f, "  {fault}")?;
@@ -261,13 +196,9 @@ mod tests {
     fn ledger(lines: &[(&str, &str)]) -> Ledger {
         let mut ledger = Ledger::default();
         for (index, (script, code)) in lines.iter().enumerate() {
-            ledger
-                .add("n0", &format!("start 1 boot j 1 prolog 0 {script} {index} -"))
-                .unwrap();
+            ledger.add("n0", &format!("start 1 boot j 1 prolog 0 {script} {index} -")).unwrap();
             if *code != "-" {
-                ledger
-                    .add("n0", &format!("end 2 boot j 1 prolog 0 {script} {index} {code}"))
-                    .unwrap();
+                ledger.add("n0", &format!("end 2 boot j 1 prolog 0 {script} {index} {code}")).unwrap();
             }
         }
         ledger
@@ -275,15 +206,7 @@ mod tests {
 
     fn known(outcome: &str, code: Option<i32>) -> Known {
         let (job, attempt, action) = ("j".into(), "1".into(), "prolog".into());
-        Known {
-            job,
-            attempt,
-            action,
-            rank: 0,
-            outcome: outcome.into(),
-            code,
-            scripts: BTreeMap::new(),
-        }
+        Known { job, attempt, action, rank: 0, outcome: outcome.into(), code, scripts: BTreeMap::new() }
     }
 
     #[test]
@@ -293,11 +216,7 @@ mod tests {
         let open: &[(&str, &str)] = &[("a", "0"), ("b", "-")];
         let cases = [
             (both_ok, known("ok", None), ""),
-            (
-                both_ok,
-                known("failed", Some(3)),
-                "failed with Some(3), in truth Some(0)",
-            ),
+            (both_ok, known("failed", Some(3)), "failed with Some(3), in truth Some(0)"),
             (both_ok, known("failed", None), "every script ended with 0"),
             (both_ok, known("lost", None), "lost, and every script ended"),
             (both_ok, known("refused", None), "refused, and scripts ran"),
@@ -314,11 +233,7 @@ mod tests {
             (&[], known("ok", None), "a, b never started"),
             (&[], known("refused", None), ""),
             (&[], known("lost", None), ""),
-            (
-                &[("a", "0"), ("a", "0"), ("b", "0")],
-                known("ok", None),
-                "a started 2 times",
-            ),
+            (&[("a", "0"), ("a", "0"), ("b", "0")], known("ok", None), "a started 2 times"),
         ];
         for (lines, known, expected) in cases {
             let comparison = compare(&ledger(lines), std::slice::from_ref(&known), &[("prolog", &["a", "b"])]);
@@ -335,14 +250,8 @@ mod tests {
         assert_eq!(compare(&ran, &[], &[]).faults().len(), 1);
         assert!(compare(&ran, std::slice::from_ref(&ok), &[]).holds());
         assert_eq!(compare(&ran, &[ok.clone(), ok.clone()], &[]).faults().len(), 1);
-        assert!(
-            !compare(&Ledger::default(), &[], &[]).holds(),
-            "nothing compared proves nothing"
-        );
-        let steps = Known {
-            scripts: [("a".to_owned(), Some(1))].into(),
-            ..ok
-        };
+        assert!(!compare(&Ledger::default(), &[], &[]).holds(), "nothing compared proves nothing");
+        let steps = Known { scripts: [("a".to_owned(), Some(1))].into(), ..ok };
         assert_eq!(compare(&ran, &[steps], &[]).faults().len(), 1);
     }
 

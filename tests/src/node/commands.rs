@@ -22,10 +22,7 @@ impl Node {
     /// [`run`](Self::run) with another limit; what passes it gets TERM, then KILL, and reads as status 124 or 137.
     pub fn run_within(&self, limit: Duration, command: &[&str]) -> Result<Output> {
         let mut entered = self.enter()?;
-        entered
-            .args(["timeout", "-k"])
-            .arg(GRACE.as_secs().to_string())
-            .arg(limit.as_secs_f64().to_string());
+        entered.args(["timeout", "-k"]).arg(GRACE.as_secs().to_string()).arg(limit.as_secs_f64().to_string());
         entered.args(command);
         command::run(self.describe(command), &mut entered, limit + GRACE + COMMAND)
     }
@@ -58,49 +55,21 @@ impl Node {
 
     /// What an engineer would ask first: failed and perilog's units, the end of the journal. Never fails.
     pub fn diagnosis(&self) -> String {
-        let journal = [
-            "journalctl",
-            "--no-pager",
-            "--quiet",
-            "-o",
-            "short-precise",
-            "-n",
-            JOURNAL_LINES,
-        ];
+        let journal = ["journalctl", "--no-pager", "--quiet", "-o", "short-precise", "-n", JOURNAL_LINES];
         let show = |output: Result<Output>| match output {
             Ok(output) => format!("{}{}", output.stdout, output.stderr),
             Err(error) => format!("{error:#}\n"),
         };
         let (state, answers) = if self.power().as_ref().is_some_and(|power| power.booted) {
-            let units = [
-                "systemctl",
-                "--no-pager",
-                "--all",
-                "--plain",
-                "--no-legend",
-                "list-units",
-                "perilog*",
-            ];
+            let units = ["systemctl", "--no-pager", "--all", "--plain", "--no-legend", "list-units", "perilog*"];
             let failed = ["systemctl", "--no-pager", "--plain", "--no-legend", "--failed"];
-            (
-                "on",
-                [self.run(&failed), self.run(&units), self.run(&journal)]
-                    .map(show)
-                    .concat(),
-            )
+            ("on", [self.run(&failed), self.run(&units), self.run(&journal)].map(show).concat())
         } else {
             // What the node has written lies where the bed, not the host, sees it.
             let mut command = enter(self.hub, &["-m"]);
-            command
-                .args(journal)
-                .arg("-D")
-                .arg(self.bed.join("nodes").join(&self.name).join("upper/var/log/journal"));
+            command.args(journal).arg("-D").arg(self.bed.join("nodes").join(&self.name).join("upper/var/log/journal"));
             let console = self.lock().as_mut().map(|power| show(power.supervisor.output()));
-            let kept = show(command::run(
-                format!("{}: journalctl", self.name),
-                &mut command,
-                COMMAND,
-            ));
+            let kept = show(command::run(format!("{}: journalctl", self.name), &mut command, COMMAND));
             ("off, or not yet booted", console.unwrap_or_default() + &kept)
         };
         format!("=== {} ({state})\n{answers}", self.name)

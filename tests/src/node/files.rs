@@ -26,8 +26,7 @@ impl Node {
 
     /// Reads a file as text; while the node is off only what the node itself has written is found.
     pub fn read_file(&self, path: &str) -> Result<String> {
-        self.try_read_file(path)?
-            .with_context(|| format!("{}: no file {path}", self.name))
+        self.try_read_file(path)?.with_context(|| format!("{}: no file {path}", self.name))
     }
 
     /// [`read_file`](Self::read_file), `None` where there is no such file.
@@ -38,11 +37,7 @@ impl Node {
 
     /// The root of a node that has booted; the upper side of its overlay otherwise.
     pub(crate) fn files(&self) -> Result<Rootfs> {
-        let leader = self
-            .power()
-            .as_ref()
-            .filter(|power| power.booted)
-            .and_then(Power::leader);
+        let leader = self.power().as_ref().filter(|power| power.booted).and_then(Power::leader);
         match leader {
             Some(leader) => Rootfs::open(Path::new(&format!("/proc/{leader}/root"))),
             None => Rootfs::open(&self.own_directory().join("upper")),

@@ -1,0 +1,92 @@
+//! What the controller says of a job (`perilog --json show`), task by task.
+
+use std::collections::BTreeMap;
+
+use perilog_core::controller::view::{ActionView, AttemptView, JobView};
+use perilog_core::task::Ended;
+use perilog_core::{ExitStatus, Failure, Outcome};
+
+use super::Known;
+
+/// One [`Known`] for each task of the job.
+pub fn known(job: &JobView) -> Vec<Known> {
+    let actions = job.attempts.iter().flat_map(|attempt| attempt.actions.iter().map(move |action| (attempt, action)));
+    actions.flat_map(|(attempt, action)| tasks(job, attempt, action)).collect()
+}
+
+fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known> {
+    let task = |rank: u32, outcome: &str| Known {
+        job: job.job.to_string(),
+        attempt: attempt.attempt.to_string(),
+        action: action.name.to_string(),
+        rank,
+        outcome: outcome.to_owned(),
+        code: None,
+        scripts: BTreeMap::new(),
+    };
+    let mut tasks: Vec<Known> = action.ok.iter().map(|rank| task(rank, "ok")).collect();
+    for row in &action.open {
+        tasks.extend(row.ranks.iter().map(|rank| task(rank, &row.state)));
+    }
+    for ended in &action.ended {
+        let outcome = &ended.ended.outcome;
+        tasks.push(Known { code: code(outcome), scripts: scripts(&ended.ended), ..task(ended.rank.0, outcome.word()) });
+    }
+    tasks
+}
+
+fn code(outcome: &Outcome) -> Option<i32> {
+    match outcome {
+        Outcome::Failed { why: Failure::Exit(code) } => Some(i32::from(*code)),
+        _ => None,
+    }
+}
+
+/// Of a script that was tried again the last try counts, as it does in the ledger.
+fn scripts(ended: &Ended) -> BTreeMap<String, Option<i32>> {
+    let code = |status: Option<ExitStatus>| match status {
+        Some(ExitStatus::Exit(code)) => Some(i32::from(code)),
+        // Killed, or not known to have ended: it wrote no end.
+        Some(ExitStatus::Signal(_)) | None => None,
+    };
+    ended.steps.iter().map(|step| (step.script.clone(), code(step.status))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_task_of_a_job_is_told() {
+        let step = json!({
+            "script": "10-a", "digest": "", "attempt": 1, "began_ms": 0, "elapsed_ms": 1,
+            "status": {"exit": 37}, "tolerable": false, "timed_out": false,
+        });
+        let row = json!({
+            "job": "j", "attempt": "1", "action": "prolog", "ranks": "4", "hosts": "n4", "state": "running", "why": "",
+            "age_ms": 1, "local": false,
+        });
+        let ended = |outcome: serde_json::Value, steps: serde_json::Value| json!({"outcome": outcome, "ended_ms": 1, "steps": steps});
+        let failed = ended(json!({"outcome": "failed", "why": {"exit": 37}}), json!([step]));
+        let lost = ended(json!({"outcome": "lost", "why": "rebooted"}), json!([]));
+        let view: JobView = serde_json::from_value(json!({
+            "job": "j", "userid": null,
+            "attempts": [{"attempt": "1", "open": true, "hosts": "n[0-4]", "actions": [{
+                "id": "00000000-0000-0000-0000-000000000000", "name": "prolog", "ranks": "0-4", "began_ms": 1, "ended_ms": null,
+                "timeout_ms": null, "verdict": null, "ok": "0-1", "open": [row],
+                "ended": [{"rank": 2, "host": "n2", "ended": failed, "late": []}, {"rank": 3, "host": "n3", "ended": lost, "late": []}],
+            }]}],
+        }))
+        .unwrap();
+        let known = known(&view);
+        let mut told: Vec<_> = known.iter().map(|known| (known.rank, known.outcome.as_str(), known.code)).collect();
+        told.sort_unstable();
+        let expected =
+            [(0, "ok", None), (1, "ok", None), (2, "failed", Some(37)), (3, "lost", None), (4, "running", None)];
+        assert_eq!(told, expected);
+        let failed = known.iter().find(|known| known.rank == 2).unwrap();
+        assert_eq!((failed.scripts.get("10-a"), failed.action.as_str()), (Some(&Some(37)), "prolog"));
+    }
+}
