@@ -63,10 +63,7 @@ pub fn group_id(name: &str) -> Result<u32, AccountError> {
 }
 
 fn lookup(name: &str, errno: Errno) -> AccountError {
-    AccountError::Lookup {
-        name: name.to_owned(),
-        source: errno.into(),
-    }
+    AccountError::Lookup { name: name.to_owned(), source: errno.into() }
 }
 
 #[cfg(test)]
@@ -76,10 +73,7 @@ mod tests {
     #[test]
     fn root_is_root_by_name_and_by_number() {
         let root = account("root").unwrap();
-        assert_eq!(
-            (root.uid, root.gid, root.home.as_path()),
-            (0, 0, std::path::Path::new("/root"))
-        );
+        assert_eq!((root.uid, root.gid, root.home.as_path()), (0, 0, std::path::Path::new("/root")));
         assert!(root.groups.contains(&0));
         assert_eq!(account("0").unwrap(), root);
         assert_eq!(group_id("root").unwrap(), 0);
@@ -92,11 +86,6 @@ mod tests {
             let error = account(name).expect_err(name);
             assert!(error.to_string().contains(name), "{error}");
         }
-        assert!(
-            group_id("no-such-group")
-                .unwrap_err()
-                .to_string()
-                .contains("no-such-group")
-        );
+        assert!(group_id("no-such-group").unwrap_err().to_string().contains("no-such-group"));
     }
 }

@@ -50,10 +50,7 @@ pub fn listen_fds() -> Result<Activated, ActivationError> {
 impl Activated {
     /// Takes the stream sockets of `name` that listen on TCP: none, one, or several (IPv4 and IPv6).
     pub fn take_tcp(&mut self, name: &str) -> Vec<TcpListener> {
-        self.tcp
-            .extract_if(.., |(n, _)| n == name)
-            .map(|(_, listener)| listener)
-            .collect()
+        self.tcp.extract_if(.., |(n, _)| n == name).map(|(_, listener)| listener).collect()
     }
 
     /// Takes the local socket of `name`.
@@ -69,10 +66,7 @@ impl Activated {
     }
 
     fn adopt(&mut self, name: String, socket: OwnedFd) -> Result<(), ActivationError> {
-        let failed = |source| ActivationError::Socket {
-            name: name.clone(),
-            source,
-        };
+        let failed = |source| ActivationError::Socket { name: name.clone(), source };
         let kind = sockopt::socket_type(&socket).map_err(|errno| failed(errno.into()))?;
         let listens = sockopt::socket_acceptconn(&socket).map_err(|errno| failed(errno.into()))?;
         let domain = sockopt::socket_domain(&socket).map_err(|errno| failed(errno.into()))?;

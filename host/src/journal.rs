@@ -39,10 +39,8 @@ pub enum JournalError {
 /// `level` is error, warn, info, debug, trace or off, and meant for our own crates; libraries are heard from `warn`. `PERILOG_LOG` goes before it.
 /// Either may name targets instead (`perilog_agent=trace,zbus=info`).
 pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
-    let level = std::env::var(LEVEL_VARIABLE)
-        .ok()
-        .filter(|level| !level.is_empty())
-        .unwrap_or_else(|| level.to_owned());
+    let level =
+        std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned());
     let targets = targets(&level)?;
     let registry = tracing_subscriber::registry();
     if libsystemd::logging::connected_to_journal() {
@@ -66,11 +64,7 @@ pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
 
 /// journald's own scale: what is normal is informational, not a notice.
 fn priorities() -> PriorityMappings {
-    PriorityMappings {
-        info: Priority::Informational,
-        debug: Priority::Debug,
-        ..PriorityMappings::new()
-    }
+    PriorityMappings { info: Priority::Informational, debug: Priority::Debug, ..PriorityMappings::new() }
 }
 
 fn targets(level: &str) -> Result<Targets, JournalError> {
@@ -78,13 +72,9 @@ fn targets(level: &str) -> Result<Targets, JournalError> {
     if let Ok(ours) = LevelFilter::from_str(level)
         && !level.is_empty()
     {
-        return Ok(Targets::new()
-            .with_default(ours.min(LevelFilter::WARN))
-            .with_target(OURS, ours));
+        return Ok(Targets::new().with_default(ours.min(LevelFilter::WARN)).with_target(OURS, ours));
     }
-    let refused = || JournalError::Level {
-        given: level.to_owned(),
-    };
+    let refused = || JournalError::Level { given: level.to_owned() };
     // `Targets` takes a bare word for a target; a level that was misspelt must not silence everything.
     if !level.split(',').all(|directive| directive.contains('=')) {
         return Err(refused());
@@ -111,21 +101,14 @@ mod tests {
             ("perilog_agent=trace,zbus=info", "zbus", Level::INFO, true),
             ("perilog_agent=trace,zbus=info", "perilog_host", Level::ERROR, false),
         ] {
-            assert_eq!(
-                targets(level).unwrap().would_enable(target, &at),
-                expect,
-                "{level} {target} {at}"
-            );
+            assert_eq!(targets(level).unwrap().would_enable(target, &at), expect, "{level} {target} {at}");
         }
     }
 
     #[test]
     fn a_misspelt_level_is_refused() {
         for level in ["", "inof", "debug,", "perilog=loud", "7x"] {
-            assert!(
-                targets(level).unwrap_err().to_string().contains("expected error, warn"),
-                "{level}"
-            );
+            assert!(targets(level).unwrap_err().to_string().contains("expected error, warn"), "{level}");
         }
     }
 }

@@ -55,11 +55,9 @@ mod tests {
     #[tokio::test]
     async fn each_signal_says_what_it_asks_for() {
         let mut signals = Signals::new().unwrap();
-        for (sent, expect) in [
-            (Sig::HUP, Signal::Reload),
-            (Sig::TERM, Signal::Terminate),
-            (Sig::INT, Signal::Terminate),
-        ] {
+        for (sent, expect) in
+            [(Sig::HUP, Signal::Reload), (Sig::TERM, Signal::Terminate), (Sig::INT, Signal::Terminate)]
+        {
             kill_process(getpid(), sent).unwrap();
             assert_eq!(signals.next().await, expect);
         }

@@ -18,10 +18,7 @@ use rustix::io::{FdFlags, fcntl_getfd};
 fn child(name: &str, prepare: &str) -> Command {
     let mut command = Command::new("sh");
     command
-        .args([
-            "-c",
-            &format!("{prepare} exec \"$0\" --exact --ignored --nocapture --test-threads 1 {name}"),
-        ])
+        .args(["-c", &format!("{prepare} exec \"$0\" --exact --ignored --nocapture --test-threads 1 {name}")])
         .arg(std::env::current_exe().unwrap())
         .env_remove("NOTIFY_SOCKET")
         .env_remove("LISTEN_PID");
@@ -48,10 +45,7 @@ fn the_manager_hears_of_each_state() {
         let length = manager.recv(&mut buffer).unwrap();
         heard.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
     }
-    assert_eq!(
-        heard[0], "READY=1\nSTATUS=serving MAINPID=1\n",
-        "a status must not smuggle in an assignment"
-    );
+    assert_eq!(heard[0], "READY=1\nSTATUS=serving MAINPID=1\n", "a status must not smuggle in an assignment");
     assert_eq!(heard[1], "STATUS=3 tasks\n");
     assert!(heard[2].starts_with("RELOADING=1\nMONOTONIC_USEC="), "{}", heard[2]);
     assert_eq!(heard[3], "STOPPING=1\nSTATUS=bye\n");
@@ -61,12 +55,7 @@ fn the_manager_hears_of_each_state() {
 fn without_a_manager_nothing_happens() {
     check(&child("says_all", "").output().unwrap());
     // A manager that is gone is a warning at most.
-    check(
-        &child("says_all", "")
-            .env("NOTIFY_SOCKET", "/nonexistent/notify")
-            .output()
-            .unwrap(),
-    );
+    check(&child("says_all", "").env("NOTIFY_SOCKET", "/nonexistent/notify").output().unwrap());
 }
 
 #[test]
@@ -87,11 +76,7 @@ fn activated_sockets_are_taken_by_name() {
     let mut local = UnixStream::connect(dir.path().join("s")).unwrap();
     let mut remote = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
     let prepare = "exec 3<&0 4<&1 0</dev/null 1>&2; export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=local:agents;";
-    let output = child("takes_both", prepare)
-        .stdin(OwnedFd::from(unix))
-        .stdout(OwnedFd::from(tcp))
-        .output()
-        .unwrap();
+    let output = child("takes_both", prepare).stdin(OwnedFd::from(unix)).stdout(OwnedFd::from(tcp)).output().unwrap();
     check(&output);
     let mut heard = String::new();
     local.read_to_string(&mut heard).unwrap();
@@ -112,15 +97,8 @@ fn takes_both() {
     }
     unix.accept().unwrap().0.write_all(b"locally ").unwrap();
     tcp.accept().unwrap().0.write_all(b"remotely").unwrap();
-    assert_eq!(
-        unix.accept().unwrap_err().kind(),
-        std::io::ErrorKind::WouldBlock,
-        "non-blocking"
-    );
-    assert!(
-        activation::listen_fds().unwrap().left().is_empty(),
-        "each socket has one owner"
-    );
+    assert_eq!(unix.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "non-blocking");
+    assert!(activation::listen_fds().unwrap().left().is_empty(), "each socket has one owner");
 }
 
 #[test]
@@ -140,22 +118,11 @@ fn takes_none() {
 fn wrong_sockets_are_refused_by_name() {
     let broken = "exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS=2;";
     let refused = check(&child("takes_wrong", broken).output().unwrap());
-    assert!(
-        refused.contains("refused: the sockets that LISTEN_FDS names"),
-        "{refused}"
-    );
+    assert!(refused.contains("refused: the sockets that LISTEN_FDS names"), "{refused}");
     let prepare = "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=odd;";
     let datagram = UnixDatagram::unbound().unwrap();
-    let refused = check(
-        &child("takes_wrong", prepare)
-            .stdin(OwnedFd::from(datagram))
-            .output()
-            .unwrap(),
-    );
-    assert!(
-        refused.contains("refused: activated socket `odd` is not a listening"),
-        "{refused}"
-    );
+    let refused = check(&child("takes_wrong", prepare).stdin(OwnedFd::from(datagram)).output().unwrap());
+    assert!(refused.contains("refused: activated socket `odd` is not a listening"), "{refused}");
     let file = tempfile::tempfile().unwrap();
     let refused = check(&child("takes_wrong", prepare).stdin(file).output().unwrap());
     assert!(refused.contains("refused: activated socket `odd`"), "{refused}");
@@ -171,17 +138,9 @@ fn takes_wrong() {
 #[test]
 fn log_lines_are_short_and_their_level_can_be_set() {
     let lines = check(&child("logs", "").env_remove("PERILOG_LOG").output().unwrap());
-    assert!(
-        lines.contains("\n INFO started job=\"f1\" rank=3\n") || lines.starts_with(" INFO started"),
-        "{lines:?}"
-    );
+    assert!(lines.contains("\n INFO started job=\"f1\" rank=3\n") || lines.starts_with(" INFO started"), "{lines:?}");
     assert!(!lines.contains("details") && !lines.contains('\u{1b}'), "{lines:?}");
-    let lines = check(
-        &child("logs", "")
-            .env("PERILOG_LOG", "service_manager=debug")
-            .output()
-            .unwrap(),
-    );
+    let lines = check(&child("logs", "").env("PERILOG_LOG", "service_manager=debug").output().unwrap());
     assert!(lines.contains("DEBUG details"), "{lines:?}");
     let lines = check(&child("logs", "").env("PERILOG_LOG", "loud").output().unwrap());
     assert!(lines.contains("log level `loud`: expected error, warn"), "{lines:?}");

@@ -21,20 +21,12 @@ struct Tick {
 
 impl Service for Clock {
     fn about(&self) -> About {
-        About {
-            vendor: "perilog",
-            product: "test",
-            version: "1",
-            url: "https://example.org",
-        }
+        About { vendor: "perilog", product: "test", version: "1", url: "https://example.org" }
     }
 
     fn describe(&self) -> &'static [InterfaceDescription] {
         const TEXT: &str = "interface test.clock\n\nmethod Tick(count: int) -> (n: int)\nmethod Who() -> ()\n";
-        &[InterfaceDescription {
-            name: "test.clock",
-            text: TEXT,
-        }]
+        &[InterfaceDescription { name: "test.clock", text: TEXT }]
     }
 
     async fn call(&self, call: Call) {
@@ -69,10 +61,7 @@ async fn with_server(bounds: Bounds, test: impl FnOnce(&Path) + Send + 'static) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_python_introspects_streams_and_is_known_by_its_credentials() {
-    let bounds = Bounds {
-        per_user: 5,
-        ..Bounds::default()
-    };
+    let bounds = Bounds { per_user: 5, ..Bounds::default() };
     with_server(bounds, |path| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/varlink_client.py");
         // From stdin: the script must be readable by the user that it becomes.
@@ -82,11 +71,7 @@ async fn plain_python_introspects_streams_and_is_known_by_its_credentials() {
             .output()
             .expect("python3 is needed to test that any client can talk to us");
         let err = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(
-            (String::from_utf8_lossy(&output.stdout).trim(), output.status.success()),
-            ("ok", true),
-            "{err}"
-        );
+        assert_eq!((String::from_utf8_lossy(&output.stdout).trim(), output.status.success()), ("ok", true), "{err}");
     })
     .await;
 }
@@ -96,10 +81,7 @@ async fn plain_python_introspects_streams_and_is_known_by_its_credentials() {
 fn a_server_out_of_descriptors_serves_again_when_there_are_some() {
     // In a process of its own: the limit is the process's.
     let output = Command::new("sh")
-        .args([
-            "-c",
-            "ulimit -S -n 40; exec \"$0\" --exact --ignored flooded --nocapture --test-threads 1",
-        ])
+        .args(["-c", "ulimit -S -n 40; exec \"$0\" --exact --ignored flooded --nocapture --test-threads 1"])
         .arg(std::env::current_exe().unwrap())
         .output()
         .unwrap();
@@ -129,11 +111,7 @@ sys.stdin.read()";
         // Waits in the queue behind the sixty, until they are gone.
         let late = {
             let path = path.to_owned();
-            std::thread::spawn(move || {
-                Client::connect(&path)
-                    .unwrap()
-                    .call("org.varlink.service.GetInfo", Value::Null)
-            })
+            std::thread::spawn(move || Client::connect(&path).unwrap().call("org.varlink.service.GetInfo", Value::Null))
         };
         drop(python.stdin.take());
         python.wait().unwrap();

@@ -12,9 +12,7 @@ use super::tree::{Step, dotted};
 
 /// Serde speaks of fields and structs, an operator of keys.
 pub(super) fn reword(message: &str) -> String {
-    message
-        .replacen("missing field `", "missing key `", 1)
-        .replacen("unknown field `", "unknown key `", 1)
+    message.replacen("missing field `", "missing key `", 1).replacen("unknown field `", "unknown key `", 1)
 }
 
 /// `path` ends in a key that its table does not know; `fields` are those that it does.
@@ -24,11 +22,7 @@ pub(super) fn unknown_key(path: &[Step], fields: Option<&[&str]>) -> String {
         _ => "",
     };
     let parent = &path[..path.len().saturating_sub(1)];
-    let place = if parent.is_empty() {
-        String::new()
-    } else {
-        format!(" in `{}`", dotted(parent))
-    };
+    let place = if parent.is_empty() { String::new() } else { format!(" in `{}`", dotted(parent)) };
     match fields {
         Some(fields) => match nearest(key, fields) {
             Some(meant) => format!("unknown key `{key}`{place}; did you mean `{meant}`?"),
@@ -41,22 +35,13 @@ pub(super) fn unknown_key(path: &[Step], fields: Option<&[&str]>) -> String {
 fn listed(fields: &[&str]) -> String {
     match fields {
         [] => "none".into(),
-        _ => fields
-            .iter()
-            .map(|field| format!("`{field}`"))
-            .collect::<Vec<_>>()
-            .join(", "),
+        _ => fields.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", "),
     }
 }
 
 /// The field that was most likely meant: near enough that a slip of the fingers explains it.
 fn nearest<'f>(key: &str, fields: &[&'f str]) -> Option<&'f str> {
-    let plain = |text: &str| {
-        text.chars()
-            .filter(char::is_ascii_alphanumeric)
-            .collect::<String>()
-            .to_ascii_lowercase()
-    };
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let key = plain(key);
     let allowed = |field: &str| (key.chars().count().max(field.len()) / 3).clamp(1, 3);
     fields
@@ -126,14 +111,8 @@ impl<'de> de::Deserializer<'de> for Probe<'_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Over> {
         match self.way.split_first() {
-            Some((Step::Key(key), way)) => visitor.visit_map(One {
-                key: Some(key),
-                value: Self { way, ..self },
-            }),
-            Some((Step::Index(_), way)) => visitor.visit_seq(One {
-                key: None,
-                value: Self { way, ..self },
-            }),
+            Some((Step::Key(key), way)) => visitor.visit_map(One { key: Some(key), value: Self { way, ..self } }),
+            Some((Step::Index(_), way)) => visitor.visit_seq(One { key: None, value: Self { way, ..self } }),
             None => Err(Over),
         }
     }

@@ -76,10 +76,7 @@ pub fn load<T: DeserializeOwned>(
         }
     }
     let value = check(&sources, file, &mut problems);
-    finish(value, problems).map(|value| Loaded {
-        value,
-        files: sources.paths(),
-    })
+    finish(value, problems).map(|value| Loaded { value, files: sources.paths() })
 }
 
 /// The same for a text in memory, named `name` in errors: for tests of a schema, and for configurations that are handed over.
@@ -114,9 +111,7 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
         }
         readable &= errors.is_empty();
         problems.extend(errors.into_iter().map(|error| {
-            let span = error
-                .span()
-                .map(|span| source.base + span.start..source.base + span.end);
+            let span = error.span().map(|span| source.base + span.start..source.base + span.end);
             Problem::at(sources, &source.path, span, None, error.message().to_owned())
         }));
     }

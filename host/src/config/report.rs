@@ -53,13 +53,7 @@ impl ConfigError {
 
 impl Problem {
     pub(super) fn of_file(file: &Path, message: String) -> Self {
-        Self {
-            file: file.to_owned(),
-            position: None,
-            key: None,
-            message,
-            excerpt: None,
-        }
+        Self { file: file.to_owned(), position: None, key: None, message, excerpt: None }
     }
 
     /// `span` counts through all sources; without one the problem is `file`'s as a whole.
@@ -71,20 +65,13 @@ impl Problem {
         message: String,
     ) -> Self {
         let Some((source, span)) = span.as_ref().and_then(|span| sources.home(span)) else {
-            return Self {
-                key,
-                ..Self::of_file(file, message)
-            };
+            return Self { key, ..Self::of_file(file, message) };
         };
         let text = &source.text;
         let at = floor(text, span.start);
         let end = floor(text, span.end).max(at);
         let start_of_line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let line = text[start_of_line..]
-            .split('\n')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches('\r');
+        let line = text[start_of_line..].split('\n').next().unwrap_or_default().trim_end_matches('\r');
         let column = text[start_of_line..at].chars().count();
         let end = end.min(start_of_line + line.len()).max(at);
         let width = text[at..end].chars().count().max(1);
@@ -100,10 +87,7 @@ impl Problem {
 
 /// The nearest character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
-        .rev()
-        .find(|&i| text.is_char_boundary(i))
-        .unwrap_or(0)
+    (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
 }
 
 impl fmt::Display for Problem {
@@ -122,11 +106,7 @@ impl fmt::Display for Problem {
         let number = line.to_string();
         let gutter = " ".repeat(number.len());
         // A tab under a tab, so that the caret stands where it should at any tab width.
-        let pad: String = excerpt
-            .chars()
-            .take(column - 1)
-            .map(|c| if c == '\t' { '\t' } else { ' ' })
-            .collect();
+        let pad: String = excerpt.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let missing = (column - 1).saturating_sub(excerpt.chars().count());
         write!(f, "\n {gutter} |\n {number} | {}", printable(excerpt))?;
         write!(f, "\n {gutter} | {pad}{}{}", " ".repeat(missing), "^".repeat(*width))
@@ -135,9 +115,7 @@ impl fmt::Display for Problem {
 
 /// A file must not steer the terminal of whoever reads what is wrong with it.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 impl fmt::Display for ConfigError {

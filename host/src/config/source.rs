@@ -31,11 +31,7 @@ impl Sources {
     pub(super) fn add(&mut self, path: &Path, text: String) {
         // One more than the length, so that the end of one text is not the beginning of the next.
         let base = self.0.last().map_or(0, |source| source.base + source.text.len() + 1);
-        self.0.push(Source {
-            path: path.to_owned(),
-            text,
-            base,
-        });
+        self.0.push(Source { path: path.to_owned(), text, base });
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Source> {
@@ -62,24 +58,17 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
         Err(error) => return Err(whole(format!("cannot be read: {error}"))),
     };
     // Asked of what was opened, not of the name, which may mean something else by now.
-    let meta = file
-        .metadata()
-        .map_err(|error| whole(format!("cannot be read: {error}")))?;
+    let meta = file.metadata().map_err(|error| whole(format!("cannot be read: {error}")))?;
     if !meta.is_file() {
         return Err(whole("is not a regular file".into()));
     }
     if meta.len() > MAX_FILE {
-        return Err(whole(format!(
-            "is larger than {MAX_FILE} bytes; this is no configuration"
-        )));
+        return Err(whole(format!("is larger than {MAX_FILE} bytes; this is no configuration")));
     }
     trust(&meta).map_err(whole)?;
     trust_directory(path.parent())?;
     let mut bytes = Vec::new();
-    file.by_ref()
-        .take(MAX_FILE)
-        .read_to_end(&mut bytes)
-        .map_err(|error| whole(format!("cannot be read: {error}")))?;
+    file.by_ref().take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| whole(format!("cannot be read: {error}")))?;
     String::from_utf8(bytes)
         .map(Some)
         .map_err(|error| whole(format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
@@ -97,9 +86,7 @@ pub(super) fn dropins_of(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     let mut paths = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| whole(format!("cannot be read: {error}")))?.path();
-        let hidden = path
-            .file_name()
-            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
         if !hidden && path.extension().is_some_and(|extension| extension == "toml") {
             paths.push(path);
         }
@@ -131,9 +118,7 @@ fn trust_directory(directory: Option<&Path>) -> Result<(), Problem> {
 fn trust(meta: &Metadata) -> Result<(), String> {
     let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
     if mode & 0o022 != 0 {
-        return Err(format!(
-            "can be written by its group or by others (mode {mode:04o}); chmod go-w it"
-        ));
+        return Err(format!("can be written by its group or by others (mode {mode:04o}); chmod go-w it"));
     }
     if uid != 0 && uid != geteuid().as_raw() {
         return Err(format!("belongs to uid {uid}; it must belong to root"));

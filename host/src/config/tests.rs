@@ -50,9 +50,7 @@ struct Config {
 }
 
 fn messages(text: &str) -> String {
-    parse::<Config>("a.toml", text)
-        .expect_err("must be refused")
-        .to_string()
+    parse::<Config>("a.toml", text).expect_err("must be refused").to_string()
 }
 
 #[test]
@@ -112,26 +110,14 @@ fn all_that_is_wrong_comes_at_once() {
         "address = 7\nprot = 1\nport = 'x'\n[action.a]\nscripts = 3\n[action.b]\nscripts = []\nlimits = { timeout = '1', tasks = -1 }\n",
     )
     .unwrap_err();
-    let found: Vec<_> = error
-        .problems()
-        .iter()
-        .map(|p| (p.position.unwrap().0, p.key.clone().unwrap_or_default()))
-        .collect();
-    let expect = [
-        (1, "address"),
-        (2, "prot"),
-        (3, "port"),
-        (5, "action.a.scripts"),
-        (8, "action.b.limits.timeout"),
-    ];
+    let found: Vec<_> =
+        error.problems().iter().map(|p| (p.position.unwrap().0, p.key.clone().unwrap_or_default())).collect();
+    let expect = [(1, "address"), (2, "prot"), (3, "port"), (5, "action.a.scripts"), (8, "action.b.limits.timeout")];
     for (line, key) in expect {
         assert!(found.contains(&(line, key.to_owned())), "{line} {key} not in {found:?}");
     }
     assert!(found.contains(&(8, "action.b.limits.tasks".to_owned())), "{found:?}");
-    assert!(
-        !error.to_string().contains("missing"),
-        "what we took out is not missing: {error}"
-    );
+    assert!(!error.to_string().contains("missing"), "what we took out is not missing: {error}");
 }
 
 #[test]
@@ -196,37 +182,18 @@ impl Files {
 #[test]
 fn drop_ins_replace_and_merge_in_byte_order() {
     let files = Files::new(&[
-        (
-            "main.toml",
-            "address = 'main'\nport = 1\n[action.a]\nscripts = ['1', '2']\nlimits.tasks = 7\n",
-        ),
+        ("main.toml", "address = 'main'\nport = 1\n[action.a]\nscripts = ['1', '2']\nlimits.tasks = 7\n"),
         ("d/90.toml", "address = '90'\n"),
-        (
-            "d/10.toml",
-            "address = '10'\naction.a = { scripts = ['3'], limits.timeout = '8' }\n",
-        ),
+        ("d/10.toml", "address = '10'\naction.a = { scripts = ['3'], limits.timeout = '8' }\n"),
         ("d/.hidden.toml", "="),
         ("d/note.txt", "="),
     ]);
     let loaded = files.load().unwrap();
-    assert_eq!(
-        loaded.files,
-        [
-            files.path("main.toml"),
-            files.path("d/10.toml"),
-            files.path("d/90.toml")
-        ]
-    );
+    assert_eq!(loaded.files, [files.path("main.toml"), files.path("d/10.toml"), files.path("d/90.toml")]);
     let config = loaded.value;
     assert_eq!((config.address.as_str(), config.port), ("90", 1));
     assert_eq!(config.action["a"].scripts, ["3"]);
-    assert_eq!(
-        config.action["a"].limits,
-        Limits {
-            timeout: Some(Even(8)),
-            tasks: Some(7)
-        }
-    );
+    assert_eq!(config.action["a"].limits, Limits { timeout: Some(Even(8)), tasks: Some(7) });
 }
 
 #[test]

@@ -23,11 +23,7 @@ pub(super) fn dotted(path: &[Step]) -> String {
                     out.push('.');
                 }
                 let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-                if bare {
-                    out.push_str(key)
-                } else {
-                    out.push_str(&format!("{key:?}"))
-                }
+                if bare { out.push_str(key) } else { out.push_str(&format!("{key:?}")) }
             }
         }
     }
@@ -58,10 +54,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    const ROOT: Self = Self {
-        path: Vec::new(),
-        is_table: true,
-    };
+    const ROOT: Self = Self { path: Vec::new(), is_table: true };
 }
 
 #[derive(Debug, Clone)]
@@ -71,9 +64,7 @@ pub(super) struct Tree<'i> {
 
 impl Default for Tree<'_> {
     fn default() -> Self {
-        Self {
-            root: Spanned::new(0..0, DeTable::new()),
-        }
+        Self { root: Spanned::new(0..0, DeTable::new()) }
     }
 }
 
@@ -81,9 +72,7 @@ impl<'i> Tree<'i> {
     /// `base` is where the document begins among all documents.
     pub(super) fn new(root: Spanned<DeTable<'i>>, base: usize) -> Self {
         let span = shift(root.span(), base);
-        Self {
-            root: Spanned::new(span, shift_table(root.into_inner(), base)),
-        }
+        Self { root: Spanned::new(span, shift_table(root.into_inner(), base)) }
     }
 
     pub(super) fn root(&self) -> Spanned<DeTable<'i>> {
@@ -104,10 +93,7 @@ impl<'i> Tree<'i> {
         let mut places = Vec::new();
         collect(self.root.get_ref(), &span, &mut Vec::new(), &mut places);
         let keys = keys_of(error);
-        let named = places
-            .iter()
-            .find(|place| Some(keys_only(&place.path)) == keys)
-            .cloned();
+        let named = places.iter().find(|place| Some(keys_only(&place.path)) == keys).cloned();
         named.or_else(|| places.pop()).unwrap_or(Place::ROOT)
     }
 
@@ -169,10 +155,7 @@ fn collect(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<Step>, place
     for (key, value) in table {
         path.push(Step::Key(key.get_ref().to_string()));
         if key.span() == *span && value.span() != *span {
-            places.push(Place {
-                path: path.clone(),
-                is_table: false,
-            });
+            places.push(Place { path: path.clone(), is_table: false });
         }
         collect_value(value, span, path, places);
         path.pop();
@@ -181,10 +164,7 @@ fn collect(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<Step>, place
 
 fn collect_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: &mut Vec<Step>, places: &mut Vec<Place>) {
     if value.span() == *span {
-        places.push(Place {
-            path: path.clone(),
-            is_table: value.get_ref().is_table(),
-        });
+        places.push(Place { path: path.clone(), is_table: value.get_ref().is_table() });
     }
     match value.get_ref() {
         DeValue::Table(table) => collect(table, span, path, places),
@@ -207,8 +187,6 @@ fn merge_tables<'i>(below: &mut DeTable<'i>, above: DeTable<'i>) {
             merge_tables(ours, std::mem::take(theirs));
             continue;
         }
-        // Out first: an insert over an equal key would keep the old key, and with it the span in the wrong file.
-        below.remove(key.get_ref().as_ref());
         below.insert(key, value);
     }
 }
@@ -221,12 +199,7 @@ fn shift(span: Range<usize>, base: usize) -> Range<usize> {
 fn shift_table(table: DeTable<'_>, base: usize) -> DeTable<'_> {
     table
         .into_iter()
-        .map(|(key, value)| {
-            (
-                Spanned::new(shift(key.span(), base), key.into_inner()),
-                shift_value(value, base),
-            )
-        })
+        .map(|(key, value)| (Spanned::new(shift(key.span(), base), key.into_inner()), shift_value(value, base)))
         .collect()
 }
 

@@ -25,11 +25,7 @@ const BACKLOG: u32 = 65_535;
 /// Binds a listening TCP socket, with a long queue. Needs a running tokio runtime.
 pub fn bind(address: SocketAddr) -> Result<std::net::TcpListener, LinkError> {
     let listen = || {
-        let socket = if address.is_ipv4() {
-            TcpSocket::new_v4()?
-        } else {
-            TcpSocket::new_v6()?
-        };
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // After a restart the old connections' remains must not keep us from listening.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
@@ -52,12 +48,7 @@ impl Listener {
     pub fn new(listener: std::net::TcpListener, tls: Option<ServerTls>, keepalive: Keepalive) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let tcp = TcpListener::from_std(listener)?;
-        Ok(Self {
-            tcp,
-            tls,
-            keepalive,
-            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
-        })
+        Ok(Self { tcp, tls, keepalive, handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)) })
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -85,13 +76,7 @@ impl Listener {
         loop {
             match self.tcp.accept().await {
                 Ok((tcp, peer)) => {
-                    return Incoming {
-                        peer,
-                        tcp,
-                        tls: self.tls.clone(),
-                        keepalive: self.keepalive,
-                        _place: place,
-                    };
+                    return Incoming { peer, tcp, tls: self.tls.clone(), keepalive: self.keepalive, _place: place };
                 }
                 // The peer gave up while it waited in the queue: the next one may have not.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -121,13 +106,8 @@ impl Incoming {
     /// Shakes hands within a limit; to be run in a task of its own.
     pub async fn handshake(self) -> Result<Link, LinkError> {
         let peer = self.peer;
-        let late = |_| LinkError::TimedOut {
-            peer: peer.to_string(),
-            limit: HANDSHAKE_LIMIT,
-        };
-        tokio::time::timeout(HANDSHAKE_LIMIT, self.shake())
-            .await
-            .map_err(late)?
+        let late = |_| LinkError::TimedOut { peer: peer.to_string(), limit: HANDSHAKE_LIMIT };
+        tokio::time::timeout(HANDSHAKE_LIMIT, self.shake()).await.map_err(late)?
     }
 
     async fn shake(self) -> Result<Link, LinkError> {

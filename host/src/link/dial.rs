@@ -34,21 +34,12 @@ impl Dial {
         let address = address.into();
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
         let server_name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Self {
-            address,
-            server_name,
-            tls: None,
-            keepalive: Keepalive::default(),
-            limit: DIAL_LIMIT,
-        }
+        Self { address, server_name, tls: None, keepalive: Keepalive::default(), limit: DIAL_LIMIT }
     }
 
     /// With TLS, and otherwise as usual.
     pub fn tls(address: impl Into<String>, tls: ClientTls) -> Self {
-        Self {
-            tls: Some(tls),
-            ..Self::plain(address)
-        }
+        Self { tls: Some(tls), ..Self::plain(address) }
     }
 }
 
@@ -57,41 +48,25 @@ impl Dial {
 /// A server that refuses our certificate says so only when we read from the link (RFC 8446 4.4.2): the handshake is over for us before it has
 /// looked.
 pub async fn dial(dial: &Dial) -> Result<Link, LinkError> {
-    let late = |_| LinkError::TimedOut {
-        peer: dial.address.clone(),
-        limit: dial.limit,
-    };
+    let late = |_| LinkError::TimedOut { peer: dial.address.clone(), limit: dial.limit };
     tokio::time::timeout(dial.limit, connect(dial)).await.map_err(late)?
 }
 
 async fn connect(dial: &Dial) -> Result<Link, LinkError> {
     let address = || dial.address.clone();
-    let addresses: Vec<_> = lookup_host(&dial.address)
-        .await
-        .map_err(|source| LinkError::Resolve {
-            address: address(),
-            source,
-        })?
-        .collect();
-    let tcp = first_of(&addresses, dial.limit)
-        .await
-        .map_err(|source| LinkError::Connect {
-            address: address(),
-            source,
-        })?;
+    let addresses: Vec<_> =
+        lookup_host(&dial.address).await.map_err(|source| LinkError::Resolve { address: address(), source })?.collect();
+    let tcp =
+        first_of(&addresses, dial.limit).await.map_err(|source| LinkError::Connect { address: address(), source })?;
     let failed = |source| LinkError::of(&dial.address, source);
     dial.keepalive.apply(&tcp).map_err(failed)?;
     let peer = tcp.peer_addr().map_err(failed)?;
     let Some(tls) = &dial.tls else {
         return Ok(Link::new(peer, Stream::Plain(tcp)));
     };
-    let name = ServerName::try_from(dial.server_name.clone()).map_err(|_| LinkError::ServerName {
-        name: dial.server_name.clone(),
-    })?;
-    let stream = TlsConnector::from(tls.config.clone())
-        .connect(name, tcp)
-        .await
-        .map_err(failed)?;
+    let name = ServerName::try_from(dial.server_name.clone())
+        .map_err(|_| LinkError::ServerName { name: dial.server_name.clone() })?;
+    let stream = TlsConnector::from(tls.config.clone()).connect(name, tcp).await.map_err(failed)?;
     Ok(Link::new(peer, Stream::Tls(Box::new(stream.into()))))
 }
 

@@ -21,11 +21,7 @@ pub enum LinkError {
     #[error("{peer}: not connected within {limit:?}")]
     TimedOut { peer: String, limit: Duration },
     #[error("{peer}: {fault} ({source})")]
-    Tls {
-        peer: String,
-        fault: TlsFault,
-        source: io::Error,
-    },
+    Tls { peer: String, fault: TlsFault, source: io::Error },
     /// Told from any other error, because whoever sends it speaks another protocol or means harm.
     #[error("{peer}: a frame is larger than {limit} bytes")]
     FrameTooLarge { peer: String, limit: usize },

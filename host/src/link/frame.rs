@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::buf::Chain;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio_util::codec::length_delimited::LengthDelimitedCodecError;
@@ -16,25 +16,13 @@ pub const MAX_FRAME: usize = 1024 * 1024;
 
 /// What an idle connection keeps for reading: larger than nearly every message. (The codec's own 8 KiB is 80 MB at ten thousand connections.)
 const READ_BUFFER: usize = 512;
-/// A frame larger than that leaves behind a buffer that is given back.
-const KEEP_BUFFER: usize = 8 * 1024;
 
 pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWriter) {
     let (read, write) = tokio::io::split(stream);
-    let codec = LengthDelimitedCodec::builder()
-        .big_endian()
-        .length_field_length(4)
-        .max_frame_length(MAX_FRAME)
-        .new_codec();
+    let codec =
+        LengthDelimitedCodec::builder().big_endian().length_field_length(4).max_frame_length(MAX_FRAME).new_codec();
     let frames = FramedRead::with_capacity(read, codec, READ_BUFFER);
-    (
-        FrameReader { peer, frames },
-        FrameWriter {
-            peer,
-            half: write,
-            rest: None,
-        },
-    )
+    (FrameReader { peer, frames }, FrameWriter { peer, half: write, rest: None })
 }
 
 /// Reads frames.
@@ -47,25 +35,19 @@ pub struct FrameReader {
 impl FrameReader {
     /// The next frame, or none at an orderly end. Cancel safe. After an error the connection is of no more use.
     pub async fn next(&mut self) -> Result<Option<Bytes>, LinkError> {
-        let frame = match self.frames.next().await {
-            None => return Ok(None),
-            Some(Ok(frame)) => frame.freeze(),
+        // The codec lets go of a large frame's memory together with the frame: nothing is left behind.
+        match self.frames.next().await {
+            None => Ok(None),
+            Some(Ok(frame)) => Ok(Some(frame.freeze())),
             Some(Err(error)) => {
-                let too_large = error
-                    .get_ref()
-                    .is_some_and(|inner| inner.is::<LengthDelimitedCodecError>());
+                let too_large = error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>());
                 let peer = self.peer.to_string();
-                return Err(match too_large {
+                Err(match too_large {
                     true => LinkError::FrameTooLarge { peer, limit: MAX_FRAME },
                     false => LinkError::of(peer, error),
-                });
+                })
             }
-        };
-        let buffer = self.frames.read_buffer_mut();
-        if frame.len() > KEEP_BUFFER && buffer.is_empty() {
-            *buffer = BytesMut::with_capacity(READ_BUFFER);
         }
-        Ok(Some(frame))
     }
 
     #[cfg(test)]
@@ -91,10 +73,7 @@ impl FrameWriter {
         let length = match u32::try_from(frame.len()) {
             Ok(length) if frame.len() <= MAX_FRAME => length,
             _ => {
-                return Err(LinkError::FrameTooLarge {
-                    peer: self.peer.to_string(),
-                    limit: MAX_FRAME,
-                });
+                return Err(LinkError::FrameTooLarge { peer: self.peer.to_string(), limit: MAX_FRAME });
             }
         };
         self.write_rest().await?;
@@ -106,19 +85,13 @@ impl FrameWriter {
     /// Says goodbye (TLS close_notify, FIN).
     pub async fn close(&mut self) -> Result<(), LinkError> {
         self.write_rest().await?;
-        self.half
-            .shutdown()
-            .await
-            .map_err(|error| LinkError::of(self.peer, error))
+        self.half.shutdown().await.map_err(|error| LinkError::of(self.peer, error))
     }
 
     async fn write_rest(&mut self) -> Result<(), LinkError> {
         if let Some(rest) = &mut self.rest {
             // Advances `rest` by what was written, also when it is dropped.
-            self.half
-                .write_all_buf(rest)
-                .await
-                .map_err(|error| LinkError::of(self.peer, error))?;
+            self.half.write_all_buf(rest).await.map_err(|error| LinkError::of(self.peer, error))?;
             self.rest = None;
         }
         Ok(())

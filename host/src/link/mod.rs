@@ -41,12 +41,7 @@ impl Link {
     pub(crate) fn new(peer: SocketAddr, stream: Stream) -> Self {
         let names = stream.peer_names();
         let (reader, writer) = frame::split(peer, stream);
-        Self {
-            peer,
-            names,
-            reader,
-            writer,
-        }
+        Self { peer, names, reader, writer }
     }
 }
 

@@ -23,13 +23,9 @@ impl Stream {
     pub(super) fn peer_names(&self) -> Vec<String> {
         match self {
             Self::Plain(_) => Vec::new(),
-            Self::Tls(tls) => tls
-                .get_ref()
-                .1
-                .peer_certificates()
-                .and_then(|chain| chain.first())
-                .map(dns_names)
-                .unwrap_or_default(),
+            Self::Tls(tls) => {
+                tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(dns_names).unwrap_or_default()
+            }
         }
     }
 }

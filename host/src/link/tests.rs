@@ -24,11 +24,7 @@ async fn pair(tls: bool) -> (Link, Link) {
     let server = tls.then(|| ServerTls::load(&ca.issue("localhost", SERVER)).unwrap());
     let client = tls.then(|| ClientTls::load(&ca.issue("n1", CLIENT)).unwrap());
     let (listener, address) = listener(server);
-    let dialled = Dial {
-        tls: client,
-        server_name: "localhost".into(),
-        ..Dial::plain(address)
-    };
+    let dialled = Dial { tls: client, server_name: "localhost".into(), ..Dial::plain(address) };
     let (a, b) = tokio::join!(dial(&dialled), async { listener.next().await.handshake().await });
     (a.unwrap(), b.unwrap())
 }
@@ -83,10 +79,7 @@ async fn a_frame_over_the_limit_is_told_apart() {
     raw.write_all(&(MAX_FRAME as u32 + 1).to_be_bytes()).await.unwrap();
     let error = link.reader.next().await.unwrap_err();
     assert!(matches!(error, LinkError::FrameTooLarge { .. }), "{error}");
-    assert!(
-        error.to_string().contains(&raw.local_addr().unwrap().to_string()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&raw.local_addr().unwrap().to_string()), "{error}");
     let refused = link.writer.send(vec![0; MAX_FRAME + 1].into()).await;
     assert!(matches!(refused, Err(LinkError::FrameTooLarge { .. })));
     // Nothing of it was written: the next frame is read as such.
@@ -172,11 +165,7 @@ async fn a_large_frame_leaves_no_large_buffer() {
 async fn the_kernel_watches_the_connection() {
     let (listener, address) = listener(None);
     let tcp = TcpStream::connect(&address).await.unwrap();
-    let keepalive = Keepalive {
-        idle: Duration::from_secs(11),
-        count: 5,
-        ..Keepalive::default()
-    };
+    let keepalive = Keepalive { idle: Duration::from_secs(11), count: 5, ..Keepalive::default() };
     keepalive.apply(&tcp).unwrap();
     assert!(sockopt::tcp_nodelay(&tcp).unwrap() && sockopt::socket_keepalive(&tcp).unwrap());
     assert_eq!(sockopt::tcp_keepidle(&tcp).unwrap(), Duration::from_secs(11));
@@ -190,12 +179,7 @@ async fn the_kernel_watches_the_connection() {
 async fn a_peer_without_tls_is_refused_and_the_next_is_served() {
     let ca = Authority::new();
     let (listener, address) = listener(Some(ServerTls::load(&ca.issue("localhost", SERVER)).unwrap()));
-    for garbage in [
-        &b"GET / HTTP/1.0\r\n\r\n"[..],
-        &[0x16, 3, 1, 0xff, 0xff, 1],
-        &[0; 64],
-        b"",
-    ] {
+    for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff, 1], &[0; 64], b""] {
         let mut raw = TcpStream::connect(&address).await.unwrap();
         raw.write_all(garbage).await.unwrap();
         raw.shutdown().await.unwrap();
@@ -203,10 +187,7 @@ async fn a_peer_without_tls_is_refused_and_the_next_is_served() {
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
     }
     let client = ClientTls::load(&ca.issue("n1", CLIENT)).unwrap();
-    let good = Dial {
-        server_name: "localhost".into(),
-        ..Dial::tls(address, client)
-    };
+    let good = Dial { server_name: "localhost".into(), ..Dial::tls(address, client) };
     let (dialled, accepted) = tokio::join!(dial(&good), async { listener.next().await.handshake().await });
     dialled.unwrap();
     assert_eq!(accepted.unwrap().names, ["n1"]);
@@ -256,11 +237,7 @@ async fn handshakes_at_once_are_bounded() {
 
 #[tokio::test]
 async fn dialling_nobody_is_an_error_that_names_them() {
-    let gone = bind("127.0.0.1:0".parse().unwrap())
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
+    let gone = bind("127.0.0.1:0".parse().unwrap()).unwrap().local_addr().unwrap().to_string();
     let error = dial(&Dial::plain(&gone)).await.unwrap_err();
     assert!(matches!(&error, LinkError::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused));
     assert!(error.to_string().contains(&gone));
@@ -268,9 +245,7 @@ async fn dialling_nobody_is_an_error_that_names_them() {
     assert!(matches!(error, LinkError::Resolve { .. }), "{error}");
     let listening = listener(None);
     let addresses = [gone.parse().unwrap(), listening.1.parse().unwrap()];
-    let reached = super::dial::first_of(&addresses, Duration::from_secs(60))
-        .await
-        .unwrap();
+    let reached = super::dial::first_of(&addresses, Duration::from_secs(60)).await.unwrap();
     assert_eq!(reached.peer_addr().unwrap(), addresses[1], "the next address is tried");
     assert_eq!(Dial::plain("[::1]:5").server_name, "::1");
     assert_eq!(Dial::plain("ctl.example:5").server_name, "ctl.example");

@@ -33,16 +33,9 @@ pub enum TlsError {
     #[error("{}: an authority's certificate cannot be used: {source}", path.display())]
     Authority { path: PathBuf, source: rustls::Error },
     #[error("{}: {source}", path.display())]
-    Verifier {
-        path: PathBuf,
-        source: VerifierBuilderError,
-    },
+    Verifier { path: PathBuf, source: VerifierBuilderError },
     #[error("{} and {}: certificate and key cannot be used together: {source}", cert.display(), key.display())]
-    Pair {
-        cert: PathBuf,
-        key: PathBuf,
-        source: rustls::Error,
-    },
+    Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
 }
 
 impl TlsError {
@@ -51,18 +44,11 @@ impl TlsError {
             VerifierBuilderError::InvalidCrl(_) => files.crl.as_ref().unwrap_or(&files.ca),
             _ => &files.ca,
         };
-        Self::Verifier {
-            path: path.clone(),
-            source,
-        }
+        Self::Verifier { path: path.clone(), source }
     }
 
     pub(super) fn pair(files: &TlsFiles, source: rustls::Error) -> Self {
-        Self::Pair {
-            cert: files.cert.clone(),
-            key: files.key.clone(),
-            source,
-        }
+        Self::Pair { cert: files.cert.clone(), key: files.key.clone(), source }
     }
 }
 
@@ -77,29 +63,18 @@ pub(super) struct Loaded {
 pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
     let mut roots = RootCertStore::empty();
     for authority in all::<CertificateDer<'static>>(&files.ca, "certificate", Readable::ByAll)? {
-        roots.add(authority).map_err(|source| TlsError::Authority {
-            path: files.ca.clone(),
-            source,
-        })?;
+        roots.add(authority).map_err(|source| TlsError::Authority { path: files.ca.clone(), source })?;
     }
     let chain = all(&files.cert, "certificate", Readable::ByAll)?;
     let key = all::<PrivateKeyDer<'static>>(&files.key, "private key", Readable::ByOwner)?
         .into_iter()
         .next()
-        .ok_or_else(|| TlsError::Empty {
-            path: files.key.clone(),
-            what: "private key",
-        })?;
+        .ok_or_else(|| TlsError::Empty { path: files.key.clone(), what: "private key" })?;
     let crls = match &files.crl {
         Some(path) => all(path, "revocation list", Readable::ByAll)?,
         None => Vec::new(),
     };
-    Ok(Loaded {
-        roots: Arc::new(roots),
-        chain,
-        key,
-        crls,
-    })
+    Ok(Loaded { roots: Arc::new(roots), chain, key, crls })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,31 +88,19 @@ fn all<T: PemObject>(path: &Path, what: &'static str, readable: Readable) -> Res
     let text = read(path, readable)?;
     let items: Vec<T> = T::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|source| TlsError::Pem {
-            path: path.to_owned(),
-            source,
-        })?;
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
     if items.is_empty() {
-        return Err(TlsError::Empty {
-            path: path.to_owned(),
-            what,
-        });
+        return Err(TlsError::Empty { path: path.to_owned(), what });
     }
     Ok(items)
 }
 
 fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
-    let failed = |source| TlsError::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
     if readable == Readable::ByOwner && mode & 0o077 != 0 {
-        return Err(TlsError::Exposed {
-            path: path.to_owned(),
-            mode,
-        });
+        return Err(TlsError::Exposed { path: path.to_owned(), mode });
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -57,12 +57,7 @@ pub struct ClientTls {
 impl ServerTls {
     /// Reads the files. Called again for a reload; connections that stand keep what they were made with.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let Loaded {
-            roots,
-            chain,
-            key,
-            crls,
-        } = files::load(files)?;
+        let Loaded { roots, chain, key, crls } = files::load(files)?;
         let names = chain.first().map(dns_names).unwrap_or_default().into();
         let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .with_crls(crls)
@@ -81,10 +76,7 @@ impl ServerTls {
             .map_err(|source| TlsError::pair(files, source))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self {
-            config: Arc::new(config),
-            names,
-        })
+        Ok(Self { config: Arc::new(config), names })
     }
 
     /// The DNS names in our own certificate.
@@ -96,12 +88,7 @@ impl ServerTls {
 impl ClientTls {
     /// Reads the files. Called again for a reload; connections that stand keep what they were made with.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let Loaded {
-            roots,
-            chain,
-            key,
-            crls,
-        } = files::load(files)?;
+        let Loaded { roots, chain, key, crls } = files::load(files)?;
         let names = chain.first().map(dns_names).unwrap_or_default().into();
         let mut verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
             .with_crls(crls)
@@ -117,10 +104,7 @@ impl ClientTls {
             .with_client_auth_cert(chain, key)
             .map_err(|source| TlsError::pair(files, source))?;
         config.resumption = Resumption::disabled();
-        Ok(Self {
-            config: Arc::new(config),
-            names,
-        })
+        Ok(Self { config: Arc::new(config), names })
     }
 
     /// The DNS names in our own certificate.

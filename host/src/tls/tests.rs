@@ -102,11 +102,8 @@ async fn meet(
         link.writer.send("hello".into()).await?;
         Ok(link.names)
     };
-    let dial = Dial {
-        server_name: name.to_owned(),
-        tls: Some(ClientTls::load(client).unwrap()),
-        ..Dial::plain(address)
-    };
+    let dial =
+        Dial { server_name: name.to_owned(), tls: Some(ClientTls::load(client).unwrap()), ..Dial::plain(address) };
     let connect = async {
         let mut link = link::dial(&dial).await?;
         link.reader.next().await?;
@@ -153,10 +150,7 @@ async fn a_controller_certificate_is_no_client() {
 async fn another_name_is_refused() {
     let ca = Authority::new();
     let (server, client) = (ca.issue("ctl.example", SERVER), ca.issue("n1", CLIENT));
-    assert_eq!(
-        fault(meet(&server, &client, "other.example").await.0),
-        TlsFault::WrongName
-    );
+    assert_eq!(fault(meet(&server, &client, "other.example").await.0), TlsFault::WrongName);
 }
 
 #[tokio::test]
@@ -164,10 +158,7 @@ async fn strangers_are_refused_on_both_sides() {
     let (ours, theirs) = (Authority::named("ours"), Authority::named("theirs"));
     let (server, client) = (ours.issue("ctl", SERVER), theirs.issue("n1", CLIENT));
     assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
-    let naive = TlsFiles {
-        ca: server.ca.clone(),
-        ..client
-    };
+    let naive = TlsFiles { ca: server.ca.clone(), ..client };
     assert_eq!(fault(meet(&server, &naive, "ctl").await.1), TlsFault::UnknownAuthority);
 }
 
@@ -185,10 +176,7 @@ async fn a_certificate_of_tomorrow_is_told_from_one_of_yesterday() {
 async fn the_revoked_are_refused_and_the_others_are_not() {
     let ca = Authority::new();
     let crl = Some(ca.revoke(66));
-    let server = TlsFiles {
-        crl,
-        ..ca.issue("ctl", SERVER)
-    };
+    let server = TlsFiles { crl, ..ca.issue("ctl", SERVER) };
     let serial =
         |number: u64| move |params: &mut CertificateParams| params.serial_number = Some(SerialNumber::from(number));
     let bad = ca.issue_with("n66", CLIENT, serial(66));
@@ -196,10 +184,7 @@ async fn the_revoked_are_refused_and_the_others_are_not() {
     let good = ca.issue_with("n67", CLIENT, serial(67));
     assert_eq!(meet(&server, &good, "ctl").await.1.unwrap(), ["n67"]);
     // The client looks at the list as well.
-    let careful = TlsFiles {
-        crl: server.crl.clone(),
-        ..good
-    };
+    let careful = TlsFiles { crl: server.crl.clone(), ..good };
     let revoked = ca.issue_with("ctl", SERVER, serial(66));
     assert_eq!(fault(meet(&revoked, &careful, "ctl").await.0), TlsFault::Revoked);
 }
@@ -210,11 +195,7 @@ fn files_are_refused_with_their_path_and_what_to_do() {
     let good = ca.issue("n1", CLIENT);
     let other = ca.issue("n2", CLIENT);
     let garbage = ca.path("garbage");
-    fs::write(
-        &garbage,
-        "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n",
-    )
-    .unwrap();
+    fs::write(&garbage, "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n").unwrap();
     let empty = ca.path("empty");
     fs::write(&empty, "").unwrap();
     fs::set_permissions(&empty, Permissions::from_mode(0o600)).unwrap();
@@ -224,79 +205,18 @@ fn files_are_refused_with_their_path_and_what_to_do() {
     fs::set_permissions(&exposed, Permissions::from_mode(0o640)).unwrap();
     let g = || good.clone();
     for (files, names, says) in [
-        (
-            TlsFiles {
-                ca: missing.clone(),
-                ..g()
-            },
-            &missing,
-            "No such file",
-        ),
-        (
-            TlsFiles {
-                ca: empty.clone(),
-                ..g()
-            },
-            &empty,
-            "no certificate",
-        ),
-        (
-            TlsFiles {
-                ca: garbage.clone(),
-                ..g()
-            },
-            &garbage,
-            "PEM",
-        ),
-        (
-            TlsFiles {
-                cert: good.key.clone(),
-                ..g()
-            },
-            &good.key,
-            "no certificate",
-        ),
-        (
-            TlsFiles {
-                key: empty.clone(),
-                ..g()
-            },
-            &empty,
-            "no private key",
-        ),
-        (
-            TlsFiles {
-                key: exposed.clone(),
-                ..g()
-            },
-            &exposed,
-            "mode 0640",
-        ),
-        (
-            TlsFiles {
-                key: other.key.clone(),
-                ..g()
-            },
-            &other.key,
-            "together",
-        ),
-        (
-            TlsFiles {
-                crl: Some(good.cert.clone()),
-                ..g()
-            },
-            &good.cert,
-            "no revocation list",
-        ),
+        (TlsFiles { ca: missing.clone(), ..g() }, &missing, "No such file"),
+        (TlsFiles { ca: empty.clone(), ..g() }, &empty, "no certificate"),
+        (TlsFiles { ca: garbage.clone(), ..g() }, &garbage, "PEM"),
+        (TlsFiles { cert: good.key.clone(), ..g() }, &good.key, "no certificate"),
+        (TlsFiles { key: empty.clone(), ..g() }, &empty, "no private key"),
+        (TlsFiles { key: exposed.clone(), ..g() }, &exposed, "mode 0640"),
+        (TlsFiles { key: other.key.clone(), ..g() }, &other.key, "together"),
+        (TlsFiles { crl: Some(good.cert.clone()), ..g() }, &good.cert, "no revocation list"),
     ] {
-        for text in [
-            ServerTls::load(&files).unwrap_err().to_string(),
-            ClientTls::load(&files).unwrap_err().to_string(),
-        ] {
-            assert!(
-                text.contains(&names.display().to_string()) && text.contains(says),
-                "{text}"
-            );
+        for text in [ServerTls::load(&files).unwrap_err().to_string(), ClientTls::load(&files).unwrap_err().to_string()]
+        {
+            assert!(text.contains(&names.display().to_string()) && text.contains(says), "{text}");
         }
     }
     assert!(ClientTls::load(&good).is_ok());

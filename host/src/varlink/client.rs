@@ -52,24 +52,15 @@ struct Reply {
 impl Client {
     /// Connects to the socket at `path`.
     pub fn connect(path: &Path) -> Result<Self, CallError> {
-        let stream = UnixStream::connect(path).map_err(|source| CallError::NotThere {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            stream: BufReader::new(stream),
-            limit: None,
-            spent: false,
-        })
+        let stream =
+            UnixStream::connect(path).map_err(|source| CallError::NotThere { path: path.to_owned(), source })?;
+        Ok(Self { stream: BufReader::new(stream), limit: None, spent: false })
     }
 
     /// How long one reply may take, and the writing of one request; none (as at first) is for ever. Not zero.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> Result<(), CallError> {
         let stream = self.stream.get_ref();
-        stream
-            .set_read_timeout(limit)
-            .and_then(|()| stream.set_write_timeout(limit))
-            .map_err(CallError::Io)?;
+        stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)).map_err(CallError::Io)?;
         self.limit = limit;
         Ok(())
     }
@@ -81,9 +72,7 @@ impl Client {
             (value, false) => Ok(value),
             (_, true) => {
                 self.spent = true;
-                Err(CallError::Malformed(
-                    "more than one reply, where one was asked for".into(),
-                ))
+                Err(CallError::Malformed("more than one reply, where one was asked for".into()))
             }
         }
     }
@@ -102,10 +91,7 @@ impl Client {
         }
         let mut bytes = serde_json::to_vec(&message).map_err(|error| CallError::Malformed(error.to_string()))?;
         bytes.push(0);
-        self.stream
-            .get_ref()
-            .write_all(&bytes)
-            .map_err(|error| self.io(error))?;
+        self.stream.get_ref().write_all(&bytes).map_err(|error| self.io(error))?;
         self.spent = false;
         Ok(())
     }

@@ -55,13 +55,7 @@ async fn answer<S: Service>(
             _ if upgrade => drop(reply.invalid_parameter("upgrade").await),
             None => drop(reply.invalid_parameter("parameters").await),
             Some(parameters) => {
-                let call = Call {
-                    method: method.clone(),
-                    parameters,
-                    more: modes.0,
-                    peer: peer.clone(),
-                    reply,
-                };
+                let call = Call { method: method.clone(), parameters, more: modes.0, peer: peer.clone(), reply };
                 dispatch(service, call).await;
             }
         }

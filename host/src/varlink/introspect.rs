@@ -60,10 +60,7 @@ pub(super) async fn dispatch<S: Service>(service: &S, call: Call) {
     let (interface, method) = call.method.rsplit_once('.').unwrap_or(("", &call.method));
     let Some(description) = find(known, interface) else {
         let interface = json!({ "interface": interface });
-        let _ = call
-            .reply
-            .error("org.varlink.service.InterfaceNotFound", interface)
-            .await;
+        let _ = call.reply.error("org.varlink.service.InterfaceNotFound", interface).await;
         return;
     };
     if !defines(description.text, method) {
@@ -94,29 +91,22 @@ pub(super) async fn dispatch<S: Service>(service: &S, call: Call) {
 
 fn info<S: Service>(service: &S) -> Value {
     let about = service.about();
-    let interfaces: Vec<&str> = std::iter::once(NAME)
-        .chain(service.describe().iter().map(|i| i.name))
-        .collect();
+    let interfaces: Vec<&str> = std::iter::once(NAME).chain(service.describe().iter().map(|i| i.name)).collect();
     json!({
         "vendor": about.vendor, "product": about.product, "version": about.version, "url": about.url, "interfaces": interfaces,
     })
 }
 
 fn find<'k>(known: &'k [InterfaceDescription], name: &str) -> Option<&'k InterfaceDescription> {
-    std::iter::once(&SELF)
-        .chain(known)
-        .find(|interface| interface.name == name)
+    std::iter::once(&SELF).chain(known).find(|interface| interface.name == name)
 }
 
 /// Whether an interface text defines a method.
 fn defines(text: &str, method: &str) -> bool {
-    text.lines()
-        .filter_map(|line| line.strip_prefix("method "))
-        .any(|rest| {
-            let rest = rest.trim_start();
-            rest.strip_prefix(method)
-                .is_some_and(|after| !method.is_empty() && after.trim_start().starts_with('('))
-        })
+    text.lines().filter_map(|line| line.strip_prefix("method ")).any(|rest| {
+        let rest = rest.trim_start();
+        rest.strip_prefix(method).is_some_and(|after| !method.is_empty() && after.trim_start().starts_with('('))
+    })
 }
 
 #[cfg(test)]
@@ -126,15 +116,9 @@ mod tests {
     #[test]
     fn a_method_is_defined_by_its_line() {
         let text = "interface a.b\n# method No()\nmethod Get() -> ()\nmethod  Set (x: int) -> ()\nerror Gone()\n";
-        for (method, expect) in [
-            ("Get", true),
-            ("Set", true),
-            ("Ge", false),
-            ("No", false),
-            ("Gone", false),
-            ("", false),
-            ("Get()", false),
-        ] {
+        for (method, expect) in
+            [("Get", true), ("Set", true), ("Ge", false), ("No", false), ("Gone", false), ("", false), ("Get()", false)]
+        {
             assert_eq!(defines(text, method), expect, "{method}");
         }
         assert!(defines(SELF.text, "GetInfo") && defines(SELF.text, "GetInterfaceDescription"));

@@ -20,12 +20,7 @@ impl PeerCred {
     pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
         let cred = stream.peer_cred()?;
         let (uid, pid) = (cred.uid(), cred.pid().unwrap_or(0));
-        Ok(Self {
-            uid,
-            gid: cred.gid(),
-            pid,
-            groups: groups_of(pid, uid),
-        })
+        Ok(Self { uid, gid: cred.gid(), pid, groups: groups_of(pid, uid) })
     }
 
     pub fn is_root(&self) -> bool {
@@ -51,10 +46,7 @@ fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
 fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let effective: u32 = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;
-    let groups = field("Groups:")?
-        .split_whitespace()
-        .map_while(|gid| gid.parse().ok())
-        .collect();
+    let groups = field("Groups:")?.split_whitespace().map_while(|gid| gid.parse().ok()).collect();
     (effective == uid).then_some(groups)
 }
 

@@ -50,10 +50,7 @@ pub(super) enum PenState {
 
 impl Pen {
     pub(super) fn new(half: OwnedWriteHalf) -> Self {
-        Self {
-            half,
-            state: PenState::Unused,
-        }
+        Self { half, state: PenState::Unused }
     }
 
     async fn write(&mut self, message: &Value, then: PenState) -> Result<(), Gone> {
@@ -93,17 +90,7 @@ impl ReplySink {
     ) -> (Self, oneshot::Receiver<Pen>) {
         let (back, returned) = oneshot::channel();
         pen.state = PenState::Unused;
-        (
-            Self {
-                method: method.to_owned(),
-                more,
-                oneway,
-                gone,
-                pen: Some(pen),
-                back: Some(back),
-            },
-            returned,
-        )
+        (Self { method: method.to_owned(), more, oneway, gone, pen: Some(pen), back: Some(back) }, returned)
     }
 
     /// The last reply; `value` is an object.
@@ -118,23 +105,17 @@ impl ReplySink {
             self.write(&error, PenState::Finished).await?;
             return Err(Gone);
         }
-        self.write(&json!({ "parameters": value, "continues": true }), PenState::Streaming)
-            .await
+        self.write(&json!({ "parameters": value, "continues": true }), PenState::Streaming).await
     }
 
     /// An error as the last reply; `name` is qualified, as in `io.perilog.Controller.NotFound`.
     pub async fn error(mut self, name: &str, parameters: Value) -> Result<(), Gone> {
-        self.write(&json!({ "error": name, "parameters": parameters }), PenState::Finished)
-            .await
+        self.write(&json!({ "error": name, "parameters": parameters }), PenState::Finished).await
     }
 
     /// `parameter` is its name, and may say more after a colon.
     pub async fn invalid_parameter(self, parameter: &str) -> Result<(), Gone> {
-        self.error(
-            "org.varlink.service.InvalidParameter",
-            json!({ "parameter": parameter }),
-        )
-        .await
+        self.error("org.varlink.service.InvalidParameter", json!({ "parameter": parameter })).await
     }
 
     pub async fn permission_denied(self) -> Result<(), Gone> {

@@ -17,11 +17,7 @@ pub struct Bounds {
 impl Default for Bounds {
     /// Fits within the 1024 descriptors that a service has unless its unit says more.
     fn default() -> Self {
-        Self {
-            connections: 768,
-            per_user: 256,
-            for_root: 64,
-        }
+        Self { connections: 768, per_user: 256, for_root: 64 }
     }
 }
 
@@ -41,10 +37,7 @@ pub(super) struct Seat {
 
 impl Seats {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            taken: Arc::default(),
-        }
+        Self { bounds, taken: Arc::default() }
     }
 
     /// A seat for a user, if there is one. Root always has one: the caller accepts no more than `connections`.
@@ -57,10 +50,7 @@ impl Seats {
             return None;
         }
         taken.insert(uid, own + 1);
-        Some(Seat {
-            uid,
-            taken: self.taken.clone(),
-        })
+        Some(Seat { uid, taken: self.taken.clone() })
     }
 }
 
@@ -83,11 +73,7 @@ mod tests {
 
     #[test]
     fn no_user_takes_the_seats_of_others_and_root_always_has_one() {
-        let seats = Seats::new(Bounds {
-            connections: 5,
-            per_user: 2,
-            for_root: 1,
-        });
+        let seats = Seats::new(Bounds { connections: 5, per_user: 2, for_root: 1 });
         let mut held = vec![seats.take(7).unwrap(), seats.take(7).unwrap()];
         assert!(seats.take(7).is_none());
         held.push(seats.take(8).unwrap());

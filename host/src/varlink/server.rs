@@ -59,11 +59,7 @@ fn admit<S: Service>(stream: UnixStream, seats: &Seats, service: &Arc<S>, connec
         }
     };
     let Some(seat) = seats.take(peer.uid) else {
-        tracing::warn!(
-            uid = peer.uid,
-            pid = peer.pid,
-            "too many connections to the local socket; one is sent away"
-        );
+        tracing::warn!(uid = peer.uid, pid = peer.pid, "too many connections to the local socket; one is sent away");
         return;
     };
     let service = service.clone();

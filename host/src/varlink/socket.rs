@@ -26,10 +26,7 @@ pub enum SocketError {
 ///
 /// Nobody can connect before mode and group are what was asked for: until listen(2) a bound socket refuses.
 pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, SocketError> {
-    let failed = |source| SocketError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| SocketError::Io { path: path.to_owned(), source };
     clear(path)?;
     let bound = || -> io::Result<UnixListener> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -47,10 +44,7 @@ pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, 
 
 /// Takes away what a daemon that died has left, and nothing else.
 fn clear(path: &Path) -> Result<(), SocketError> {
-    let failed = |source| SocketError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| SocketError::Io { path: path.to_owned(), source };
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
@@ -88,11 +82,7 @@ mod tests {
         }
         let fresh = dir.path().join("file");
         fs::write(&fresh, "").unwrap();
-        assert_eq!(
-            fresh.metadata().unwrap().permissions().mode() & 0o077,
-            0o044,
-            "the umask is what it was"
-        );
+        assert_eq!(fresh.metadata().unwrap().permissions().mode() & 0o077, 0o044, "the umask is what it was");
     }
 
     #[test]

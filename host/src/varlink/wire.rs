@@ -59,12 +59,7 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(half: OwnedReadHalf) -> Self {
-        Self {
-            half,
-            buffer: BytesMut::new(),
-            searched: 0,
-            ended: false,
-        }
+        Self { half, buffer: BytesMut::new(), searched: 0, ended: false }
     }
 
     /// The next request; none at the end. Cancel safe.

@@ -8,43 +8,19 @@ async fn each_mistake_has_its_error_and_the_connection_goes_on() {
     let mut raw = Raw::connect(&bed).await;
     for (method, parameters, expect) in [
         ("test.echo.Nope", json!({}), error("MethodNotFound", "method", "Nope")),
-        (
-            "test.none.Echo",
-            json!({}),
-            error("InterfaceNotFound", "interface", "test.none"),
-        ),
+        ("test.none.Echo", json!({}), error("InterfaceNotFound", "interface", "test.none")),
         ("", json!({}), error("InterfaceNotFound", "interface", "")),
         ("Echo", json!({}), error("InterfaceNotFound", "interface", "")),
         ("test.echo.", json!({}), error("MethodNotFound", "method", "")),
-        (
-            "test.echo.Echo",
-            json!({}),
-            error("InvalidParameter", "parameter", "missing field `text`"),
-        ),
-        (
-            "test.echo.Echo",
-            json!([1]),
-            error("InvalidParameter", "parameter", "parameters"),
-        ),
+        ("test.echo.Echo", json!({}), error("InvalidParameter", "parameter", "missing field `text`")),
+        ("test.echo.Echo", json!([1]), error("InvalidParameter", "parameter", "parameters")),
         (
             "test.echo.Echo",
             json!({ "text": "a", "times": "x" }),
-            error(
-                "InvalidParameter",
-                "parameter",
-                "times: invalid type: string \"x\", expected usize",
-            ),
+            error("InvalidParameter", "parameter", "times: invalid type: string \"x\", expected usize"),
         ),
-        (
-            "test.echo.Silent",
-            json!({}),
-            error("MethodNotImplemented", "method", "test.echo.Silent"),
-        ),
-        (
-            "org.varlink.service.Nope",
-            json!({}),
-            error("MethodNotFound", "method", "Nope"),
-        ),
+        ("test.echo.Silent", json!({}), error("MethodNotImplemented", "method", "test.echo.Silent")),
+        ("org.varlink.service.Nope", json!({}), error("MethodNotFound", "method", "Nope")),
         (
             "org.varlink.service.GetInterfaceDescription",
             json!({ "interface": "no.such" }),
@@ -55,25 +31,15 @@ async fn each_mistake_has_its_error_and_the_connection_goes_on() {
             json!({ "to": 2 }),
             json!({ "error": "org.varlink.service.ExpectedMore", "parameters": {} }),
         ),
-        (
-            "test.echo.Echo",
-            json!({ "text": "ab", "times": 2 }),
-            json!({ "parameters": { "text": "abab" } }),
-        ),
+        ("test.echo.Echo", json!({ "text": "ab", "times": 2 }), json!({ "parameters": { "text": "abab" } })),
         ("test.echo.Elsewhere", Value::Null, json!({ "parameters": {} })),
     ] {
         assert_eq!(raw.call(method, parameters).await, expect, "{method}");
     }
     raw.send(json!({ "method": "test.echo.Echo", "upgrade": true })).await;
-    assert_eq!(
-        raw.next().await.unwrap(),
-        error("InvalidParameter", "parameter", "upgrade")
-    );
+    assert_eq!(raw.next().await.unwrap(), error("InvalidParameter", "parameter", "upgrade"));
     let unknown = raw.call("test.echo.Echo", json!({ "text": "", "tims": 1 })).await;
-    assert!(
-        unknown["parameters"]["parameter"].as_str().unwrap().contains("`tims`"),
-        "{unknown}"
-    );
+    assert!(unknown["parameters"]["parameter"].as_str().unwrap().contains("`tims`"), "{unknown}");
 }
 
 #[tokio::test]
@@ -81,17 +47,10 @@ async fn the_service_describes_itself() {
     let bed = bed();
     let mut raw = Raw::connect(&bed).await;
     let info = raw.call("org.varlink.service.GetInfo", Value::Null).await;
-    assert_eq!(
-        info["parameters"]["interfaces"],
-        json!(["org.varlink.service", "test.echo"])
-    );
+    assert_eq!(info["parameters"]["interfaces"], json!(["org.varlink.service", "test.echo"]));
     assert_eq!(info["parameters"]["vendor"], "v");
-    let description = raw
-        .call(
-            "org.varlink.service.GetInterfaceDescription",
-            json!({ "interface": "test.echo" }),
-        )
-        .await;
+    let description =
+        raw.call("org.varlink.service.GetInterfaceDescription", json!({ "interface": "test.echo" })).await;
     assert_eq!(description["parameters"]["description"], TEXT);
 }
 
@@ -113,10 +72,7 @@ async fn requests_in_one_write_are_answered_in_order_and_oneway_ones_not_at_all(
     }
     for (n, continues) in [(1, json!(true)), (2, json!(true)), (3, Value::Null)] {
         let reply = raw.next().await.unwrap();
-        assert_eq!(
-            (&reply["parameters"]["n"], &reply["continues"]),
-            (&json!(n), &continues)
-        );
+        assert_eq!((&reply["parameters"]["n"], &reply["continues"]), (&json!(n), &continues));
     }
     assert_eq!(bed.service.calls.load(Ordering::SeqCst), 51);
 }
@@ -174,15 +130,9 @@ async fn the_blocking_client_calls_and_streams() {
     let path = bed.path.clone();
     let blocking = tokio::task::spawn_blocking(move || {
         let mut client = Client::connect(&path).unwrap();
-        assert_eq!(
-            client.call("test.echo.Echo", json!({ "text": "x" })).unwrap(),
-            json!({ "text": "x" })
-        );
-        let counted: Vec<_> = client
-            .call_more("test.echo.Count", json!({ "to": 3 }))
-            .unwrap()
-            .map(|r| r.unwrap()["n"].clone())
-            .collect();
+        assert_eq!(client.call("test.echo.Echo", json!({ "text": "x" })).unwrap(), json!({ "text": "x" }));
+        let counted: Vec<_> =
+            client.call_more("test.echo.Count", json!({ "to": 3 })).unwrap().map(|r| r.unwrap()["n"].clone()).collect();
         assert_eq!(counted, [1, 2, 3]);
         // An error of the service ends the call, not the connection.
         let remote = client.call("test.echo.Nope", Value::Null).unwrap_err();
@@ -195,38 +145,18 @@ async fn the_blocking_client_calls_and_streams() {
         assert!(refused.next().is_none());
         client.call("test.echo.Echo", json!({ "text": "x" })).unwrap();
         // A stream that is left makes the connection useless, and says so.
-        client
-            .call_more("test.echo.Count", json!({ "to": 5 }))
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap();
-        assert!(matches!(
-            client.call("test.echo.Echo", json!({ "text": "x" })),
-            Err(CallError::Closed)
-        ));
+        client.call_more("test.echo.Count", json!({ "to": 5 })).unwrap().next().unwrap().unwrap();
+        assert!(matches!(client.call("test.echo.Echo", json!({ "text": "x" })), Err(CallError::Closed)));
         let mut client = Client::connect(&path).unwrap();
         let limit = Duration::from_millis(50);
         client.set_timeout(Some(limit)).unwrap();
         assert!(matches!(client.call("test.echo.Slow", Value::Null), Err(CallError::TimedOut(l)) if l == limit));
-        assert!(matches!(
-            client.call("test.echo.Echo", json!({})),
-            Err(CallError::Closed)
-        ));
+        assert!(matches!(client.call("test.echo.Echo", json!({})), Err(CallError::Closed)));
         let mut client = Client::connect(&path).unwrap();
-        assert!(matches!(
-            client.call("test.echo.Panic", Value::Null),
-            Err(CallError::Closed)
-        ));
-        assert!(matches!(
-            client.call("test.echo.Panic", Value::Null),
-            Err(CallError::Closed)
-        ));
+        assert!(matches!(client.call("test.echo.Panic", Value::Null), Err(CallError::Closed)));
+        assert!(matches!(client.call("test.echo.Panic", Value::Null), Err(CallError::Closed)));
         let nobody = Client::connect(&path.with_file_name("nobody")).unwrap_err();
-        assert!(
-            matches!(&nobody, CallError::NotThere { .. }) && nobody.to_string().contains("nobody"),
-            "{nobody}"
-        );
+        assert!(matches!(&nobody, CallError::NotThere { .. }) && nobody.to_string().contains("nobody"), "{nobody}");
     });
     blocking.await.unwrap();
 }

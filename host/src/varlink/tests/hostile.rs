@@ -5,28 +5,11 @@ use super::*;
 #[tokio::test]
 async fn garbage_ends_its_own_connection_only() {
     let bed = bed();
-    let deep = format!(
-        "{{\"method\":\"test.echo.Echo\",\"parameters\":{}\0",
-        "[".repeat(100_000)
-    )
-    .into_bytes();
-    for bytes in [
-        &b"hello\0"[..],
-        b"\0",
-        b"[]\0",
-        b"{\"method\":7}\0",
-        b"{\"method\":\"\xff\"}\0",
-        b"{}\0",
-        &deep,
-    ] {
+    let deep = format!("{{\"method\":\"test.echo.Echo\",\"parameters\":{}\0", "[".repeat(100_000)).into_bytes();
+    for bytes in [&b"hello\0"[..], b"\0", b"[]\0", b"{\"method\":7}\0", b"{\"method\":\"\xff\"}\0", b"{}\0", &deep] {
         let mut raw = Raw::connect(&bed).await;
         raw.stream.write_all(bytes).await.unwrap();
-        assert_eq!(
-            raw.next().await,
-            None,
-            "{:?}",
-            String::from_utf8_lossy(&bytes[..bytes.len().min(40)])
-        );
+        assert_eq!(raw.next().await, None, "{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
     }
     echoes(&bed).await;
     assert_eq!(bed.service.calls.load(Ordering::SeqCst), 1);
@@ -36,16 +19,9 @@ async fn garbage_ends_its_own_connection_only() {
 async fn a_request_over_the_limit_ends_its_connection_and_one_at_it_does_not() {
     let bed = bed();
     let mut raw = Raw::connect(&bed).await;
-    let frame = json!({ "method": "test.echo.Echo", "parameters": { "text": "" } })
-        .to_string()
-        .len();
-    let answer = raw
-        .call("test.echo.Echo", json!({ "text": "x".repeat(MAX_REQUEST - frame) }))
-        .await;
-    assert_eq!(
-        answer["parameters"]["text"].as_str().unwrap().len(),
-        MAX_REQUEST - frame
-    );
+    let frame = json!({ "method": "test.echo.Echo", "parameters": { "text": "" } }).to_string().len();
+    let answer = raw.call("test.echo.Echo", json!({ "text": "x".repeat(MAX_REQUEST - frame) })).await;
+    assert_eq!(answer["parameters"]["text"].as_str().unwrap().len(), MAX_REQUEST - frame);
     let mut raw = Raw::connect(&bed).await;
     // The server may close while we still write.
     let _ = raw.stream.write_all(&vec![b' '; 2 * MAX_REQUEST]).await;
@@ -72,8 +48,7 @@ async fn a_client_may_leave_at_any_moment() {
 async fn a_stream_without_an_end_ends_the_connection() {
     let bed = bed();
     let mut raw = Raw::connect(&bed).await;
-    raw.send(json!({ "method": "test.echo.HalfStream", "more": true }))
-        .await;
+    raw.send(json!({ "method": "test.echo.HalfStream", "more": true })).await;
     assert_eq!(raw.next().await.unwrap()["continues"], true);
     assert_eq!(raw.next().await, None);
 }
@@ -107,9 +82,7 @@ async fn a_hundred_clients_are_served_beside_stalled_and_slow_ones() {
     }
     for round in 0..3 {
         for client in &mut clients {
-            let answer = client
-                .call("test.echo.Echo", json!({ "text": round.to_string() }))
-                .await;
+            let answer = client.call("test.echo.Echo", json!({ "text": round.to_string() })).await;
             assert_eq!(answer["parameters"]["text"], round.to_string());
         }
     }
@@ -134,25 +107,15 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
 
 #[tokio::test]
 async fn connections_over_the_bound_wait_and_are_served_later() {
-    let bed = bed_of(Bounds {
-        connections: 2,
-        per_user: 2,
-        for_root: 0,
-    });
+    let bed = bed_of(Bounds { connections: 2, per_user: 2, for_root: 0 });
     let mut first = Raw::connect(&bed).await;
     let mut second = Raw::connect(&bed).await;
     first.call("test.echo.Echo", json!({ "text": "" })).await;
     second.call("test.echo.Echo", json!({ "text": "" })).await;
     let mut third = Raw::connect(&bed).await;
-    third
-        .send(json!({ "method": "test.echo.Echo", "parameters": { "text": "third" } }))
-        .await;
+    third.send(json!({ "method": "test.echo.Echo", "parameters": { "text": "third" } })).await;
     first.call("test.echo.Echo", json!({ "text": "" })).await;
-    assert_eq!(
-        bed.service.calls.load(Ordering::SeqCst),
-        3,
-        "the third waits, or was sent away"
-    );
+    assert_eq!(bed.service.calls.load(Ordering::SeqCst), 3, "the third waits, or was sent away");
     drop(second);
     // Only root waits for a seat: it is never sent away.
     if rustix::process::geteuid().is_root() {

@@ -51,19 +51,11 @@ struct CountParameters {
 
 impl Service for Echo {
     fn about(&self) -> About {
-        About {
-            vendor: "v",
-            product: "p",
-            version: "1",
-            url: "u",
-        }
+        About { vendor: "v", product: "p", version: "1", url: "u" }
     }
 
     fn describe(&self) -> &'static [InterfaceDescription] {
-        &[InterfaceDescription {
-            name: "test.echo",
-            text: TEXT,
-        }]
+        &[InterfaceDescription { name: "test.echo", text: TEXT }]
     }
 
     async fn call(&self, call: Call) {
@@ -97,7 +89,11 @@ impl Service for Echo {
                 self.client_left.notify_one();
             }
             "test.echo.Slow" => {
-                self.slow.notified().await;
+                tokio::select! {
+                    biased;
+                    () = call.reply.closed() => return,
+                    () = self.slow.notified() => {}
+                }
                 let _ = call.reply.done(json!({})).await;
             }
             "test.echo.Silent" => {}
@@ -148,12 +144,7 @@ fn bed_of(bounds: Bounds) -> Bed {
         let Err(error) = serve(listener, serving, bounds).await;
         panic!("{error}");
     });
-    Bed {
-        _dir: dir,
-        path,
-        service,
-        server,
-    }
+    Bed { _dir: dir, path, service, server }
 }
 
 /// A client without manners: bytes in, messages out.
@@ -164,10 +155,7 @@ struct Raw {
 
 impl Raw {
     async fn connect(bed: &Bed) -> Self {
-        Self {
-            stream: UnixStream::connect(&bed.path).await.unwrap(),
-            rest: Vec::new(),
-        }
+        Self { stream: UnixStream::connect(&bed.path).await.unwrap(), rest: Vec::new() }
     }
 
     async fn send(&mut self, message: Value) {
@@ -198,10 +186,7 @@ impl Raw {
 }
 
 async fn echoes(bed: &Bed) {
-    let answer = Raw::connect(bed)
-        .await
-        .call("test.echo.Echo", json!({ "text": "a" }))
-        .await;
+    let answer = Raw::connect(bed).await.call("test.echo.Echo", json!({ "text": "a" })).await;
     assert_eq!(answer, json!({ "parameters": { "text": "a" } }));
 }
 
