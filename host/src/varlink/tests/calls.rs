@@ -98,7 +98,7 @@ async fn a_stream_learns_that_its_client_left() {
     tokio::pin!(left);
     assert!(futures_util::poll!(left.as_mut()).is_pending());
     drop(raw);
-    left.await;
+    tokio::time::timeout(PATIENCE, left).await.expect("the stream does not learn that its client left");
 }
 
 #[tokio::test]

@@ -30,6 +30,9 @@ method Panic() -> ()
 method Who() -> (uid: int)
 ";
 
+/// A server that should say something and does not fails a test; it must not hang it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 #[derive(Default)]
 struct Echo {
     calls: AtomicUsize,
@@ -172,7 +175,8 @@ impl Raw {
                 self.rest.drain(..=at);
                 return Some(message);
             }
-            match self.stream.read_buf(&mut self.rest).await {
+            let read = self.stream.read_buf(&mut self.rest);
+            match tokio::time::timeout(PATIENCE, read).await.expect("the server says nothing") {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
             }
