@@ -15,9 +15,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn failed(&mut self, now: Now) {
-        let pause = FIRST_MS
-            .saturating_mul(1 << self.tries.min(16))
-            .min(CEILING_MS);
+        let pause = FIRST_MS.saturating_mul(1 << self.tries.min(16)).min(CEILING_MS);
         self.tries = self.tries.saturating_add(1);
         self.at = Some(now.boot_ms.saturating_add(pause));
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::ids::{ActionName, Attempt, JobId, TaskId};
 use crate::message::Phase;
-use crate::outcome::Outcome;
+use crate::outcome::{Loss, Outcome};
 use crate::task::Claim;
 
 use super::io::Effect;
@@ -97,10 +97,7 @@ impl Machine {
         task.starts += 1;
         task.watched = true;
         task.trouble = None;
-        let start = Effect::StartUnit {
-            stem: task.stem.clone(),
-            intent: task.intent.clone(),
-        };
+        let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
         // One that begins at once says so by being accepted; one that waited is not waiting any more.
         if task.phase.is_some() {
             self.move_to(id, Phase::Starting, cx);
@@ -128,9 +125,7 @@ impl Machine {
 
     fn given_up(&self, task: &Task, boot_ms: u64) -> Option<Outcome> {
         if task.intent.start.boot != self.node.boot {
-            return Some(Outcome::Lost {
-                why: crate::outcome::Loss::Rebooted,
-            });
+            return Some(Outcome::Lost { why: Loss::Rebooted });
         }
         let refused = |why: String| Some(Outcome::Refused { why });
         if task.released {
@@ -140,8 +135,9 @@ impl Machine {
             return None;
         }
         match &task.phase {
-            Some(Phase::Waiting { why }) => refused(format!("it was too late to begin: it waited for {why}")),
-            _ => refused("it was too late to begin: nobody confirmed it after the agent had been restarted".to_owned()),
+            Some(Phase::Waiting { why }) => refused(format!("it is too late to begin: it waited for {why}")),
+            _ if task.confirmed => refused("it is too late to begin".to_owned()),
+            _ => refused("it is too late to begin: since the agent was restarted nobody has asked for it".to_owned()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The machine itself: its state, and which room an input goes to. Each room is an `impl Machine` of its own file.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::{JobId, TaskId};
 use crate::message::FromAgent;
@@ -21,8 +21,8 @@ pub struct Machine {
     pub(super) tombs: Tombs,
     /// Whose a stem is, over tasks and tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
-    /// Stems of units and directories that are nobody's; each was reported.
-    pub(super) strays: BTreeSet<String>,
+    /// Stems of units (`true`) and of directories that are nobody's; each was reported.
+    pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
     pub(super) session: Session,
@@ -49,12 +49,7 @@ impl Cx {
     }
 
     pub(super) fn note(&mut self, level: Level, task: Option<TaskId>, job: Option<&JobId>, text: impl Into<String>) {
-        self.push(Effect::Note {
-            level,
-            task,
-            job: job.cloned(),
-            text: text.into(),
-        });
+        self.push(Effect::Note { level, task, job: job.cloned(), text: text.into() });
     }
 }
 
@@ -65,7 +60,7 @@ impl Machine {
             tasks: BTreeMap::new(),
             tombs: Tombs::default(),
             stems: BTreeMap::new(),
-            strays: BTreeSet::new(),
+            strays: BTreeMap::new(),
             kept_failed: VecDeque::new(),
             session: Session::default(),
             joined: false,
@@ -78,10 +73,7 @@ impl Machine {
 
     /// Takes one input at its time; gives what is to be done, in this order.
     pub fn handle(&mut self, input: Input, now: Now) -> Vec<Effect> {
-        let mut cx = Cx {
-            now,
-            effects: Vec::new(),
-        };
+        let mut cx = Cx { now, effects: Vec::new() };
         let cx = &mut cx;
         self.take(input, cx);
         if self.joined {
@@ -96,11 +88,7 @@ impl Machine {
 
     fn take(&mut self, input: Input, cx: &mut Cx) {
         match input {
-            Input::Joined {
-                found,
-                tombstones,
-                epoch,
-            } => self.on_joined(found, tombstones, epoch, cx),
+            Input::Joined { found, tombstones, epoch } => self.on_joined(found, tombstones, epoch, cx),
             Input::BusLost => self.on_bus_lost(),
             Input::LinkUp { counter } => self.on_link_up(counter, cx),
             Input::LinkDown => self.on_link_down(),
@@ -149,11 +137,7 @@ impl Machine {
             if let Some(claiming) = &mut task.claiming
                 && claiming.again.take_due(now)
             {
-                cx.push(Effect::TakeClaim {
-                    stem: task.stem.clone(),
-                    task: *id,
-                    claim: claiming.claim.clone(),
-                });
+                cx.push(Effect::TakeClaim { stem: task.stem.clone(), task: *id, claim: claiming.claim.clone() });
             }
             if self.bus && task.look.backoff.take_due(now) {
                 looks.push(*id);
@@ -166,10 +150,7 @@ impl Machine {
             self.look(id, cx);
         }
         for (stem, tombstone) in self.tombs.take_due(now) {
-            cx.push(Effect::Bury {
-                stem,
-                tombstone: Box::new(tombstone),
-            });
+            cx.push(Effect::Bury { stem, tombstone: Box::new(tombstone) });
         }
     }
 
@@ -191,9 +172,7 @@ impl Machine {
             let claim = task.claiming.as_ref().and_then(|c| c.again.at());
             let look = task.look.backoff.at().filter(|_| self.bus);
             let start = task.start_again.at().filter(|_| self.bus && matches!(task.state, State::Queued));
-            let expiry = task
-                .expires()
-                .then(|| task.intent.not_after_boottime_ms.saturating_add(1));
+            let expiry = task.expires().then(|| task.intent.not_after_boottime_ms.saturating_add(1));
             [claim, look, start, task.write_again.at(), expiry]
         };
         let tasks = self.tasks.values().flat_map(of_task).flatten().min();

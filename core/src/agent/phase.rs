@@ -29,26 +29,12 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
     let mut current: Option<Current<'_>> = None;
     for step in steps {
         match step {
-            StepRecord::Begin {
-                seq,
-                script,
-                attempt,
-                of,
-                ..
-            } => {
+            StepRecord::Begin { seq, script, attempt, of, .. } => {
                 // Another try of the same script is not another script.
-                let again = current
-                    .as_ref()
-                    .is_some_and(|c| c.script == script && c.attempt < *attempt);
+                let again = current.as_ref().is_some_and(|c| c.script == script && c.attempt < *attempt);
                 index += u32::from(!again);
-                current = Some(Current {
-                    seq: *seq,
-                    script,
-                    attempt: *attempt,
-                    of: *of,
-                    progress: None,
-                    overdue_ms: None,
-                });
+                current =
+                    Some(Current { seq: *seq, script, attempt: *attempt, of: *of, progress: None, overdue_ms: None });
             }
             StepRecord::NotRun { .. } => index += 1,
             StepRecord::End { seq, .. } => {
@@ -76,16 +62,10 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
         }
     }
     progress.phase = current.map(|c| match c.overdue_ms {
-        Some(limit_ms) => Phase::Overdue {
-            script: c.script.to_owned(),
-            limit_ms,
-        },
-        None => Phase::Running {
-            script: c.script.to_owned(),
-            index,
-            of: c.of,
-            progress: c.progress.map(str::to_owned),
-        },
+        Some(limit_ms) => Phase::Overdue { script: c.script.to_owned(), limit_ms },
+        None => {
+            Phase::Running { script: c.script.to_owned(), index, of: c.of, progress: c.progress.map(str::to_owned) }
+        }
     });
     progress
 }

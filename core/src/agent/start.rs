@@ -15,7 +15,8 @@ impl Machine {
         let task = start.task;
         // A name is made of what it names: no message can mean one task and name another.
         let cluster = self.session.cluster.unwrap_or(ClusterId::LOCAL);
-        if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL {
+        if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL
+        {
             let why = "its id is not that of its job, attempt and action in the controller's cluster".to_owned();
             return self.say_bare(cx, task, Outcome::Refused { why });
         }
@@ -72,7 +73,7 @@ impl Machine {
             )));
         }
         let stem = ids::stem(&start.action, &start.job, start.task);
-        if self.stems.contains_key(&stem) || self.strays.contains(&stem) {
+        if self.stems.contains_key(&stem) || self.strays.get(&stem) == Some(&true) {
             return Err(refused(not_ours(&stem)));
         }
         let configured = policy.actions.get(&start.action);
@@ -102,10 +103,7 @@ impl Machine {
         let start = &intent.start;
         let (id, stem) = (start.task, ids::stem(&start.action, &start.job, start.task));
         let intent = Box::new(intent);
-        cx.push(Effect::WriteIntent {
-            stem: stem.clone(),
-            intent: intent.clone(),
-        });
+        cx.push(Effect::WriteIntent { stem: stem.clone(), intent: intent.clone() });
         let task = self.add(id, stem, intent, State::Recording);
         task.confirmed = true;
     }
@@ -114,7 +112,7 @@ impl Machine {
         self.next_seq += 1;
         self.stems.insert(stem.clone(), id);
         let task = Task::new(stem, intent, self.next_seq, state);
-        self.tasks.entry(id).insert_entry(task).into_mut()
+        self.tasks.entry(id).or_insert(task)
     }
 
     pub(super) fn on_intent_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
@@ -133,11 +131,7 @@ impl Machine {
         }
         task.state = State::Queued;
         for (i, caller) in task.callers.iter().enumerate() {
-            let reply = ExecReply::Attached {
-                task: id,
-                stem: task.stem.clone(),
-                attached: i > 0,
-            };
+            let reply = ExecReply::Attached { task: id, stem: task.stem.clone(), attached: i > 0 };
             cx.push(Effect::ExecReply { caller: *caller, reply });
         }
         let cancelled = task.cancelled;
@@ -187,5 +181,7 @@ impl Task {
 
 /// Why a task of this stem cannot be taken on, or adopted.
 pub(super) fn not_ours(stem: &str) -> String {
-    format!("something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again")
+    format!(
+        "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again"
+    )
 }

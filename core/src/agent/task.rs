@@ -5,7 +5,7 @@ use crate::message::Phase;
 use crate::task::{Claim, Ended, Intent, Process, UnitFacts};
 
 use super::backoff::Backoff;
-use super::io::Caller;
+use super::io::{Caller, Now};
 
 /// Where a task stands; the drawing is in [`super`].
 #[derive(Debug)]
@@ -135,10 +135,11 @@ impl Task {
     /// For people: `prolog of job f1, attempt 2, rank 3`.
     pub(super) fn name(&self) -> String {
         let start = &self.intent.start;
-        format!(
-            "{} of job {}, attempt {}, rank {}",
-            start.action, start.job, start.attempt, start.task.rank
-        )
+        format!("{} of job {}, attempt {}, rank {}", start.action, start.job, start.attempt, start.task.rank)
+    }
+
+    pub(super) fn age_ms(&self, now: Now) -> u64 {
+        now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
     /// May a script of it be alive, or begin without another word from us?

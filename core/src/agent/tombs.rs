@@ -95,20 +95,14 @@ impl Tombs {
 
     /// The controller's word that these may go; the host's own are not its to forget.
     pub(super) fn forget(&mut self, task: TaskId) {
-        let tomb = match self.kept.get_mut(&task) {
-            Some(tomb) => tomb,
-            None => match self.writing.get_mut(&task) {
-                Some((tomb, _)) => tomb,
-                None => return,
-            },
-        };
-        if tomb.tombstone.local {
+        let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
+        let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
+            if let Some(tomb) = self.kept.get_mut(&task).filter(|tomb| !tomb.tombstone.local) {
+                self.forgotten.insert((tomb.tombstone.not_after_boottime_ms, task));
+            }
             return;
-        }
+        };
         tomb.forgotten = true;
-        if self.kept.contains_key(&task) {
-            self.forgotten.insert((self.kept[&task].tombstone.not_after_boottime_ms, task));
-        }
     }
 
     /// Takes out what is forgotten and past its not-after, but for those that `stays` wants.
@@ -123,17 +117,14 @@ impl Tombs {
             .collect()
     }
 
-    /// The oldest of the host's own, past its not-after, when there are `most` of them: nobody else would ever forget it.
-    pub(super) fn evict_local(&mut self, most: usize, now: Now) -> Option<Tomb> {
+    /// The oldest of the host's own, when there are `most` of them. No message for it can be on its way, so it need not wait for a not-after.
+    pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
             return None;
         }
         let oldest = own().min_by_key(|tomb| tomb.tombstone.not_after_boottime_ms)?;
-        let (task, not_after) = (oldest.tombstone.task, oldest.tombstone.not_after_boottime_ms);
-        if not_after > now.boot_ms {
-            return None;
-        }
+        let task = oldest.tombstone.task;
         self.kept.remove(&task)
     }
 
@@ -144,10 +135,7 @@ impl Tombs {
 }
 
 /// Above all tasks, for ranges.
-const LAST_TASK: TaskId = TaskId {
-    action: crate::ids::ActionId(uuid::Uuid::max()),
-    rank: crate::ids::Rank(u32::MAX),
-};
+const LAST_TASK: TaskId = TaskId { action: crate::ids::ActionId(uuid::Uuid::max()), rank: crate::ids::Rank(u32::MAX) };
 
 /// An outcome as a tombstone keeps it: its text cut short, and plain, so that JSON does not make it longer.
 pub(super) fn brief(outcome: &Outcome) -> Outcome {
@@ -165,11 +153,7 @@ pub(super) fn brief(outcome: &Outcome) -> Outcome {
             },
         },
         Outcome::Refused { why } => Outcome::Refused { why: cut(why) },
-        Outcome::Resolved { ok, reason, by } => Outcome::Resolved {
-            ok: *ok,
-            reason: cut(reason),
-            by: *by,
-        },
+        Outcome::Resolved { ok, reason, by } => Outcome::Resolved { ok: *ok, reason: cut(reason), by: *by },
         other => other.clone(),
     }
 }

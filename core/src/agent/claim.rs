@@ -1,0 +1,177 @@
+//! The claim is the arbiter: whoever makes it (O_EXCL) decides whether scripts run. What must not begin is withdrawn by taking the claim;
+//! what has begun is only ever asked, through its runner.
+
+use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
+use crate::message::FromAgent;
+use crate::outcome::Outcome;
+use crate::task::{Claim, Tombstone};
+
+use super::io::{Effect, Level, Seen};
+use super::machine::{Cx, Machine};
+use super::task::{Claiming, State};
+use super::tombs::Tomb;
+
+const TERM: u8 = 15;
+const KILL: u8 = 9;
+/// SIGRTMIN+9: the runner's word for "SIGKILL to the script's group"; 9 itself would kill the runner and leave the script.
+const KILL_SCRIPT: u8 = 43;
+/// HUP, INT, USR1, USR2, TERM: what a runner forwards. Any other would stop or kill the runner itself.
+const FORWARDED: [u8; 5] = [1, 2, 10, 12, TERM];
+
+impl Machine {
+    /// From the controller.
+    pub(super) fn on_cancel(&mut self, id: TaskId, job: &JobId, attempt: Attempt, action: &ActionName, cx: &mut Cx) {
+        if let Some(task) = self.tasks.get(&id) {
+            if task.intent.local {
+                let text = format!("the controller cannot cancel {}: it is the host's own", task.name());
+                return cx.note(Level::Warning, Some(id), Some(job), text);
+            }
+            return self.cancel(id, cx);
+        }
+        if let Some(tomb) = self.tombs.get(id) {
+            return self.say_bare(cx, id, tomb.tombstone.outcome.clone());
+        }
+        if !self.tombs.is_writing(id) {
+            self.refuse_later(id, job, attempt, action, cx);
+        }
+    }
+
+    /// A task that was never here: a tombstone refuses it, should it still come.
+    fn refuse_later(&mut self, id: TaskId, job: &JobId, attempt: Attempt, action: &ActionName, cx: &mut Cx) {
+        let outcome = Outcome::Cancelled { status: None };
+        let stem = ids::stem(action, job, id);
+        let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
+        let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
+        if full || !named || self.stems.contains_key(&stem) {
+            // Past the cap all Starts are refused, and one of this name or id is refused for that.
+            return self.say_bare(cx, id, outcome);
+        }
+        let tombstone = Tombstone {
+            task: id,
+            job: job.clone(),
+            attempt,
+            action: action.clone(),
+            outcome,
+            not_after_boottime_ms: cx.now.boot_ms,
+            local: false,
+        };
+        cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
+        self.stems.insert(stem.clone(), id);
+        self.tombs.write(Tomb { tombstone, stem, acked: false, forgotten: false });
+    }
+
+    /// Not begun: it never will. Begun: its runner gets TERM, and the way it ends is told.
+    pub(super) fn cancel(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        match &task.state {
+            State::Recording => task.cancelled = true,
+            State::Unconfirmed | State::Queued => {
+                task.cancelled = true;
+                self.withdraw(id, Claim::Cancelled, cx);
+            }
+            State::Starting | State::Doubt { .. } | State::Live => {
+                task.cancelled = true;
+                task.term = true;
+                if task.claim.is_none() && !task.claimed_by_other {
+                    self.take_claim(id, Claim::Cancelled, cx);
+                }
+                self.deliver_signals(id, cx);
+            }
+            State::Withdrawing | State::Concluding { .. } => {}
+            State::Ended { ended } | State::Burying { ended } => {
+                let finished = FromAgent::Finished { task: id, ended: ended.clone() };
+                self.tell(id, finished, cx);
+            }
+        }
+    }
+
+    /// From the controller: a signal for the scripts of a task.
+    pub(super) fn on_signal(&mut self, id: TaskId, signal: u8, cx: &mut Cx) {
+        let signal = if signal == KILL { KILL_SCRIPT } else { signal };
+        if signal != KILL_SCRIPT && !FORWARDED.contains(&signal) {
+            let text = format!("signal {signal} is not sent: scripts can be sent HUP, INT, USR1, USR2, TERM and KILL");
+            return cx.note(Level::Warning, Some(id), None, text);
+        }
+        let begun = |state: &State| matches!(state, State::Starting | State::Doubt { .. } | State::Live);
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| begun(&task.state) && !task.intent.local) else {
+            return cx.note(
+                Level::Warning,
+                Some(id),
+                None,
+                format!("signal {signal} is not sent: no script of the task runs"),
+            );
+        };
+        task.signal = Some(signal);
+        self.deliver_signals(id, cx);
+    }
+
+    /// Signals go to a runner that has claimed: before that it may not have its traps, and has no script.
+    pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if !self.bus || !matches!(task.state, State::Live) || !task.has_runner() {
+            return;
+        }
+        let term = std::mem::take(&mut task.term).then_some(TERM);
+        for signal in term.into_iter().chain(task.signal.take()) {
+            cx.push(Effect::SignalRunner { stem: task.stem.clone(), signal });
+        }
+    }
+
+    /// The task must not begin, and ends as `claim` says, unless a runner was faster.
+    pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.state = State::Withdrawing;
+        if task.claim.is_some() {
+            self.withdrawn(id, cx);
+        } else {
+            self.take_claim(id, claim, cx);
+        }
+    }
+
+    /// Takes the claim; if that is under way already, what it says stands.
+    pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
+            return;
+        };
+        cx.push(Effect::TakeClaim { stem: task.stem.clone(), task: id, claim: claim.clone() });
+        task.claiming = Some(Claiming { claim, again: Default::default() });
+    }
+
+    pub(super) fn on_claim_taken(&mut self, id: TaskId, result: Result<bool, String>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(claiming) = &mut task.claiming else { return };
+        match result {
+            Err(text) => {
+                task.trouble = Some(format!("cannot take its claim: {text}"));
+                claiming.again.failed(cx.now);
+                return;
+            }
+            Ok(true) => {
+                task.claim = Some(claiming.claim.clone());
+                task.claiming = None;
+                task.trouble = None;
+            }
+            Ok(false) => {
+                task.claimed_by_other = true;
+                task.claiming = None;
+                task.trouble = None;
+                if matches!(task.state, State::Withdrawing) {
+                    task.state = State::Live;
+                }
+            }
+        }
+        match task.state {
+            State::Withdrawing => self.withdrawn(id, cx),
+            State::Starting => task.look.again = true,
+            State::Live | State::Doubt { .. } => self.look(id, cx),
+            _ => {}
+        }
+    }
+
+    /// The claim is ours and nothing began: that is its end.
+    fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let ended = task.judge(None, &Seen::default(), &[], cx.now);
+        self.conclude(id, ended, cx);
+    }
+}

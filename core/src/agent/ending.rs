@@ -1,0 +1,209 @@
+//! From the end of a task to its tombstone: outcome on disk, then its unit unloaded and its end told, again and again until acknowledged,
+//! then the directory goes.
+
+use crate::ids::TaskId;
+use crate::judge::{Evidence, judge};
+use crate::message::FromAgent;
+use crate::outcome::Outcome;
+use crate::task::{Ended, Process, Tombstone, UnitFacts};
+
+use super::io::{Effect, ExecReply, Level, Now, Seen};
+use super::machine::{Cx, Machine};
+use super::task::{State, Task};
+use super::tombs::{Tomb, brief};
+
+impl Machine {
+    pub(super) fn conclude(&mut self, id: TaskId, ended: Ended, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.state = State::Concluding { ended: Box::new(ended) };
+        task.write_ending(cx);
+    }
+
+    pub(super) fn on_outcome_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let State::Concluding { ended } = &task.state else { return };
+        if let Err(text) = result {
+            return task.not_written("outcome", &text, cx);
+        }
+        let ended = ended.clone();
+        task.write_again.succeeded();
+        task.trouble = None;
+        task.state = State::Ended { ended: ended.clone() };
+        let (stem, loaded) = (task.stem.clone(), task.loaded);
+        if let Some(failed) = loaded {
+            self.retire_unit(stem, failed && is_worth_a_look(&ended.outcome), cx);
+        }
+        self.say_ended(id, cx);
+    }
+
+    /// Tells whoever waits for its end. The host's own task is acknowledged by having been told to its callers, or to nobody.
+    pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let State::Ended { ended } = &task.state else { return };
+        let ended = ended.clone();
+        for caller in std::mem::take(&mut task.callers) {
+            let reply = ExecReply::Ended(ended.clone());
+            cx.push(Effect::ExecReply { caller, reply });
+        }
+        if task.intent.local {
+            return self.bury(id, cx);
+        }
+        self.say(cx, FromAgent::Finished { task: id, ended });
+    }
+
+    /// The controller has it.
+    pub(super) fn on_ack(&mut self, id: TaskId, cx: &mut Cx) {
+        match self.tasks.get(&id) {
+            Some(task) if task.intent.local => {}
+            Some(_) => self.bury(id, cx),
+            None => self.tombs.acknowledge(id),
+        }
+    }
+
+    fn bury(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if let State::Ended { ended } = &task.state {
+            task.state = State::Burying { ended: ended.clone() };
+            task.write_ending(cx);
+        }
+    }
+
+    pub(super) fn on_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return self.on_refusal_buried(id, result, cx);
+        };
+        let State::Burying { ended } = &task.state else { return };
+        if let Err(text) = result {
+            return task.not_written("tombstone", &text, cx);
+        }
+        let tomb = Tomb {
+            tombstone: task.tombstone(&ended.outcome),
+            stem: task.stem.clone(),
+            acked: true,
+            forgotten: task.released,
+        };
+        self.tasks.remove(&id);
+        self.tombs.keep(tomb);
+    }
+
+    /// The tombstone of a task that was never here.
+    fn on_refusal_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
+        match result {
+            Ok(()) => {
+                if let Some(outcome) = self.tombs.written(id) {
+                    self.say_bare(cx, id, outcome);
+                }
+            }
+            Err(text) => {
+                if self.tombs.not_written(id, cx.now) {
+                    cx.note(Level::Error, Some(id), None, format!("cannot write a tombstone, trying again: {text}"));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_forget(&mut self, tasks: &[TaskId]) {
+        for id in tasks {
+            match self.tasks.get_mut(id) {
+                Some(task) if !task.intent.local => task.released = true,
+                Some(_) => {}
+                None => self.tombs.forget(*id),
+            }
+        }
+    }
+
+    /// Removes tombstones that are forgotten and past their not-after. The unit that is kept for a post-mortem keeps its tombstone: without
+    /// it the next join would take the unit for a task.
+    pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
+        let kept = &self.kept_failed;
+        for tomb in self.tombs.sweep(cx.now, |tomb| kept.contains(&tomb.stem)) {
+            self.drop_tomb(tomb, cx);
+        }
+    }
+
+    pub(super) fn drop_tomb(&mut self, tomb: Tomb, cx: &mut Cx) {
+        self.stems.remove(&tomb.stem);
+        cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
+    }
+
+    /// The unit of a task whose outcome is on disk: kept for a post-mortem, or unloaded.
+    pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
+        if !keep {
+            self.unload(stem, cx);
+        } else if !self.kept_failed.contains(&stem) {
+            self.kept_failed.push_back(stem);
+            self.trim_kept_failed(cx);
+        }
+    }
+
+    pub(super) fn trim_kept_failed(&mut self, cx: &mut Cx) {
+        while self.kept_failed.len() > self.node.policy.keep_failed {
+            if let Some(stem) = self.kept_failed.pop_front() {
+                self.unload(stem, cx);
+            }
+        }
+    }
+
+    /// Without a bus the next `Joined` finds it loaded, and says so.
+    fn unload(&self, stem: String, cx: &mut Cx) {
+        if self.bus {
+            cx.push(Effect::Unload { stem });
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn judge(&self, unit: Option<&UnitFacts>, seen: &Seen, left: &[Process], now: Now) -> Ended {
+        let evidence = Evidence {
+            unit,
+            claim: self.claim.as_ref(),
+            result: seen.result.as_ref(),
+            steps: &seen.steps,
+            tails: &seen.tails,
+            lingering: left,
+            cancelled: self.cancelled,
+        };
+        judge(&evidence, &self.intent, now.wall_ms)
+    }
+
+    /// Outcome or tombstone, whichever its state asks for.
+    pub(super) fn write_ending(&self, cx: &mut Cx) {
+        match &self.state {
+            State::Concluding { ended } => {
+                cx.push(Effect::WriteOutcome { stem: self.stem.clone(), task: self.id(), ended: ended.clone() })
+            }
+            State::Burying { ended } => {
+                cx.push(Effect::Bury { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(&ended.outcome)) })
+            }
+            _ => {}
+        }
+    }
+
+    fn not_written(&mut self, what: &str, text: &str, cx: &mut Cx) {
+        // Once for the journal; status says it as long as it lasts.
+        if self.write_again.tries == 0 {
+            let text = format!("cannot write the {what} of {}, trying again: {text}", self.name());
+            cx.note(Level::Error, Some(self.id()), Some(&self.intent.start.job), text);
+        }
+        self.trouble = Some(format!("cannot write its {what}: {text}"));
+        self.write_again.failed(cx.now);
+    }
+
+    fn tombstone(&self, outcome: &Outcome) -> Tombstone {
+        let start = &self.intent.start;
+        Tombstone {
+            task: start.task,
+            job: start.job.clone(),
+            attempt: start.attempt,
+            action: start.action.clone(),
+            outcome: brief(outcome),
+            not_after_boottime_ms: self.intent.not_after_boottime_ms,
+            local: self.intent.local,
+        }
+    }
+}
+
+/// Is a failed unit of this outcome one that somebody will want to look at?
+pub(super) const fn is_worth_a_look(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed { .. } | Outcome::Timeout { .. })
+}

@@ -1,0 +1,154 @@
+//! Tasks of the host's own: a caller on the local socket starts one, or attaches to the one with its key, and is told how it goes. No
+//! controller is asked; one that is there is shown them. Told to its callers (or to nobody, where none is left) such a task is over.
+
+use crate::hostlist::HostList;
+use crate::ids::{self, ActionId, ClusterId, TaskId};
+use crate::idset::IdSet;
+use crate::outcome::Outcome;
+use crate::task::Start;
+
+use super::io::{Caller, Effect, Exec, ExecReply};
+use super::machine::{Cx, Machine};
+use super::task::State;
+
+/// Callers that wait for one task, and callers that came before everything was found.
+const MAX_CALLERS: usize = 64;
+/// How long one may wait for its turn: a prolog that is an hour late is for a job that does not wait any more.
+const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
+
+impl Machine {
+    pub(super) fn on_exec(&mut self, caller: Caller, exec: Exec, cx: &mut Cx) {
+        if !self.joined {
+            if self.early.len() < MAX_CALLERS {
+                self.early.push_back((caller, exec));
+            } else {
+                refuse(caller, "the agent is still looking for the tasks of this host, and many wait: ask again", cx);
+            }
+            return;
+        }
+        let id =
+            TaskId { action: ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action), rank: exec.rank };
+        if self.tasks.contains_key(&id) {
+            return self.attach(caller, id, cx);
+        }
+        if let Some(tomb) = self.tombs.get(id) {
+            let reply = ExecReply::EndedBefore(tomb.tombstone.outcome.clone());
+            return cx.push(Effect::ExecReply { caller, reply });
+        }
+        if let Err(why) = self.begin_local(caller, id, exec, cx) {
+            refuse(caller, why, cx);
+        }
+    }
+
+    fn begin_local(&mut self, caller: Caller, id: TaskId, exec: Exec, cx: &mut Cx) -> Result<(), String> {
+        if let Some(newer) = self.newer_attempt(&exec) {
+            return Err(format!(
+                "attempt {} of {} of job {} is older than attempt {newer}, which this host has seen",
+                exec.attempt, exec.action, exec.job
+            ));
+        }
+        // Nobody but the host forgets the host's own tombstones, and they must not crowd out the controller's.
+        while let Some(tomb) = self.tombs.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
+            self.drop_tomb(tomb, cx);
+        }
+        let start = Start {
+            task: id,
+            job: exec.job,
+            attempt: exec.attempt,
+            action: exec.action,
+            boot: self.node.boot.clone(),
+            not_after_ms: NOT_AFTER_MS,
+            ranks: one(exec.rank.0),
+            hosts: HostList::from_names([self.node.host.as_str()]).map_err(|e| e.to_string())?,
+            userid: exec.userid,
+            env: exec.env,
+            timeout_ms: exec.timeout_ms,
+        };
+        let intent = self.admit(start, exec.plan, true, cx.now).map_err(|outcome| match outcome {
+            Outcome::Refused { why } => why,
+            other => other.to_string(),
+        })?;
+        self.record(intent, cx);
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.callers.push(caller);
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if task.callers.len() >= MAX_CALLERS {
+            return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);
+        }
+        task.confirm();
+        if matches!(task.state, State::Recording) {
+            // It is told when the intent is on disk.
+            return task.callers.push(caller);
+        }
+        let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
+        reply(ExecReply::Attached { task: id, stem: task.stem.clone(), attached: true });
+        match &task.state {
+            State::Ended { ended } | State::Burying { ended } => reply(ExecReply::Ended(ended.clone())),
+            _ => {
+                if let Some(phase) = &task.phase {
+                    reply(ExecReply::Phase(phase.clone()));
+                }
+                task.callers.push(caller);
+            }
+        }
+    }
+
+    /// The newest attempt of this job's action that is known here, if it is newer than what is asked for.
+    fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
+        let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
+            let start = &task.intent.start;
+            (&start.job, &start.action, start.attempt)
+        });
+        let tombs = self.tombs.iter().map(|tomb| &tomb.tombstone).filter(|tomb| tomb.local);
+        tasks
+            .chain(tombs.map(|tomb| (&tomb.job, &tomb.action, tomb.attempt)))
+            .filter(|(job, action, attempt)| **job == exec.job && **action == exec.action && *attempt > exec.attempt)
+            .map(|(_, _, attempt)| attempt)
+            .max()
+    }
+
+    pub(super) fn on_hangup(&mut self, caller: Caller) {
+        self.early.retain(|(early, _)| *early != caller);
+        for task in self.tasks.values_mut() {
+            task.callers.retain(|waiting| *waiting != caller);
+        }
+    }
+
+    pub(super) fn on_cancel_local(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get(&id) else {
+            return match self.tombs.get(id).map(|tomb| tomb.tombstone.outcome.clone()) {
+                Some(outcome) => cx.push(Effect::ExecReply { caller, reply: ExecReply::EndedBefore(outcome) }),
+                None => refuse(caller, "there is no such task on this host", cx),
+            };
+        };
+        if !task.intent.local {
+            let start = &task.intent.start;
+            let why = format!("it is the controller's: `perilog cancel {} --action {}`", start.job, start.action);
+            return refuse(caller, why, cx);
+        }
+        let reply = match &task.state {
+            State::Concluding { ended } | State::Ended { ended } | State::Burying { ended } => {
+                ExecReply::EndedBefore(ended.outcome.clone())
+            }
+            _ => ExecReply::Cancelling,
+        };
+        cx.push(Effect::ExecReply { caller, reply });
+        self.cancel(id, cx);
+    }
+}
+
+fn refuse(caller: Caller, why: impl Into<String>, cx: &mut Cx) {
+    let reply = ExecReply::Refused(why.into());
+    cx.push(Effect::ExecReply { caller, reply });
+}
+
+fn one(rank: u32) -> IdSet {
+    let mut ranks = IdSet::new();
+    ranks.insert(rank);
+    ranks
+}

@@ -1,0 +1,93 @@
+//! Hello: who this host is and everything it holds, in pages that fit a frame.
+
+use crate::hostlist::HostList;
+use crate::idset::IdSet;
+use crate::message::{Held, HeldState, Hello, Phase};
+
+use super::io::Now;
+use super::machine::Machine;
+use super::task::{State, Task};
+use super::tombs::Tomb;
+
+/// Most tasks of a page.
+const PAGE_TASKS: usize = 512;
+/// Most bytes of ranks and hosts of a page, half of a frame: those of one task came in one frame.
+const PAGE_BYTES: usize = 512 * 1024;
+/// What a task costs beside them.
+const TASK_BYTES: usize = 256;
+
+impl Machine {
+    /// The pages, at least one. From here on the session has been told all of it.
+    pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
+        for task in self.tasks.values_mut() {
+            task.unsaid = false;
+            task.milestones_told = 0;
+        }
+        let mut pages = vec![Vec::new()];
+        let mut bytes = 0;
+        let held = self.tasks.values().filter_map(|task| held(task, now)).chain(self.tombs.iter().map(buried));
+        for held in held {
+            let size = TASK_BYTES + held.hosts.to_string().len() + held.ranks.to_string().len();
+            let full = pages.last().is_some_and(|page: &Vec<Held>| {
+                page.len() >= PAGE_TASKS || (!page.is_empty() && bytes + size > PAGE_BYTES)
+            });
+            if full {
+                pages.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += size;
+            if let Some(page) = pages.last_mut() {
+                page.push(held);
+            }
+        }
+        let last = pages.len() - 1;
+        let page = |(i, tasks)| Hello {
+            host: self.node.host.clone(),
+            machine: self.node.machine.clone(),
+            boot: self.node.boot.clone(),
+            link,
+            version: self.node.version.clone(),
+            tasks,
+            more: i < last,
+        };
+        pages.into_iter().enumerate().map(page).collect()
+    }
+}
+
+/// `None` while its intent is not on disk: that is as if it had not come yet.
+fn held(task: &Task, now: Now) -> Option<Held> {
+    let state = match &task.state {
+        State::Recording => return None,
+        State::Unconfirmed => HeldState::Unclaimed,
+        State::Ended { .. } => HeldState::Ended,
+        State::Burying { ended } => HeldState::Tombstone { outcome: ended.outcome.clone() },
+        _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.age_ms(now) },
+    };
+    let start = &task.intent.start;
+    Some(Held {
+        task: start.task,
+        job: start.job.clone(),
+        attempt: start.attempt,
+        action: start.action.clone(),
+        ranks: start.ranks.clone(),
+        hosts: start.hosts.clone(),
+        userid: start.userid,
+        local: task.intent.local,
+        state,
+    })
+}
+
+fn buried(tomb: &Tomb) -> Held {
+    let stone = &tomb.tombstone;
+    Held {
+        task: stone.task,
+        job: stone.job.clone(),
+        attempt: stone.attempt,
+        action: stone.action.clone(),
+        ranks: IdSet::new(),
+        hosts: HostList::new(),
+        userid: None,
+        local: stone.local,
+        state: HeldState::Tombstone { outcome: stone.outcome.clone() },
+    }
+}

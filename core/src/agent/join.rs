@@ -1,0 +1,258 @@
+//! Coming up, and coming back after the bus was gone: what directories, units and tombstones say together (the table of DESIGN.md
+//! section 3). At start everything is new and is taken as it was found; later, what we know of our tasks is newer than what was found while
+//! it was being found, so they are looked at again, and only what is new to us is taken.
+
+use std::collections::BTreeMap;
+
+use crate::hostlist::HostList;
+use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
+use crate::idset::IdSet;
+use crate::task::{Claim, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
+
+use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
+use super::machine::{Cx, Machine};
+use super::task::State;
+use super::tombs::Tomb;
+
+/// Units and directories that are nobody's, each reported once.
+const MAX_STRAYS: usize = 1024;
+
+/// A unit whose task is over: (age, stem, may it be kept for a post-mortem).
+type Spent = (u64, String, bool);
+
+impl Machine {
+    pub(super) fn on_joined(
+        &mut self,
+        mut found: Vec<Found>,
+        tombstones: Vec<Tombstone>,
+        epoch: Option<Epoch>,
+        cx: &mut Cx,
+    ) {
+        let first = !self.joined;
+        self.bus = true;
+        self.joined = true;
+        if first {
+            self.session.epoch = epoch;
+            tombstones.into_iter().for_each(|tombstone| self.exhume(tombstone));
+        } else {
+            self.resume(cx);
+        }
+        let loaded = |stem: &String| found.iter().any(|f| f.stem == *stem && is_loaded(f));
+        self.kept_failed.retain(loaded);
+        self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
+        found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
+        let mut spent = Vec::new();
+        for found in found {
+            self.join(found, &mut spent, cx);
+        }
+        spent.sort();
+        for (_, stem, keep) in spent {
+            self.retire_unit(stem, keep, cx);
+        }
+        if first {
+            for (caller, exec) in std::mem::take(&mut self.early) {
+                self.on_exec(caller, exec, cx);
+            }
+            self.greet(cx);
+        }
+    }
+
+    pub(super) fn on_bus_lost(&mut self) {
+        self.bus = false;
+        for task in self.tasks.values_mut() {
+            task.look = Default::default();
+            task.watched = false;
+            // What was sent may not have arrived.
+            task.term = task.cancelled;
+            if matches!(task.state, State::Starting) {
+                let why = "the system bus was lost while its unit was being started".to_owned();
+                task.state = State::Doubt { why };
+            }
+        }
+    }
+
+    /// A tombstone of before this agent's time. Whether the controller knows is told by Hello.
+    fn exhume(&mut self, tombstone: Tombstone) {
+        let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
+        self.stems.insert(stem.clone(), tombstone.task);
+        self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
+    }
+
+    /// The bus is back: whatever has, or may have, a unit is looked at again.
+    fn resume(&mut self, cx: &mut Cx) {
+        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            match task.state {
+                State::Live => {
+                    task.watched = true;
+                    cx.push(Effect::Watch { stem: task.stem.clone(), task: id });
+                }
+                State::Doubt { .. } => self.look(id, cx),
+                _ => {}
+            }
+        }
+    }
+
+    fn join(&mut self, found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+        let of_intent = found.intent.as_ref().map(|intent| intent.start.task);
+        let of_unit = found.unit_ids.as_ref().map(|ids| ids.task);
+        let Some(id) = of_intent.or(of_unit).or_else(|| self.stems.get(&found.stem).copied()) else {
+            return self.join_stray(found, cx);
+        };
+        if let Some(tomb) = self.tombs.get(id) {
+            let failed = is_failed(&found) && super::ending::is_worth_a_look(&tomb.tombstone.outcome);
+            if is_loaded(&found) {
+                spent.push((tomb.tombstone.not_after_boottime_ms, found.stem, failed));
+            }
+        } else if self.tasks.contains_key(&id) {
+            self.join_known(id, found, spent, cx);
+        } else {
+            self.join_new(id, found, spent, cx);
+        }
+    }
+
+    fn join_known(&mut self, id: TaskId, found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        match &task.state {
+            State::Ended { ended } | State::Burying { ended } if is_loaded(&found) => {
+                let failed = is_failed(&found) && super::ending::is_worth_a_look(&ended.outcome);
+                spent.push((task.intent.not_after_boottime_ms, found.stem, failed));
+            }
+            // A start that an agent before us, or a bus before this one, had sent.
+            State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
+                self.doubt(id, "its unit came up late".to_owned(), cx);
+            }
+            _ => {}
+        }
+    }
+
+    fn join_new(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+        let Some(intent) = found.intent.take().map(Box::new) else {
+            return self.rebuild(id, found, cx);
+        };
+        if let Some(ended) = found.ended.take() {
+            if is_loaded(&found) {
+                let failed = is_failed(&found) && super::ending::is_worth_a_look(&ended.outcome);
+                spent.push((intent.not_after_boottime_ms, found.stem.clone(), failed));
+            }
+            let state = State::Ended { ended: Box::new(ended) };
+            self.add(id, found.stem, intent, state);
+            return self.say_ended(id, cx);
+        }
+        if !is_loaded(&found) && found.claim.is_none() {
+            // Nobody claimed it: begun only if somebody asks for it now.
+            self.add(id, found.stem, intent, State::Unconfirmed);
+            return;
+        }
+        let why = "the agent was restarted".to_owned();
+        self.add(id, found.stem.clone(), intent, State::Doubt { why });
+        self.observe(id, &seen(found), cx);
+    }
+
+    /// A unit with our ids and no directory. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim.
+    fn rebuild(&mut self, id: TaskId, found: Found, cx: &mut Cx) {
+        let Some(ids) = found.unit_ids.clone() else { return };
+        let intent = Box::new(self.rebuilt_intent(ids, cx.now));
+        let text = format!("the directory of {} is gone; its intent is rebuilt from its unit", found.stem);
+        cx.note(Level::Warning, Some(id), Some(&intent.start.job), text);
+        cx.push(Effect::WriteIntent { stem: found.stem.clone(), intent: intent.clone() });
+        let why = "its directory was gone".to_owned();
+        self.add(id, found.stem.clone(), intent, State::Doubt { why });
+        let invocation = found.unit.as_ref().and_then(|unit| unit.invocation.clone());
+        if let (None, Some(invocation)) = (&found.claim, invocation) {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                task.state = State::Live;
+            }
+            return self.take_claim(id, Claim::Runner(invocation), cx);
+        }
+        self.observe(id, &seen(found), cx);
+    }
+
+    fn rebuilt_intent(&self, ids: UnitIds, now: Now) -> Intent {
+        let mut ranks = IdSet::new();
+        ranks.insert(ids.task.rank.0);
+        let plan = self.node.policy.actions.get(&ids.action).cloned();
+        Intent {
+            local: ids.task.action == ActionId::of(ClusterId::LOCAL, &ids.job, ids.attempt, &ids.action),
+            start: Start {
+                task: ids.task,
+                job: ids.job,
+                attempt: ids.attempt,
+                action: ids.action,
+                boot: self.node.boot.clone(),
+                not_after_ms: 0,
+                ranks,
+                // A host's name is one that a hostlist takes.
+                hosts: HostList::from_names([self.node.host.as_str()]).unwrap_or_default(),
+                userid: None,
+                env: BTreeMap::new(),
+                timeout_ms: None,
+            },
+            plan: plan.unwrap_or_else(unknown_plan),
+            env: BTreeMap::new(),
+            dropped_env: 0,
+            not_after_boottime_ms: now.boot_ms,
+            accepted_boottime_ms: now.boot_ms,
+        }
+    }
+
+    /// Nobody's: a unit with our prefix and no ids, or a directory without an intent. Reported once, nothing killed.
+    fn join_stray(&mut self, found: Found, cx: &mut Cx) {
+        let loaded = is_loaded(&found);
+        if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded).is_some() {
+            return;
+        }
+        let text = if loaded {
+            format!("{}.service runs with our name and without our ids: an orphan, left alone", found.stem)
+        } else {
+            format!("the directory {} has no intent that can be read: left alone", found.stem)
+        };
+        cx.note(Level::Warning, None, None, text);
+    }
+}
+
+fn is_loaded(found: &Found) -> bool {
+    found.unit.as_ref().is_some_and(|unit| unit.loaded)
+}
+
+fn is_failed(found: &Found) -> bool {
+    found.unit.as_ref().is_some_and(|unit| unit.active == "failed")
+}
+
+fn seen(found: Found) -> Seen {
+    Seen {
+        unit: found.unit,
+        unit_ids: found.unit_ids,
+        processes: found.processes,
+        claim: found.claim,
+        result: found.result,
+        steps: found.steps,
+        tails: found.tails,
+    }
+}
+
+/// For a unit that runs something the node's configuration does not name any more: nothing of it will be used but what to do with what
+/// lingers, and that is to hold it.
+fn unknown_plan() -> Plan {
+    Plan {
+        run: Run::Command(Vec::new()),
+        user: "root".to_owned(),
+        cwd: "/".to_owned(),
+        path: String::new(),
+        umask: 0o022,
+        env: BTreeMap::new(),
+        timeout_ms: None,
+        script_timeout_ms: None,
+        on_timeout: OnTimeout::Drain,
+        on_error: OnError::Continue,
+        lingering: Lingering::Hold,
+        retries: Retries::default(),
+        scripts: BTreeMap::new(),
+        nofile: 0,
+        memory_max: None,
+        tasks_max: None,
+        cpu_weight: None,
+        oom_score_adjust: 0,
+    }
+}

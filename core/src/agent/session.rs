@@ -1,0 +1,244 @@
+//! The session with the controller: greeted, welcomed, obeyed. What a controller says before its Welcome is a protocol error; what it says
+//! while its epoch goes to disk waits.
+//!
+//! ```text
+//!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
+//!                    (Hello)                 |                 (a higher epoch)
+//!                                            +--Welcome, the epoch that was obeyed last---> open
+//!   any --LinkDown--> down      any --Hang--> hung (deaf until the next LinkUp)
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::ids::{ClusterId, Epoch};
+use crate::message::{Ask, FromAgent, ToAgent};
+
+use super::io::{Effect, Level};
+use super::machine::{Cx, Machine};
+use super::task::State;
+
+/// Messages that wait while an epoch is written, each a frame at most. More than that, and the next session (the epoch is on disk by then)
+/// gets them all.
+pub(super) const MAX_PENDING: usize = 256;
+
+#[derive(Debug, Default)]
+enum Link {
+    #[default]
+    Down,
+    /// Up; everything is still being found.
+    Waiting {
+        counter: u64,
+    },
+    Greeted,
+    Pending {
+        welcome: Welcome,
+        messages: VecDeque<ToAgent>,
+    },
+    Open,
+    Hung,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Welcome {
+    epoch: Epoch,
+    cluster: ClusterId,
+    redial_window_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    link: Link,
+    /// Of the controller that welcomed us last.
+    pub(super) cluster: Option<ClusterId>,
+    /// The highest that is on disk.
+    pub(super) epoch: Option<Epoch>,
+    /// One that is on its way there.
+    writing: Option<Epoch>,
+    /// Said once a session that the peer does not know a message of ours.
+    noted_unsupported: bool,
+}
+
+impl Session {
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.link, Link::Open)
+    }
+
+    pub(super) const fn word(&self) -> &'static str {
+        match self.link {
+            Link::Down => "not connected",
+            Link::Waiting { .. } | Link::Greeted | Link::Pending { .. } => "connecting",
+            Link::Open => "connected",
+            Link::Hung => "turned away",
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn on_link_up(&mut self, counter: u64, cx: &mut Cx) {
+        self.session.noted_unsupported = false;
+        self.session.link = Link::Waiting { counter };
+        self.greet(cx);
+    }
+
+    /// Says Hello, if a session waits for it and everything has been found.
+    pub(super) fn greet(&mut self, cx: &mut Cx) {
+        let Link::Waiting { counter } = self.session.link else { return };
+        if !self.joined {
+            return;
+        }
+        self.session.link = Link::Greeted;
+        for hello in self.hello(counter, cx.now) {
+            cx.push(Effect::Send(FromAgent::Hello(hello)));
+        }
+    }
+
+    pub(super) fn on_link_down(&mut self) {
+        self.session.link = Link::Down;
+    }
+
+    fn hang(&mut self, why: impl Into<String>, cx: &mut Cx) {
+        self.session.link = Link::Hung;
+        cx.push(Effect::Hang { why: why.into() });
+    }
+
+    pub(super) fn on_message(&mut self, message: ToAgent, cx: &mut Cx) {
+        match (&mut self.session.link, message) {
+            (Link::Down | Link::Hung, _) => {}
+            (_, ToAgent::TurnedAway { why }) => {
+                cx.note(Level::Warning, None, None, format!("the controller turned this host away: {why}"));
+                self.hang(format!("turned away: {why}"), cx);
+            }
+            (_, ToAgent::Unsupported { message }) => {
+                if !std::mem::replace(&mut self.session.noted_unsupported, true) {
+                    let text = format!("the controller does not know message {message}: an older version?");
+                    cx.note(Level::Warning, None, None, text);
+                }
+            }
+            (Link::Greeted, ToAgent::Welcome { epoch, cluster, redial_window_ms }) => {
+                self.on_welcome(Welcome { epoch, cluster, redial_window_ms }, cx)
+            }
+            (Link::Waiting { .. } | Link::Greeted, _) => self.hang("the controller spoke before its Welcome", cx),
+            (_, ToAgent::Welcome { .. }) => self.hang("the controller said Welcome twice", cx),
+            (Link::Pending { messages, .. }, message) => {
+                if messages.len() < MAX_PENDING {
+                    messages.push_back(message);
+                } else {
+                    self.hang("the controller said too much before its epoch was on disk", cx);
+                }
+            }
+            (Link::Open, message) => self.obey(message, cx),
+        }
+    }
+
+    fn on_welcome(&mut self, welcome: Welcome, cx: &mut Cx) {
+        let highest = self.session.writing.or(self.session.epoch);
+        if let Some(seen) = highest.filter(|highest| !highest.admits(welcome.epoch)) {
+            cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
+            let ours = welcome.epoch;
+            let why = format!(
+                "its epoch is {} (nonce {:x}), and this host has obeyed {} (nonce {:x}): if it is to stand, `perilog controller take-over`",
+                ours.number, ours.nonce, seen.number, seen.nonce
+            );
+            cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
+            return self.hang(why, cx);
+        }
+        if self.session.epoch == Some(welcome.epoch) && self.session.writing.is_none() {
+            return self.open(welcome, cx);
+        }
+        if self.session.writing != Some(welcome.epoch) {
+            self.session.writing = Some(welcome.epoch);
+            cx.push(Effect::WriteEpoch { epoch: welcome.epoch });
+        }
+        self.session.link = Link::Pending { welcome, messages: VecDeque::new() };
+    }
+
+    pub(super) fn on_epoch_written(&mut self, epoch: Epoch, result: Result<(), String>, cx: &mut Cx) {
+        if self.session.writing == Some(epoch) {
+            self.session.writing = None;
+        }
+        if result.is_ok() && self.session.epoch.is_none_or(|known| known.admits(epoch)) {
+            self.session.epoch = Some(epoch);
+        }
+        let Link::Pending { welcome, messages } = &mut self.session.link else { return };
+        if welcome.epoch != epoch {
+            return;
+        }
+        if let Err(text) = result {
+            return self.hang(format!("cannot remember the controller's epoch: {text}"), cx);
+        }
+        let (welcome, messages) = (*welcome, std::mem::take(messages));
+        self.open(welcome, cx);
+        for message in messages {
+            self.on_message(message, cx);
+        }
+    }
+
+    fn open(&mut self, welcome: Welcome, cx: &mut Cx) {
+        self.session.link = Link::Open;
+        self.session.cluster = Some(welcome.cluster);
+        cx.push(Effect::RedialWindow { ms: welcome.redial_window_ms });
+        self.say_what_hello_left_out(cx);
+    }
+
+    /// Ends that are not acknowledged, milestones, and whatever happened since Hello.
+    fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
+        let ids: Vec<_> = self.tasks.iter().filter(|(_, t)| !t.intent.local).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            let unsaid = std::mem::take(&mut task.unsaid);
+            match &task.state {
+                State::Ended { .. } => self.say_ended(id, cx),
+                State::Burying { .. } | State::Recording => {}
+                _ => {
+                    if unsaid {
+                        let age_ms = task.age_ms(cx.now);
+                        let phase = task.phase.clone();
+                        self.say(cx, FromAgent::Accepted { task: id });
+                        if let Some(phase) = phase {
+                            self.say(cx, FromAgent::Moved { task: id, phase, age_ms });
+                        }
+                    }
+                    self.tell_milestones(id, cx);
+                }
+            }
+        }
+        let refusals: Vec<_> =
+            self.tombs.unacknowledged().map(|tomb| (tomb.tombstone.task, tomb.tombstone.outcome.clone())).collect();
+        for (task, outcome) in refusals {
+            self.say_bare(cx, task, outcome);
+        }
+    }
+
+    fn obey(&mut self, message: ToAgent, cx: &mut Cx) {
+        match message {
+            ToAgent::Start(start) => self.on_start(start, cx),
+            ToAgent::Begin { task } => self.on_begin(task, cx),
+            ToAgent::Cancel { task, job, attempt, action, why: _ } => self.on_cancel(task, &job, attempt, &action, cx),
+            ToAgent::Signal { task, signal } => self.on_signal(task, signal, cx),
+            ToAgent::Ack { task } => self.on_ack(task, cx),
+            ToAgent::Forget { tasks } => self.on_forget(&tasks),
+            ToAgent::Probe { nonce } => self.say(cx, FromAgent::Probed { nonce }),
+            ToAgent::Ask { question, ask } => {
+                let tasks = match &ask {
+                    Ask::Logs { job, .. } => self.statuses(cx.now, |task| task.intent.start.job == *job),
+                    Ask::Status => self.statuses(cx.now, |_| true),
+                };
+                cx.push(Effect::Answer { question, ask, tasks });
+            }
+            // Handled for every state of the link.
+            ToAgent::Welcome { .. } | ToAgent::TurnedAway { .. } | ToAgent::Unsupported { .. } => {}
+        }
+    }
+
+    /// The controller still wants a task that Hello showed as not begun.
+    fn on_begin(&mut self, id: crate::ids::TaskId, cx: &mut Cx) {
+        match self.tasks.get_mut(&id) {
+            Some(task) if task.intent.local => {}
+            Some(task) => task.confirm(),
+            None => match self.tombs.get(id).map(|tomb| tomb.tombstone.outcome.clone()) {
+                Some(outcome) => self.say_bare(cx, id, outcome),
+                None => cx.note(Level::Warning, Some(id), None, "asked to begin a task that is not here"),
+            },
+        }
+    }
+}

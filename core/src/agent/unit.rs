@@ -1,0 +1,286 @@
+//! What systemd says of a task's unit, and what follows from it. Nothing is concluded from silence: what is not known is looked at.
+
+use crate::ids::TaskId;
+use crate::message::{FromAgent, Phase};
+use crate::outcome::{Failure, Loss, Outcome};
+use crate::task::{Claim, Lingering, Process, UnitFacts};
+
+use super::io::{Effect, ExecReply, Seen, StartReply};
+use super::machine::{Cx, Machine};
+use super::phase;
+use super::start::not_ours;
+use super::task::{State, Task, is_over};
+
+/// Starts that systemd may leave unanswered, each found not to have happened; a bus that is replaced under us takes one or two.
+const MAX_STARTS: u32 = 6;
+/// Lingering processes that are named while they linger, and bytes of each one's command.
+const MAX_NAMED: usize = 32;
+const MAX_COMMAND: usize = 256;
+
+impl Machine {
+    pub(super) fn on_started(&mut self, id: TaskId, reply: StartReply, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        // After the bus was lost only a look tells what became of the call.
+        if !matches!(task.state, State::Starting) {
+            return;
+        }
+        match reply {
+            StartReply::Queued => {
+                task.state = State::Live;
+                task.loaded = Some(false);
+                task.start_again.succeeded();
+                // Its job may have ended before the call was answered.
+                if std::mem::take(&mut task.look.again) {
+                    self.look(id, cx);
+                }
+            }
+            StartReply::Exists => self.doubt(id, "systemd knows its unit already".to_owned(), cx),
+            StartReply::Unknown(text) => self.doubt(id, format!("systemd did not answer its start: {text}"), cx),
+            StartReply::Rejected(text) => {
+                let why = Failure::Unit(text);
+                self.withdraw(id, Claim::Withdrawn(Outcome::Failed { why }), cx);
+            }
+        }
+    }
+
+    pub(super) fn doubt(&mut self, id: TaskId, why: String, cx: &mut Cx) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.look.again = false;
+            task.state = State::Doubt { why };
+            self.look(id, cx);
+        }
+    }
+
+    pub(super) fn on_stirred(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        match task.state {
+            State::Starting => task.look.again = true,
+            State::Live | State::Doubt { .. } => self.look(id, cx),
+            // A start that was given up as not having happened.
+            State::Queued if task.starts > 0 => self.doubt(id, "its unit stirred".to_owned(), cx),
+            _ => {}
+        }
+    }
+
+    /// Asks for a look, or for another one after that which is under way. Without a bus: the next `Joined` asks.
+    pub(super) fn look(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else {
+            return;
+        };
+        if task.look.asked {
+            task.look.again = true;
+            return;
+        }
+        task.look.asked = true;
+        cx.push(Effect::Inspect { stem: task.stem.clone(), task: id });
+    }
+
+    pub(super) fn on_inspected(&mut self, id: TaskId, seen: Result<Seen, String>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.look.asked) else {
+            return;
+        };
+        task.look.asked = false;
+        let again = std::mem::take(&mut task.look.again);
+        if !matches!(task.state, State::Live | State::Doubt { .. }) {
+            return;
+        }
+        match seen {
+            Err(text) => {
+                task.trouble = Some(format!("cannot look at its unit: {text}"));
+                task.look.backoff.failed(cx.now);
+                return;
+            }
+            Ok(seen) => {
+                task.trouble = None;
+                task.look.backoff.succeeded();
+                self.observe(id, &seen, cx);
+            }
+        }
+        let undecided = |task: &Task| matches!(task.state, State::Live | State::Doubt { .. });
+        if again && self.tasks.get(&id).is_some_and(undecided) {
+            self.look(id, cx);
+        }
+    }
+
+    /// What a look saw decides where the task stands.
+    pub(super) fn observe(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let claim_is_news = task.learn_claim(seen);
+        let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
+        let ours = loaded.filter(|unit| !matches!(task.state, State::Doubt { .. }) || task.is_its_unit(unit, seen));
+        match ours {
+            None => self.observe_gone(id, seen, loaded.is_some(), claim_is_news, cx),
+            Some(unit) if is_over(unit) => self.observe_over(id, unit, seen, cx),
+            Some(unit) => self.observe_alive(id, unit, seen, cx),
+        }
+    }
+
+    fn observe_alive(&mut self, id: TaskId, unit: &UnitFacts, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.state = State::Live;
+        task.loaded = Some(false);
+        task.invocation = unit.invocation.clone();
+        task.start_again.succeeded();
+        if !task.watched {
+            task.watched = true;
+            cx.push(Effect::Watch { stem: task.stem.clone(), task: id });
+        }
+        if task.cancelled && task.claim.is_none() && !task.claimed_by_other {
+            self.take_claim(id, Claim::Cancelled, cx);
+        }
+        self.deliver_signals(id, cx);
+        self.progress(id, seen, cx);
+    }
+
+    fn progress(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let progress = phase::read(&seen.steps);
+        for name in progress.milestones.into_iter().skip(task.milestones.len()) {
+            let phase = Phase::Milestone { name: name.clone() };
+            task.milestones.push(name);
+            task.tell_callers(&phase, cx);
+        }
+        self.tell_milestones(id, cx);
+        if let Some(phase) = progress.phase {
+            self.move_to(id, phase, cx);
+        }
+    }
+
+    pub(super) fn tell_milestones(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if task.intent.local || !self.session.is_open() {
+            return;
+        }
+        let age_ms = task.age_ms(cx.now);
+        for name in task.milestones.iter().skip(task.milestones_told) {
+            let phase = Phase::Milestone { name: name.clone() };
+            cx.push(Effect::Send(FromAgent::Moved { task: id, phase, age_ms }));
+        }
+        task.milestones_told = task.milestones.len();
+    }
+
+    /// The main process is gone. It has ended when nothing else of it is left.
+    fn observe_over(&mut self, id: TaskId, unit: &UnitFacts, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.loaded = Some(unit.active == "failed");
+        task.invocation = unit.invocation.clone();
+        let policy = task.intent.plan.lingering;
+        if !seen.processes.is_empty() && policy != Lingering::Keep {
+            return self.observe_lingering(id, unit, &seen.processes, cx);
+        }
+        let left = match policy {
+            Lingering::Keep => named(&seen.processes, crate::judge::MAX_LISTED),
+            Lingering::Kill | Lingering::Hold => std::mem::take(&mut task.killed),
+        };
+        if task.claim.is_none() && task.claimed_by_other {
+            // The claim was cut short by a crash; the only runner it can be of is that of this unit.
+            task.claim = task.invocation.clone().map(Claim::Runner);
+        }
+        let ended = task.judge(Some(unit), seen, &left, cx.now);
+        if task.claim.is_some() || task.claimed_by_other {
+            return self.conclude(id, ended, cx);
+        }
+        // Nobody claimed it; nobody shall from here on.
+        let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
+        self.withdraw(id, claim, cx);
+    }
+
+    fn observe_lingering(&mut self, id: TaskId, unit: &UnitFacts, processes: &[Process], cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.state = State::Live;
+        if task.intent.plan.lingering == Lingering::Kill {
+            let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
+            let new: Vec<Process> = processes.iter().filter(|process| !known.contains(&process.pid)).cloned().collect();
+            if !new.is_empty() {
+                let room = crate::judge::MAX_LISTED.saturating_sub(known.len());
+                task.killed.extend(named(&new, room));
+                cx.push(Effect::KillLingering { stem: task.stem.clone() });
+            }
+        }
+        cx.push(Effect::WatchEmpty { task: id, cgroup: unit.cgroup.clone() });
+        let processes = named(processes, MAX_NAMED);
+        self.move_to(id, Phase::Lingering { processes }, cx);
+    }
+
+    /// systemd has no unit of this task's. `foreign`: it has one of that name all the same.
+    fn observe_gone(&mut self, id: TaskId, seen: &Seen, foreign: bool, claim_is_news: bool, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.loaded = None;
+        if task.claim.is_some() && claim_is_news {
+            // The unit was looked at before the claim: it may have come up between the two.
+            return self.look(id, cx);
+        }
+        if task.claim.is_some() || task.claimed_by_other {
+            let left = std::mem::take(&mut task.killed);
+            let mut ended = task.judge(None, seen, &left, cx.now);
+            if task.intent.start.boot != self.node.boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
+                ended.outcome = Outcome::Lost { why: Loss::Rebooted };
+            }
+            return self.conclude(id, ended, cx);
+        }
+        let claim = match &task.state {
+            _ if task.cancelled => Claim::Cancelled,
+            State::Doubt { .. } if foreign => Claim::Withdrawn(Outcome::Refused { why: not_ours(&task.stem) }),
+            State::Doubt { why } if task.starts < MAX_STARTS => {
+                // It did not come up, and if it still does the claim lets one runner through.
+                task.trouble = Some(why.clone());
+                return task.requeue(cx);
+            }
+            State::Doubt { why } => Claim::Withdrawn(Outcome::Failed { why: Failure::Unit(why.clone()) }),
+            _ => Claim::Withdrawn(Outcome::Lost { why: Loss::Vanished }),
+        };
+        self.withdraw(id, claim, cx);
+    }
+
+    /// Where the task stands now, told once.
+    pub(super) fn move_to(&mut self, id: TaskId, phase: Phase, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if task.phase.as_ref() == Some(&phase) {
+            return;
+        }
+        task.phase = Some(phase.clone());
+        task.tell_callers(&phase, cx);
+        let age_ms = task.age_ms(cx.now);
+        self.tell(id, FromAgent::Moved { task: id, phase, age_ms }, cx);
+    }
+}
+
+impl Task {
+    /// Takes over what the directory says of the claim; a claim that was read once never goes. Was it news?
+    fn learn_claim(&mut self, seen: &Seen) -> bool {
+        let news = self.claim.is_none() && seen.claim.is_some();
+        if news {
+            self.claim.clone_from(&seen.claim);
+        }
+        news
+    }
+
+    /// Is a unit of this name this task's? It carries our ids, or its runner made the claim.
+    fn is_its_unit(&self, unit: &UnitFacts, seen: &Seen) -> bool {
+        let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
+        let by_claim =
+            matches!(&self.claim, Some(Claim::Runner(invocation)) if unit.invocation.as_ref() == Some(invocation));
+        by_ids || by_claim
+    }
+
+    fn tell_callers(&self, phase: &Phase, cx: &mut Cx) {
+        for caller in &self.callers {
+            let reply = ExecReply::Phase(phase.clone());
+            cx.push(Effect::ExecReply { caller: *caller, reply });
+        }
+    }
+
+    /// Back into the queue, to be started again a little later.
+    fn requeue(&mut self, cx: &Cx) {
+        self.watched = false;
+        self.start_again.failed(cx.now);
+        self.state = if self.confirmed { State::Queued } else { State::Unconfirmed };
+    }
+}
+
+/// Processes as they are told of: not too many, not too long.
+fn named(processes: &[Process], most: usize) -> Vec<Process> {
+    let short =
+        |process: &Process| Process { pid: process.pid, command: process.command.chars().take(MAX_COMMAND).collect() };
+    processes.iter().take(most).map(short).collect()
+}
