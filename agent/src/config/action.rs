@@ -1,0 +1,187 @@
+//! `[action.NAME]`: what this node runs for an action, and how it becomes a [`Plan`].
+
+use std::collections::BTreeMap;
+
+use perilog_core::Span;
+use perilog_core::ids::ActionName;
+use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Retries, Run, ScriptPlan};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::values::{AbsolutePath, Limit, OwnVariable, ScriptName, Umask, UserName, VariableValue, Within};
+
+/// High enough for any script, and no more than the default of fs.nr_open allows even without privilege.
+const NOFILE: i64 = 524_288;
+/// A hundred years: for a script that is to have no limit where the others have one.
+const FOREVER_MS: u64 = 3_155_760_000_000;
+
+/// The table as it is written. What it does not say has the default that is written here, and nowhere else.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default, remote = "Self")]
+pub struct Action {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directories: Option<Vec<AbsolutePath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    pub user: UserName,
+    pub cwd: AbsolutePath,
+    pub path: String,
+    pub umask: Umask,
+    pub timeout: Span,
+    pub script_timeout: Span,
+    pub on_timeout: OnTimeout,
+    pub on_error: OnError,
+    pub lingering: Lingering,
+    pub nofile: Within<64, 1_073_741_816>,
+    pub memory_max: Limit,
+    pub tasks_max: Limit,
+    /// 1 to 10000; systemd's default where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_weight: Option<Within<1, 10_000>>,
+    pub oom_score_adjust: Within<-1000, 1000>,
+    pub retries: Tries,
+    pub env: BTreeMap<OwnVariable, VariableValue>,
+    pub script: BTreeMap<ScriptName, Script>,
+}
+
+impl Default for Action {
+    fn default() -> Self {
+        Self {
+            directories: None,
+            command: None,
+            user: UserName("root".to_owned()),
+            cwd: AbsolutePath("/".to_owned()),
+            path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+            umask: Umask(0o022),
+            timeout: Span::INFINITE,
+            script_timeout: Span::INFINITE,
+            on_timeout: OnTimeout::default(),
+            on_error: OnError::default(),
+            lingering: Lingering::default(),
+            nofile: Within(NOFILE),
+            memory_max: Limit(None),
+            tasks_max: Limit(None),
+            cpu_weight: None,
+            oom_score_adjust: Within(0),
+            retries: Tries::default(),
+            env: BTreeMap::new(),
+            script: BTreeMap::new(),
+        }
+    }
+}
+
+/// `retries`: how often a failed script is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Tries {
+    /// Bounded, so that a script that always fails ends in sight of whoever waits.
+    pub count: Within<0, 100>,
+    pub backoff: Span,
+    pub ceiling: Span,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { count: Within(0), backoff: Span::from_secs(1), ceiling: Span::from_secs(30) }
+    }
+}
+
+/// `[action.NAME.script."FILE"]`: what differs for one script.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Script {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    pub tolerable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<Tries>,
+}
+
+/// The derived reader, and then the rules that concern more than one key.
+impl<'de> Deserialize<'de> for Action {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let action = Self::deserialize(deserializer)?;
+        match (&action.directories, &action.command) {
+            (Some(_), Some(_)) => {
+                Err(de::Error::custom("`directories` and `command` exclude each other; keep one of them"))
+            }
+            (Some(directories), _) if directories.is_empty() => {
+                Err(de::Error::custom("`directories` must name at least one"))
+            }
+            (_, Some(command)) if !command.first().is_some_and(|program| program.starts_with('/')) => {
+                Err(de::Error::custom("`command` must begin with the path of its program, from `/` on"))
+            }
+            _ => Ok(action),
+        }
+    }
+}
+
+impl Serialize for Action {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl Action {
+    /// Fills in what follows from the action's name: without `directories` and `command` it is `/etc/perilog/NAME.d`.
+    pub(super) fn complete(&mut self, name: &ActionName) {
+        if self.directories.is_none() && self.command.is_none() {
+            self.directories = Some(vec![AbsolutePath(format!("/etc/perilog/{name}.d"))]);
+        }
+    }
+
+    /// What the core and the runner go by.
+    pub(super) fn plan(&self) -> Plan {
+        let run = match (&self.command, &self.directories) {
+            (Some(command), _) => Run::Command(command.clone()),
+            (None, directories) => Run::Directories(directories.iter().flatten().map(|dir| dir.0.clone()).collect()),
+        };
+        Plan {
+            run,
+            user: self.user.0.clone(),
+            cwd: self.cwd.0.clone(),
+            path: self.path.clone(),
+            umask: self.umask.0,
+            env: self.env.iter().map(|(name, value)| (name.0.clone(), value.0.clone())).collect(),
+            timeout_ms: limit(self.timeout),
+            script_timeout_ms: limit(self.script_timeout),
+            on_timeout: self.on_timeout,
+            on_error: self.on_error,
+            lingering: self.lingering,
+            retries: self.retries.plan(),
+            scripts: self.script.iter().map(|(name, script)| (name.0.clone(), script.plan())).collect(),
+            nofile: self.nofile.unsigned(),
+            memory_max: self.memory_max.0,
+            tasks_max: self.tasks_max.0,
+            cpu_weight: self.cpu_weight.map(Within::unsigned),
+            // Within an i32 by its bounds.
+            oom_score_adjust: i32::try_from(self.oom_score_adjust.0).unwrap_or(0),
+        }
+    }
+}
+
+impl Tries {
+    fn plan(self) -> Retries {
+        let millis = |span: Span| span.as_millis().unwrap_or(u64::MAX);
+        // Within a u32 by its bounds.
+        let count = u32::try_from(self.count.0).unwrap_or(0);
+        Retries { count, backoff_ms: millis(self.backoff), ceiling_ms: millis(self.ceiling) }
+    }
+}
+
+impl Script {
+    fn plan(&self) -> ScriptPlan {
+        ScriptPlan {
+            user: self.user.as_ref().map(|user| user.0.clone()),
+            timeout_ms: self.timeout.map(|span| limit(span).unwrap_or(FOREVER_MS)),
+            retries: self.retries.map(Tries::plan),
+            tolerable: self.tolerable,
+        }
+    }
+}
+
+/// Zero is no limit, as with Flux and Slurm.
+fn limit(span: Span) -> Option<u64> {
+    span.as_millis().filter(|millis| *millis > 0)
+}

@@ -1,0 +1,171 @@
+//! agent.toml and its drop-ins: the schema, and what the machine and the edges make of it. `agent.toml.example` documents every key; a test
+//! holds it and this page together.
+//!
+//! The node decides what runs: an action that has no table here is refused, whoever asks for it.
+
+mod action;
+mod check;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use perilog_core::agent::io::Policy;
+use perilog_core::ids::{ActionName, HostName};
+use perilog_host::config::{self, ConfigError, MainFile};
+use perilog_host::tls::TlsFiles;
+use serde::{Deserialize, Serialize};
+
+pub use action::Action;
+pub use check::warnings;
+use values::{AbsolutePath, Address, VariableName, Within};
+
+/// Where the configuration is, unless `--config` says otherwise. Drop-ins are in `agent.d` beside it.
+pub const FILE: &str = "/etc/perilog/agent.toml";
+
+/// All of agent.toml.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Config {
+    /// As certificates and hostlists name this node; the kernel's host name where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
+    /// Tried in turn; without any this host runs its own tasks only.
+    pub controller: Vec<Address>,
+    pub env_allow: Vec<VariableName>,
+    pub serialize: Queue,
+    pub keep_failed: Within<0, 64>,
+    pub max_tombstones: Within<16, 65_536>,
+    /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
+    pub max_tasks: Within<1, 400>,
+    pub tls: Tls,
+    pub local: Local,
+    pub action: BTreeMap<ActionName, Action>,
+}
+
+/// What waits for what on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queue {
+    /// Tasks of one job run one after the other.
+    #[default]
+    Job,
+    /// All tasks do (nodes that are never shared).
+    Host,
+}
+
+/// The certificates of the session with the controller.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Tls {
+    pub enabled: bool,
+    pub ca: AbsolutePath,
+    pub cert: AbsolutePath,
+    pub key: AbsolutePath,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crl: Option<AbsolutePath>,
+    /// The name that the controller's certificate bears; the host of its address where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+}
+
+/// The socket at /run/perilog/agent.sock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Local {
+    pub status: Readers,
+}
+
+/// Who may read the status; everything else is root's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Readers {
+    #[default]
+    Root,
+    Anyone,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            host: None,
+            controller: Vec::new(),
+            env_allow: Vec::new(),
+            serialize: Queue::default(),
+            keep_failed: Within(8),
+            max_tombstones: Within(4096),
+            max_tasks: Within(128),
+            tls: Tls::default(),
+            local: Local::default(),
+            action: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        let path = |name: &str| AbsolutePath(format!("/etc/perilog/tls/{name}.pem"));
+        Self { enabled: true, ca: path("ca"), cert: path("cert"), key: path("key"), crl: None, server_name: None }
+    }
+}
+
+impl Config {
+    /// Reads `file`, which need not exist, and the drop-ins beside it (`agent.toml`: `agent.d/*.toml`).
+    ///
+    /// # Errors
+    /// [`ConfigError`]: all that is wrong, each with file, line, column, key, and what is expected.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let loaded = config::load::<Self>(file, MainFile::Optional, Some(&file.with_extension("d")))?;
+        Ok(loaded.value.complete())
+    }
+
+    /// The same of a text.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        Ok(config::parse::<Self>(name, text)?.complete())
+    }
+
+    fn complete(mut self) -> Self {
+        for (name, action) in &mut self.action {
+            action.complete(name);
+        }
+        self
+    }
+
+    /// What the machine decides by.
+    pub fn policy(&self) -> Policy {
+        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        Policy {
+            actions: self.action.iter().map(|(name, action)| (name.clone(), action.plan())).collect(),
+            env_allow: self.env_allow.iter().map(|name| name.0.clone()).collect(),
+            serialize_host: self.serialize == Queue::Host,
+            keep_failed: count(self.keep_failed.unsigned()),
+            max_tombstones: count(self.max_tombstones.unsigned()),
+            max_tasks: count(self.max_tasks.unsigned()),
+        }
+    }
+
+    /// The plan of an action that has no table: `Exec` with directories of its own goes by the defaults.
+    pub fn default_plan() -> perilog_core::task::Plan {
+        // An empty table is within every rule.
+        Action::default().plan()
+    }
+
+    /// The effective configuration as TOML; reading it gives the same.
+    ///
+    /// # Errors
+    /// Text, if a value has no TOML form; none does.
+    pub fn print(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|error| error.to_string())
+    }
+}
+
+impl Tls {
+    /// The files, for [`perilog_host::tls`].
+    pub fn files(&self) -> TlsFiles {
+        let path = |path: &AbsolutePath| PathBuf::from(&path.0);
+        TlsFiles { ca: path(&self.ca), cert: path(&self.cert), key: path(&self.key), crl: self.crl.as_ref().map(path) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

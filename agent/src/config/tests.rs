@@ -1,0 +1,99 @@
+use super::*;
+use perilog_core::task::{Lingering, OnTimeout, Run};
+
+const EXAMPLE: &str = include_str!("../../agent.toml.example");
+
+/// The example with every key in force.
+fn uncommented() -> String {
+    let is_key = |line: &&str| line.starts_with('#') && !line.starts_with("# ") && line.len() > 1;
+    EXAMPLE.lines().map(|line| if is_key(&line) { &line[1..] } else { line }).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_example_is_the_default_and_names_every_key() {
+    assert_eq!(Config::parse("example", EXAMPLE).unwrap(), Config::default());
+    // `directories` and `command` exclude each other.
+    let all = uncommented();
+    let without = |key: &str| -> String {
+        all.lines().filter(|line| !line.starts_with(key)).map(|line| format!("{line}\n")).collect()
+    };
+    assert!(Config::parse("example", &all).is_err());
+    let mut named = Config::parse("example", &without("command =")).unwrap();
+    let commanded = Config::parse("example", &without("directories =")).unwrap();
+    // Every key of the schema is in the example: what is printed of it has no other key.
+    for config in [&named, &commanded] {
+        let printed = config.print().unwrap();
+        for key in printed.lines().filter_map(|line| line.split_once(" = ").map(|(key, _)| key)) {
+            assert!(all.contains(&format!("\n{key} = ")), "{key} is not in the example");
+        }
+        assert_eq!(&Config::parse("printed", &printed).unwrap(), config);
+    }
+    // And but for those that say "Example" their values are the defaults.
+    let prolog = named.action.remove(&ActionName::new("prolog").unwrap()).unwrap();
+    let mut default = Action::default();
+    default.complete(&ActionName::new("prolog").unwrap());
+    let plain = Action { env: default.env.clone(), script: default.script.clone(), cpu_weight: None, ..prolog };
+    assert_eq!(plain, default);
+    named.host = None;
+    named.controller.clear();
+    named.env_allow.clear();
+    named.tls.crl = None;
+    named.tls.server_name = None;
+    assert_eq!(named, Config::default());
+}
+
+#[test]
+fn an_action_becomes_a_plan() {
+    let text = r#"
+        serialize = "host"
+        env-allow = ["FLUX_JOB_ID"]
+        [action.epilog]
+        timeout = "5m"
+        on-timeout = "kill"
+        lingering = "keep"
+        memory-max = "2G"
+        umask = "077"
+        [action.epilog.script."10-x"]
+        timeout = "infinity"
+        tolerable = true
+        [action.health]
+        command = ["/bin/true", "-x"]
+    "#;
+    let policy = Config::parse("t", text).unwrap().policy();
+    assert!(policy.serialize_host && policy.env_allow == ["FLUX_JOB_ID"]);
+    let plan = &policy.actions[&ActionName::new("epilog").unwrap()];
+    assert_eq!(plan.run, Run::Directories(vec!["/etc/perilog/epilog.d".to_owned()]));
+    assert_eq!((plan.timeout_ms, plan.on_timeout, plan.lingering), (Some(300_000), OnTimeout::Kill, Lingering::Keep));
+    assert_eq!((plan.memory_max, plan.umask, plan.script_timeout_ms), (Some(2 << 30), 0o077, None));
+    assert!(plan.scripts["10-x"].tolerable && plan.scripts["10-x"].timeout_ms > Some(1_000_000_000));
+    let health = &policy.actions[&ActionName::new("health").unwrap()];
+    assert_eq!(health.run, Run::Command(vec!["/bin/true".to_owned(), "-x".to_owned()]));
+    assert!(!policy.actions.contains_key(&ActionName::new("prolog").unwrap()), "no action is there by magic");
+}
+
+#[test]
+fn what_is_wrong_is_shown_where_it_is() {
+    for (text, position, part) in [
+        ("time-out = 1\n[action.prolog]\n", "t:1:1", "unknown key"),
+        ("[action.prolog]\ntime-out = \"5s\"\n", "t:2:1", "did you mean `timeout`"),
+        ("[action.prolog]\ntimeout = \"5x\"\n", "t:2:11", "5x"),
+        ("[action.prolog]\numask = 22\n", "t:2:9", "\"0022\""),
+        ("[action.Prolog]\n", "t:1", "action name"),
+        ("[action.prolog]\nmemory-max = \"1.5G\"\n", "t:2:14", "16G"),
+        ("[action.prolog]\noom-score-adjust = 2000\n", "t:2:20", "-1000 to 1000"),
+        ("[action.prolog]\ndirectories = [\"etc\"]\n", "t:2:15", "begins with `/`"),
+        ("[action.prolog]\ndirectories = []\n", "t:1", "at least one"),
+        ("[action.prolog]\ncommand = [\"true\"]\n", "t:1", "path of its program"),
+        ("[action.prolog]\ncommand = [\"/x\"]\ndirectories = [\"/y\"]\n", "t:1", "exclude each other"),
+        ("[action.prolog.env]\nPERILOG_CONTROL = \"x\"\n", "t:2", "does not set itself"),
+        ("env-allow = [\"FLUX_*\"]\n", "t:1:13", "patterns are not taken"),
+        ("controller = [\"mgmt\"]\n", "t:1:14", "host:port"),
+        ("max-tasks = 0\n", "t:1:13", "1 to 400"),
+        ("serialize = \"node\"\n", "t:1:13", "node"),
+        ("host = \"n 0\"\n", "t:1:8", "host name"),
+        ("[local]\nstatus = true\n", "t:2:10", ""),
+    ] {
+        let error = Config::parse("t", text).expect_err(text).to_string();
+        assert!(error.contains(position) && error.contains(part), "{text}\n{error}");
+    }
+}

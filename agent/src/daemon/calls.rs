@@ -1,0 +1,135 @@
+//! D-Bus calls for the machine: each in a task of its own, with its answer coming back as an input.
+//!
+//! A call belongs to the connection that it was made on. Once everything was joined again on the next one, answers of the old are worth nothing:
+//! they are dropped here.
+
+use perilog_core::agent::io::{Input, Seen, StartReply};
+use perilog_core::ids::TaskId;
+use perilog_core::task::{Intent, UnitFacts};
+use tokio::sync::mpsc;
+
+use crate::spool::Spool;
+use crate::systemd::{Bus, BusError};
+
+/// The answer of a call, and which connection it was made on.
+pub(super) struct Answer {
+    connection: u64,
+    input: Input,
+}
+
+/// The connection of the day, and where answers go.
+pub(super) struct Calls {
+    bus: Option<Bus>,
+    /// Counts connections.
+    connection: u64,
+    answers: mpsc::Sender<Answer>,
+}
+
+const NO_BUS: &str = "there is no connection to the system bus";
+
+impl Calls {
+    pub(super) fn new(answers: mpsc::Sender<Answer>) -> Self {
+        Self { bus: None, connection: 0, answers }
+    }
+
+    pub(super) fn connected(&mut self, bus: Bus) {
+        self.bus = Some(bus);
+        self.connection += 1;
+    }
+
+    pub(super) fn lost(&mut self) {
+        self.bus = None;
+    }
+
+    /// The input in an answer; `None` if it is of an earlier connection.
+    pub(super) fn input(&self, answer: Answer) -> Option<Input> {
+        (answer.connection == self.connection).then_some(answer.input)
+    }
+
+    /// StartTransientUnit. Without a bus the answer is here at once.
+    pub(super) fn start(&self, stem: String, intent: Box<Intent>) -> Option<Input> {
+        let task = intent.start.task;
+        let unknown = move || Input::Started { task, reply: StartReply::Unknown(NO_BUS.to_owned()) };
+        self.answered(unknown, async move |bus| Input::Started { task, reply: bus.start(&stem, &intent).await })
+    }
+
+    /// A look at unit, processes and files.
+    pub(super) fn inspect(&self, spool: Spool, stem: String, task: TaskId) -> Option<Input> {
+        let unknown = move || Input::Inspected { task, seen: Err(NO_BUS.to_owned()) };
+        self.answered(unknown, async move |bus| {
+            let seen = look(&bus, &spool, &stem).await.map_err(|error| error.to_string());
+            Input::Inspected { task, seen }
+        })
+    }
+
+    /// Adopts a unit. Without a bus nothing can be watched; the next join stirs everything anyway.
+    pub(super) fn watch(&self, stem: String) {
+        if let Some(bus) = self.bus.clone() {
+            tokio::spawn(async move { bus.watch(&stem).await });
+        }
+    }
+
+    pub(super) fn signal(&self, stem: String, signal: u8) {
+        self.told("signal its runner", stem, async move |bus, stem| bus.signal_runner(&stem, signal).await);
+    }
+
+    pub(super) fn kill_all(&self, stem: String) {
+        self.told("kill what lingers", stem, async move |bus, stem| bus.kill_all(&stem).await);
+    }
+
+    pub(super) fn unload(&self, stem: String) {
+        self.told("unload the unit", stem, async move |bus, stem| bus.unload(&stem).await);
+    }
+
+    /// A call that nobody waits for: what it did is seen at the next look.
+    fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
+    where
+        F: FnOnce(Bus, String) -> R + Send + 'static,
+        R: Future<Output = Result<(), BusError>> + Send + 'static,
+    {
+        let Some(bus) = self.bus.clone() else {
+            tracing::warn!(unit = stem, "cannot {doing}: {NO_BUS}");
+            return;
+        };
+        tokio::spawn(async move {
+            if let Err(error) = call(bus, stem.clone()).await {
+                tracing::warn!(unit = stem, %error, "cannot {doing}");
+            }
+        });
+    }
+
+    fn answered<F, R>(&self, unknown: impl FnOnce() -> Input, call: F) -> Option<Input>
+    where
+        F: FnOnce(Bus) -> R + Send + 'static,
+        R: Future<Output = Input> + Send + 'static,
+    {
+        let Some(bus) = self.bus.clone() else { return Some(unknown()) };
+        let (answers, connection) = (self.answers.clone(), self.connection);
+        tokio::spawn(async move {
+            let input = call(bus).await;
+            // A loop that is gone needs no answer.
+            let _ = answers.send(Answer { connection, input }).await;
+        });
+        None
+    }
+}
+
+/// The unit first, then its processes, then the files: of a unit that had ended the files are whole.
+async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
+    let (unit, unit_ids, processes) = bus.look(stem).await?;
+    let files = spool.read(stem, unit.as_ref().is_some_and(runs));
+    Ok(Seen {
+        unit,
+        unit_ids,
+        processes,
+        claim: files.claim,
+        result: files.result,
+        steps: files.steps,
+        tails: files.tails,
+    })
+}
+
+/// Is the main process there, or on its way?
+pub(super) fn runs(unit: &UnitFacts) -> bool {
+    unit.main_pid != 0 || unit.job_pending
+}

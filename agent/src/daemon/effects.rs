@@ -1,0 +1,123 @@
+//! Carries out what the machine decided, one effect after the other.
+
+use perilog_core::agent::io::{Effect, Input, Level};
+use perilog_core::ids::{JobId, TaskId};
+use perilog_core::message::FromAgent;
+
+use super::Daemon;
+use crate::local::NodeStatus;
+use crate::spool::SpoolError;
+
+impl Daemon {
+    pub(super) fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::WriteIntent { stem, intent } => {
+                let task = intent.start.task;
+                let result = said(self.spool.write_intent(&stem, &intent));
+                if result.is_ok() {
+                    self.roll.enter(&stem, task);
+                }
+                self.inputs.push_back(Input::IntentWritten { task, result });
+            }
+            Effect::StartUnit { stem, intent } => {
+                self.roll.enter(&stem, intent.start.task);
+                self.watcher.watch(&stem);
+                self.inputs.extend(self.calls.start(stem, intent));
+            }
+            Effect::Watch { stem, task } => {
+                self.roll.enter(&stem, task);
+                self.watcher.watch(&stem);
+                self.calls.watch(stem);
+            }
+            Effect::WatchEmpty { task, cgroup } => {
+                if let Some(stem) = self.roll.stem(task) {
+                    self.emptiness.watch(stem, cgroup.as_deref());
+                }
+            }
+            Effect::Inspect { stem, task } => {
+                self.roll.enter(&stem, task);
+                self.inputs.extend(self.calls.inspect(self.spool.clone(), stem, task));
+            }
+            Effect::TakeClaim { stem, task, claim } => {
+                let result = said(self.spool.take_claim(&stem, &claim));
+                self.inputs.push_back(Input::ClaimTaken { task, result });
+            }
+            Effect::SignalRunner { stem, signal } => self.calls.signal(stem, signal),
+            Effect::KillLingering { stem } => self.calls.kill_all(stem),
+            Effect::WriteOutcome { stem, task, ended } => {
+                let result = said(self.spool.write_outcome(&stem, &ended));
+                self.inputs.push_back(Input::OutcomeWritten { task, result });
+            }
+            Effect::Unload { stem } => {
+                self.emptiness.forget(&stem);
+                self.calls.unload(stem);
+            }
+            Effect::Bury { stem, tombstone } => {
+                let task = tombstone.task;
+                let result = said(self.spool.bury(&stem, &tombstone));
+                if result.is_ok() {
+                    self.roll.leave(&stem);
+                    self.emptiness.forget(&stem);
+                }
+                self.inputs.push_back(Input::Buried { task, result });
+            }
+            Effect::RemoveTombstone { stem, .. } => {
+                if let Err(error) = self.spool.remove_tombstone(&stem) {
+                    tracing::warn!(%error, "a tombstone stays until the next boot");
+                }
+            }
+            Effect::WriteEpoch { epoch } => {
+                let result = said(self.spool.write_epoch(epoch));
+                if result.is_ok() {
+                    self.epoch = Some(epoch);
+                }
+                self.inputs.push_back(Input::EpochWritten { epoch, result });
+            }
+            Effect::Send(message) => self.send(message),
+            Effect::Hang { why } => {
+                tracing::warn!("the session with the controller is ended: {why}");
+                self.disconnect();
+            }
+            Effect::RedialWindow { ms } => self.window.set(ms),
+            Effect::WakeAt { boot_ms } => self.wake_ms = Some(boot_ms),
+            Effect::ExecReply { caller, reply } => self.callers.tell(caller, reply),
+            Effect::StatusReply { caller, tasks } => {
+                let controller = self.connected.as_ref().map(|connected| connected.peer.clone());
+                let connected = controller.is_some();
+                let epoch = self.epoch.map(|epoch| epoch.number);
+                self.callers.tell_status(caller, NodeStatus { controller, connected, epoch, tasks });
+            }
+            Effect::Answer { question, ask, tasks } => {
+                if let Some(connected) = &self.connected {
+                    self.logs.answer(question, ask, tasks, connected.session.outbox.clone());
+                }
+            }
+            Effect::Note { level, task, job, text } => note(level, task, job.as_ref(), &text),
+        }
+    }
+
+    /// A session whose peer reads nothing is ended; what it missed is said in the next one's Hello.
+    fn send(&mut self, message: FromAgent) {
+        if let Some(connected) = &self.connected
+            && let Err(error) = connected.session.outbox.try_send(message)
+        {
+            tracing::warn!(controller = connected.peer, %error, "the controller takes no messages; the session is ended");
+            self.disconnect();
+        }
+    }
+}
+
+/// The machine keeps what went wrong as text.
+fn said<T>(result: Result<T, SpoolError>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+fn note(level: Level, task: Option<TaskId>, job: Option<&JobId>, text: &str) {
+    let job = job.map(tracing::field::display);
+    let (rank, action_id) = (task.map(|task| task.rank.0), task.map(|task| tracing::field::display(task.action)));
+    match level {
+        Level::Info => tracing::info!(job, rank, action_id, "{text}"),
+        Level::Warning => tracing::warn!(job, rank, action_id, "{text}"),
+        Level::Error => tracing::error!(job, rank, action_id, "{text}"),
+    }
+}

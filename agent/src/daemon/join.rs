@@ -1,0 +1,77 @@
+//! What is there when the bus comes up: units, as the keeper found them, and directories, read now. Both at once, so that nothing the machine does
+//! lies between.
+
+use std::collections::BTreeMap;
+
+use perilog_core::agent::io::{Found, Input};
+
+use super::Daemon;
+use super::calls::runs;
+use crate::systemd::{BusEdge, UnitFound};
+
+impl Daemon {
+    pub(super) fn on_bus(&mut self, edge: BusEdge) {
+        match edge {
+            BusEdge::Up { bus, units } => {
+                self.calls.connected(bus);
+                let input = self.joined(units);
+                self.inputs.push_back(input);
+            }
+            BusEdge::Lost { .. } => {
+                self.calls.lost();
+                self.inputs.push_back(Input::BusLost);
+            }
+        }
+    }
+
+    fn joined(&mut self, units: Vec<UnitFound>) -> Input {
+        let mut units: BTreeMap<String, UnitFound> = units.into_iter().map(|unit| (unit.stem.clone(), unit)).collect();
+        let stems = self.spool.stems().unwrap_or_else(|error| {
+            tracing::error!(%error, "tasks are known by their units only");
+            Vec::new()
+        });
+        let mut found: Vec<Found> = Vec::with_capacity(stems.len());
+        for stem in stems {
+            self.watcher.watch(&stem);
+            let unit = units.remove(&stem);
+            found.push(self.found(stem, unit));
+        }
+        let alone = std::mem::take(&mut units);
+        found.extend(alone.into_iter().map(|(stem, unit)| self.found(stem, Some(unit))));
+        for one in &found {
+            let task =
+                one.intent.as_ref().map(|intent| intent.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
+            if let Some(task) = task {
+                self.roll.enter(&one.stem, task);
+            }
+        }
+        // Both are told once; later the machine knows better than the disk.
+        let first = !std::mem::replace(&mut self.joined_once, true);
+        let tombstones = if first { self.spool.tombstones() } else { Ok(Vec::new()) };
+        let tombstones = tombstones.unwrap_or_else(|error| {
+            tracing::error!(%error, "ended tasks are forgotten");
+            Vec::new()
+        });
+        Input::Joined { found, tombstones, epoch: self.epoch.filter(|_| first) }
+    }
+
+    fn found(&self, stem: String, unit: Option<UnitFound>) -> Found {
+        let files = self.spool.read(&stem, unit.as_ref().is_some_and(|unit| runs(&unit.facts)));
+        let (facts, processes, unit_ids) = match unit {
+            Some(unit) => (Some(unit.facts), unit.processes, unit.ids),
+            None => (None, Vec::new(), None),
+        };
+        Found {
+            stem,
+            intent: files.intent,
+            claim: files.claim,
+            ended: files.ended,
+            result: files.result,
+            steps: files.steps,
+            tails: files.tails,
+            unit: facts,
+            processes,
+            unit_ids,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The loop: wait for an edge, make an `Input`, hand it to the machine, carry out the effects in order.
+//!
+//! ```text
+//!   signals, bus, stir, link, local socket, answers of calls, the one timer  --Input-->  Machine  --Effect-->  spool (at once)
+//!                                                                                                             bus (tasks that answer)
+//!                                                                                                             link, callers (queues)
+//! ```
+//!
+//! Nothing here waits while an effect is carried out: files are on tmpfs and written at once, D-Bus calls run in tasks of their own whose answers
+//! come back as inputs, a message that finds the session's queue full ends the session. So no peer can stop the loop.
+
+mod calls;
+mod effects;
+mod identity;
+mod join;
+mod roll;
+mod start;
+mod status;
+
+pub use start::{StartError, run};
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use perilog_core::agent::Machine;
+use perilog_core::agent::io::{Input, Now};
+use perilog_core::ids::Epoch;
+use perilog_host::{clock, notify, shutdown};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::link::{Controllers, LinkEdge, Session, Window};
+use crate::local::{Agent, Asked, Callers};
+use crate::logs::Logs;
+use crate::spool::{Spool, Watcher};
+use crate::stir::Stir;
+use crate::systemd::{BusEdge, Emptiness};
+
+/// Answers of calls that wait for the loop. Each live task has a few at most; a full queue only holds back the calls.
+const ANSWERS: usize = 256;
+/// Messages and requests that wait for the loop; a full queue holds back the peer.
+const EDGES: usize = 64;
+
+/// Where things are, by the command line.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub config: PathBuf,
+    pub run_dir: PathBuf,
+    pub runner: PathBuf,
+}
+
+/// What the loop listens to.
+struct Edges {
+    signals: shutdown::Signals,
+    bus: mpsc::Receiver<BusEdge>,
+    link: mpsc::Receiver<LinkEdge>,
+    asked: mpsc::Receiver<Asked>,
+    answers: mpsc::Receiver<calls::Answer>,
+    /// What keeps the bus, dials, and serves the socket. None of them ever ends.
+    crew: JoinSet<()>,
+}
+
+/// The session that stands, if one does.
+struct Connected {
+    counter: u64,
+    peer: String,
+    session: Session,
+}
+
+/// Everything that the loop holds.
+struct Daemon {
+    places: Places,
+    machine: Machine,
+    /// Inputs that effects gave at once, and that come before any edge.
+    inputs: VecDeque<Input>,
+    spool: Spool,
+    watcher: Watcher,
+    emptiness: Emptiness,
+    stir: Arc<Stir>,
+    calls: calls::Calls,
+    roll: roll::Roll,
+    callers: Callers,
+    logs: Logs,
+    connected: Option<Connected>,
+    window: Arc<Window>,
+    controllers: watch::Sender<Controllers>,
+    agent: Arc<Agent>,
+    epoch: Option<Epoch>,
+    joined_once: bool,
+    /// When the machine wants a tick, CLOCK_BOOTTIME.
+    wake_ms: Option<u64>,
+    status: status::StatusLine,
+}
+
+impl Daemon {
+    /// Runs until SIGTERM. Scripts go on in units of their own: there is nothing to end.
+    async fn serve(mut self, mut edges: Edges) -> Result<(), StartError> {
+        loop {
+            let wake = self.wake_ms.map(wait_until);
+            let status = self.status.due();
+            tokio::select! {
+                biased;
+                signal = edges.signals.next() => match signal {
+                    shutdown::Signal::Terminate => break,
+                    shutdown::Signal::Reload => self.reload(),
+                },
+                Some(edge) = edges.bus.recv() => self.on_bus(edge),
+                Some(answer) = edges.answers.recv() => self.on_answer(answer),
+                stems = self.stir.next() => self.on_stir(&stems),
+                Some(edge) = edges.link.recv() => self.on_link(edge),
+                Some(asked) = edges.asked.recv() => self.on_asked(asked),
+                () = sleep(wake) => {
+                    self.wake_ms = None;
+                    self.inputs.push_back(Input::Tick);
+                }
+                () = sleep(status) => {}
+                Some(_) = edges.crew.join_next() => return Err(StartError::Crew),
+            }
+            self.settle();
+        }
+        notify::stopping("ending; scripts go on");
+        Ok(())
+    }
+
+    /// Hands all inputs to the machine, and those that come of them, and shows the status that follows.
+    fn settle(&mut self) {
+        while let Some(input) = self.inputs.pop_front() {
+            for effect in self.machine.handle(input, now()) {
+                self.carry_out(effect);
+            }
+        }
+        self.status.show(self.machine.status_line());
+    }
+
+    fn on_stir(&mut self, stems: &[String]) {
+        let tasks = stems.iter().filter_map(|stem| self.roll.task(stem));
+        self.inputs.extend(tasks.map(|task| Input::Stirred { task }));
+    }
+
+    fn on_answer(&mut self, answer: calls::Answer) {
+        self.inputs.extend(self.calls.input(answer));
+    }
+
+    fn on_link(&mut self, edge: LinkEdge) {
+        let current = self.connected.as_ref().map(|connected| connected.counter);
+        match edge {
+            LinkEdge::Up { counter, session, peer } => {
+                self.connected = Some(Connected { counter, peer, session });
+                self.inputs.push_back(Input::LinkUp { counter });
+            }
+            LinkEdge::Message { counter, message } if current == Some(counter) => {
+                self.inputs.push_back(Input::Message(message))
+            }
+            LinkEdge::Down { counter } if current == Some(counter) => self.disconnect(),
+            // Of a session that was hung up on.
+            LinkEdge::Message { .. } | LinkEdge::Down { .. } => {}
+        }
+    }
+
+    /// Ends the session, if one stands; the machine is told.
+    fn disconnect(&mut self) {
+        if self.connected.take().is_some() {
+            self.inputs.push_back(Input::LinkDown);
+        }
+    }
+
+    fn on_asked(&mut self, asked: Asked) {
+        let roll = &self.roll;
+        let input = self.callers.asked(asked, |stem| roll.task(stem));
+        self.inputs.extend(input);
+    }
+
+    /// SIGHUP: what is wrong is reported, and the old configuration stays in force.
+    fn reload(&mut self) {
+        notify::reloading();
+        match Config::load(&self.places.config) {
+            Ok(config) => {
+                self.controllers.send_if_modified(|current| {
+                    let new = start::controllers(&config);
+                    let changed = *current != new;
+                    *current = new;
+                    changed
+                });
+                self.inputs.push_back(Input::Policy(config.policy()));
+                self.agent.configure(config);
+                tracing::info!(path = %self.places.config.display(), "configuration read again");
+            }
+            Err(error) => tracing::error!("{error}\nthe configuration that was read before stays in force"),
+        }
+        notify::ready(&self.machine.status_line());
+    }
+}
+
+/// The clocks, for the machine.
+fn now() -> Now {
+    Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
+}
+
+/// From CLOCK_BOOTTIME to the time of the runtime's timers, which stand still during a suspend: then a tick is late by no more than that.
+fn wait_until(boot_ms: u64) -> std::time::Duration {
+    std::time::Duration::from_millis(boot_ms.saturating_sub(clock::boottime_ms()))
+}
+
+/// Without a duration it never ends, and costs nothing.
+async fn sleep(duration: Option<std::time::Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => std::future::pending().await,
+    }
+}

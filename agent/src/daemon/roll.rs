@@ -1,0 +1,34 @@
+//! Which task a stem is: edges know units and directories by their stem, the machine knows tasks.
+
+use std::collections::HashMap;
+
+use perilog_core::ids::TaskId;
+
+/// The tasks of this host, from their intent (or their discovery) to their burial.
+#[derive(Debug, Default)]
+pub(super) struct Roll {
+    tasks: HashMap<String, TaskId>,
+    stems: HashMap<TaskId, String>,
+}
+
+impl Roll {
+    pub(super) fn enter(&mut self, stem: &str, task: TaskId) {
+        if self.tasks.insert(stem.to_owned(), task) != Some(task) {
+            self.stems.insert(task, stem.to_owned());
+        }
+    }
+
+    pub(super) fn leave(&mut self, stem: &str) {
+        if let Some(task) = self.tasks.remove(stem) {
+            self.stems.remove(&task);
+        }
+    }
+
+    pub(super) fn task(&self, stem: &str) -> Option<TaskId> {
+        self.tasks.get(stem).copied()
+    }
+
+    pub(super) fn stem(&self, task: TaskId) -> Option<&str> {
+        self.stems.get(&task).map(String::as_str)
+    }
+}

@@ -1,0 +1,124 @@
+//! From configuration to the running loop: the lock, the first join, then the doors open.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use perilog_core::agent::Machine;
+use perilog_core::agent::io::Node;
+use perilog_host::varlink::{self, Bounds, SocketError};
+use perilog_host::{notify, shutdown};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::identity::{self, IdentityError};
+use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, roll, status};
+use crate::config::Config;
+use crate::link::{self, Controllers, Window};
+use crate::local::{Agent, Callers};
+use crate::logs::Logs;
+use crate::spool::{Spool, SpoolError, Watcher};
+use crate::stir::Stir;
+use crate::systemd::{BusEdge, Emptiness, Runner, keeper};
+
+/// Why the agent cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A bug of ours. systemd starts us anew, and nothing is lost by that.
+    #[error("a task that must run for ever has ended")]
+    Crew,
+    #[error("{doing}: {source}")]
+    Io { doing: &'static str, source: std::io::Error },
+}
+
+/// Runs the agent until SIGTERM. Ready, for systemd, once everything that was there is joined.
+pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
+    let io = |doing| move |source| StartError::Io { doing, source };
+    let mut signals = shutdown::Signals::new().map_err(io("cannot take over signals"))?;
+    let (spool, _lock) = Spool::open(&places.run_dir)?;
+    let host = identity::host(config.host.as_ref())?;
+    let machine = identity::machine()?;
+    let stir = Arc::new(Stir::default());
+    let watcher = Watcher::new(spool.clone(), stir.clone()).map_err(io("inotify"))?;
+    let emptiness = Emptiness::new(stir.clone()).map_err(io("inotify"))?;
+
+    let (bus_edges, mut bus) = mpsc::channel(EDGES);
+    let runner = Runner { program: places.runner.clone(), run_dir: places.run_dir.clone() };
+    let mut crew = JoinSet::new();
+    crew.spawn(keeper::keep(bus_edges, stir.clone(), runner));
+    notify::status("waiting for systemd on the system bus");
+    // Nobody is served before that; a boot that is told by systemd's count of soft reboots is part of every session.
+    let first = loop {
+        tokio::select! {
+            _ = ended(&mut signals) => return Ok(()),
+            Some(edge) = bus.recv() => if let BusEdge::Up { bus, units } = edge {
+                match bus.soft_reboots().await {
+                    Ok(count) => break (identity::boot(count)?, BusEdge::Up { bus, units }),
+                    Err(error) => tracing::warn!(%error, "systemd does not answer"),
+                }
+            },
+        }
+    };
+    let (boot, first) = first;
+
+    let (ask, asked) = mpsc::channel(EDGES);
+    let (answers_to, answers) = mpsc::channel(ANSWERS);
+    let (link_edges, link) = mpsc::channel(EDGES);
+    let (controllers_to, controllers) = watch::channel(controllers(&config));
+    let window = Arc::new(Window::default());
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let node =
+        Node { host: host.clone(), machine, boot: boot.clone(), version: version.clone(), policy: config.policy() };
+    let agent = Arc::new(Agent::new(host, boot, config, ask));
+    let mut daemon = Daemon {
+        machine: Machine::new(node),
+        inputs: VecDeque::new(),
+        watcher,
+        emptiness,
+        stir,
+        calls: calls::Calls::new(answers_to),
+        roll: roll::Roll::default(),
+        callers: Callers::default(),
+        logs: Logs::new(spool.clone()),
+        connected: None,
+        window: window.clone(),
+        controllers: controllers_to,
+        agent: agent.clone(),
+        epoch: spool.epoch(),
+        joined_once: false,
+        wake_ms: None,
+        status: status::StatusLine::default(),
+        spool,
+        places,
+    };
+    daemon.on_bus(first);
+    daemon.settle();
+
+    let listener = varlink::bind(&daemon.places.run_dir.join("agent.sock"), 0o666, None)?;
+    crew.spawn(async move {
+        let Err(error) = varlink::serve(listener, agent, Bounds::default()).await;
+        tracing::error!(%error, "the local socket cannot be served");
+    });
+    crew.spawn(link::dial(controllers, link_edges, window, version));
+    notify::ready(&daemon.machine.status_line());
+    daemon.serve(Edges { signals, bus, link, asked, answers, crew }).await
+}
+
+/// The part of the configuration that the link goes by.
+pub(super) fn controllers(config: &Config) -> Controllers {
+    Controllers {
+        addresses: config.controller.iter().map(|address| address.0.clone()).collect(),
+        tls: config.tls.enabled.then(|| config.tls.files()),
+        server_name: config.tls.server_name.clone(),
+    }
+}
+
+async fn ended(signals: &mut shutdown::Signals) {
+    // Before the first join a reload has nothing to reload.
+    while signals.next().await != shutdown::Signal::Terminate {}
+}

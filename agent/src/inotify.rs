@@ -1,0 +1,106 @@
+//! inotify(7) as a stream of events: the kernel tells us what changed, so that nothing has to be asked for on a timer.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags};
+pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
+use tokio::net::unix::pipe;
+
+/// Room for some dozens of events a read, and for one with the longest name; what does not fit comes with the next read.
+const BUFFER: usize = 4096;
+
+/// One event. `watch` is what [`Inotify::add`] gave, or -1 when the kernel's own queue ran over ([`ReadFlags::QUEUE_OVERFLOW`]).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Happened {
+    pub watch: i32,
+    pub what: ReadFlags,
+    /// The entry of a watched directory; none if it is no UTF-8 (no name of ours).
+    pub name: Option<String>,
+}
+
+/// One inotify instance.
+#[derive(Debug)]
+pub struct Inotify {
+    /// Not a pipe, but read like one: tokio's one safe way to wait for a descriptor of another kind.
+    fd: pipe::Receiver,
+}
+
+impl Inotify {
+    /// Needs a running tokio runtime with I/O.
+    pub fn new() -> io::Result<Self> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Self { fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
+    }
+
+    /// Watches a path; the number is the same for the same inode.
+    pub fn add(&self, path: &Path, what: WatchFlags) -> io::Result<i32> {
+        Ok(inotify::add_watch(&self.fd, path, what)?)
+    }
+
+    /// Stops watching. That the kernel did so before is no error.
+    pub fn remove(&self, watch: i32) {
+        let _gone_before = inotify::remove_watch(&self.fd, watch);
+    }
+
+    /// Waits for the next events. Cancel safe.
+    pub async fn next(&self) -> io::Result<Vec<Happened>> {
+        let mut buffer = [0; BUFFER];
+        loop {
+            self.fd.readable().await?;
+            match self.fd.try_read(&mut buffer) {
+                Ok(length) => return Ok(parse(&buffer[..length])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// `struct inotify_event`: watch, mask, cookie and length of the name, each of 32 bits; then the name, filled up with NUL. The kernel gives whole
+/// ones only.
+fn parse(mut bytes: &[u8]) -> Vec<Happened> {
+    let mut all = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<16>() {
+        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let length = rest.len().min(word(12) as usize);
+        let (name, after) = rest.split_at(length);
+        let name = name.split(|b| *b == 0).next().filter(|name| !name.is_empty());
+        all.push(Happened {
+            watch: word(0).cast_signed(),
+            what: ReadFlags::from_bits_retain(word(4)),
+            name: name.and_then(|name| String::from_utf8(name.to_vec()).ok()),
+        });
+        bytes = after;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn events_of_a_directory_and_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let inotify = Inotify::new().unwrap();
+        let watch = inotify.add(dir.path(), WatchFlags::CREATE | WatchFlags::MOVED_TO).unwrap();
+        for name in ["a", "a name of more than sixteen bytes"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let seen = inotify.next().await.unwrap();
+        let names: Vec<&str> = seen.iter().map(|event| event.name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["a", "a name of more than sixteen bytes"]);
+        assert!(seen.iter().all(|event| event.watch == watch && event.what.contains(ReadFlags::CREATE)));
+
+        let file = inotify.add(&dir.path().join("a"), WatchFlags::MODIFY).unwrap();
+        std::fs::write(dir.path().join("a"), "y").unwrap();
+        let seen = inotify.next().await.unwrap();
+        assert!(
+            seen.iter()
+                .all(|event| event.watch == file && event.name.is_none() && event.what.contains(ReadFlags::MODIFY))
+        );
+        inotify.remove(file);
+        assert!(inotify.next().await.unwrap()[0].what.contains(ReadFlags::IGNORED));
+    }
+}

@@ -1,0 +1,117 @@
+//! Dials the controllers, one after the other, until one takes us; and again when that session ends.
+
+use std::sync::Arc;
+
+use perilog_host::clock;
+use perilog_host::link::{Dial, LinkError};
+use perilog_host::tls::{ClientTls, TlsError, TlsFault, TlsFiles};
+use tokio::sync::{mpsc, watch};
+
+use super::LinkEdge;
+use super::session::{self, SessionError};
+use super::window::Window;
+
+/// Whom to dial, and how. Replaced by a reload; it counts from the next dial on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Controllers {
+    /// `host:port`, tried in turn. A name is resolved at each dial.
+    pub addresses: Vec<String>,
+    /// None: plain text. The files are read at each dial, so that a renewed certificate needs no reload.
+    pub tls: Option<TlsFiles>,
+    /// Instead of the address's host, what the controller's certificate must bear.
+    pub server_name: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Runs until the loop, or the sender of `controllers`, is gone.
+pub async fn dial(
+    mut controllers: watch::Receiver<Controllers>,
+    edges: mpsc::Sender<LinkEdge>,
+    window: Arc<Window>,
+    release: String,
+) {
+    let mut last_counter = 0;
+    let mut said = String::new();
+    loop {
+        let current = controllers.borrow_and_update().clone();
+        if current.addresses.is_empty() {
+            if controllers.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        for address in &current.addresses {
+            // Two sessions of one boot never have the same number, even within a millisecond, even of two lives of the agent.
+            let counter = clock::boottime_ms().max(last_counter + 1);
+            last_counter = counter;
+            let outcome = attempt(&current, address, &edges, counter, &release).await;
+            if edges.is_closed() {
+                return;
+            }
+            match outcome {
+                Ok(()) => {
+                    tracing::info!(controller = %address, "the session with the controller ended");
+                    said.clear();
+                    break;
+                }
+                Err(error) => complain(address, &error, &mut said),
+            }
+            window.grow();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(window.pause()) => {}
+            changed = controllers.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+async fn attempt(
+    controllers: &Controllers,
+    address: &str,
+    edges: &mpsc::Sender<LinkEdge>,
+    counter: u64,
+    release: &str,
+) -> Result<(), DialError> {
+    let mut dial = match &controllers.tls {
+        Some(files) => Dial::tls(address, ClientTls::load(files)?),
+        None => Dial::plain(address),
+    };
+    if let Some(name) = &controllers.server_name {
+        dial.server_name.clone_from(name);
+    }
+    let link = perilog_host::link::dial(&dial).await?;
+    Ok(session::run(link, edges, counter, release).await?)
+}
+
+/// A controller that is away is one line in the journal, not one a try.
+fn complain(address: &str, error: &DialError, said: &mut String) {
+    let text = format!("{address}: {error}");
+    if text == *said {
+        tracing::debug!(controller = address, %error, "no session with the controller");
+        return;
+    }
+    let hint = match fault(error) {
+        Some(TlsFault::NotYetValid) => "; is the clock of this node right?",
+        Some(TlsFault::Expired) => "; renew the certificate",
+        Some(TlsFault::RefusedByPeer) => "; the controller's log says why",
+        _ => "",
+    };
+    tracing::warn!(controller = address, %error, "no session with the controller{hint} (trying again)");
+    *said = text;
+}
+
+fn fault(error: &DialError) -> Option<TlsFault> {
+    match error {
+        DialError::Link(error) | DialError::Session(SessionError::Link(error)) => error.tls_fault(),
+        _ => None,
+    }
+}

@@ -1,0 +1,26 @@
+//! The session with a controller: dial, agree on a version, messages both ways, dial again.
+//!
+//! ```text
+//!   dial --(fails)--> wait a random part of a growing window --> dial
+//!   dial --> preambles --> Up --> Message ... --> Down --> wait a random part of Welcome's window --> dial
+//! ```
+//!
+//! It knows bytes and time, and no meaning: Hello and all that follows is the machine's. No heartbeat: the kernel watches a silent connection.
+
+mod dialler;
+mod session;
+mod window;
+
+pub use dialler::{Controllers, dial};
+pub use session::{Outbox, Session};
+pub use window::Window;
+
+use perilog_core::message::ToAgent;
+
+/// What the link tells the loop. `counter` is the session's: it grows with every session of this boot.
+#[derive(Debug)]
+pub enum LinkEdge {
+    Up { counter: u64, session: Session, peer: String },
+    Message { counter: u64, message: ToAgent },
+    Down { counter: u64 },
+}

@@ -1,0 +1,106 @@
+//! One session: preambles, then frames both ways until either side ends it.
+
+use std::time::Duration;
+
+use perilog_core::message::FromAgent;
+use perilog_host::link::{FrameReader, FrameWriter, Link, LinkError};
+use perilog_proto::{DecodeError, Decoded, Mismatch, Preamble, decode_to_agent, encode_from_agent, negotiate};
+use tokio::sync::{mpsc, oneshot};
+
+use super::LinkEdge;
+
+/// Messages that wait to be written. A machine says at most its Hello and a handful for each of its tasks at once (max-tasks is at most 400,
+/// tombstones fill a page by the hundred), so only a controller that reads nothing fills it; then the session ends and all is said anew.
+const OUTBOX: usize = 4096;
+/// For the preambles. A peer that says nothing is none of ours.
+const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where messages to the controller go. Those for people (answers) wait for room; the loop never does.
+pub type Outbox = mpsc::Sender<FromAgent>;
+
+/// The loop's hold on a session: dropping it ends the session.
+#[derive(Debug)]
+pub struct Session {
+    pub outbox: Outbox,
+    _hold: oneshot::Sender<()>,
+}
+
+/// Why a session ended that did not end by an orderly close.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    #[error("the peer sends what is no message: {0}")]
+    Malformed(#[from] DecodeError),
+    #[error("the peer sent no preamble within {PREAMBLE_LIMIT:?}")]
+    Silent,
+    #[error("the peer closed the connection before its preamble; its log may say why")]
+    Closed,
+}
+
+/// Runs a session to its end. `Up` and `Down` are told in pairs, and only once both sides have agreed.
+pub(super) async fn run(
+    link: Link,
+    edges: &mpsc::Sender<LinkEdge>,
+    counter: u64,
+    release: &str,
+) -> Result<(), SessionError> {
+    let Link { peer, mut reader, mut writer, .. } = link;
+    let preambles = async {
+        writer.send(Preamble::ours(release).encode()).await?;
+        let frame = reader.next().await?.ok_or(SessionError::Closed)?;
+        Ok::<_, SessionError>(negotiate(&frame)?)
+    };
+    let agreed = tokio::time::timeout(PREAMBLE_LIMIT, preambles).await.map_err(|_| SessionError::Silent)??;
+    tracing::info!(%peer, release = agreed.release, version = agreed.version, "connected to the controller");
+
+    let (outbox, queue) = mpsc::channel(OUTBOX);
+    let (hold, let_go) = oneshot::channel();
+    let session = Session { outbox: outbox.clone(), _hold: hold };
+    if edges.send(LinkEdge::Up { counter, session, peer: peer.to_string() }).await.is_err() {
+        return Ok(());
+    }
+    // Both directions at once: a peer that waits for us to read must not wait for itself.
+    let ended = tokio::select! {
+        ended = receive(&mut reader, edges, counter, &outbox) => ended,
+        ended = transmit(&mut writer, queue) => ended,
+        _ = let_go => Ok(()),
+    };
+    // The session is over either way; a goodbye that cannot be said changes nothing.
+    let _ = tokio::time::timeout(Duration::from_secs(1), writer.close()).await;
+    // If the loop is gone, so is the process.
+    let _ = edges.send(LinkEdge::Down { counter }).await;
+    ended
+}
+
+async fn receive(
+    reader: &mut FrameReader,
+    edges: &mpsc::Sender<LinkEdge>,
+    counter: u64,
+    outbox: &Outbox,
+) -> Result<(), SessionError> {
+    while let Some(frame) = reader.next().await? {
+        match decode_to_agent(&frame)? {
+            Decoded::Known(message) => {
+                if edges.send(LinkEdge::Message { counter, message }).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Decoded::Unknown(message) => {
+                tracing::warn!(message, "the controller sent a message that this version does not know");
+                // With a full outbox the session is about to end anyway.
+                let _ = outbox.try_send(FromAgent::Unsupported { message });
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn transmit(writer: &mut FrameWriter, mut queue: mpsc::Receiver<FromAgent>) -> Result<(), SessionError> {
+    while let Some(message) = queue.recv().await {
+        writer.send(encode_from_agent(&message)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! When to dial again: at a random moment of a window, so that ten thousand agents do not dial a restarted controller at once (full jitter).
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// The window while no controller has named one, and what it grows to.
+const FLOOR_MS: u64 = 1_000;
+const CEILING_MS: u64 = 30_000;
+/// The largest that a controller may name: a wrong number must not cut a node off for a day.
+const MOST_MS: u64 = 600_000;
+
+/// The window of the next dial. Shared by the loop, which hears what the controller wants, and the dialler.
+#[derive(Debug)]
+pub struct Window(Mutex<Sizes>);
+
+#[derive(Debug)]
+struct Sizes {
+    /// What Welcome said, or the floor.
+    base: u64,
+    now: u64,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS }))
+    }
+}
+
+impl Window {
+    /// The controller names a window.
+    pub fn set(&self, millis: u64) {
+        let base = millis.clamp(FLOOR_MS, MOST_MS);
+        *self.lock() = Sizes { base, now: base };
+    }
+
+    /// A dial failed, or a session ended before Welcome.
+    pub(super) fn grow(&self) {
+        let mut sizes = self.lock();
+        sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
+    }
+
+    /// How long to wait: uniform over the window.
+    pub(super) fn pause(&self) -> Duration {
+        // 62 random bits; a window has at most 20, so no part of it is favoured.
+        let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
+        Duration::from_millis(random % self.lock().now)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Sizes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_to_its_ceiling_and_pauses_fill_it() {
+        let window = Window::default();
+        let now = |w: &Window| w.lock().now;
+        let mut seen = vec![now(&window)];
+        for _ in 0..6 {
+            window.grow();
+            seen.push(now(&window));
+        }
+        assert_eq!(seen, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
+        window.set(120_000);
+        window.grow();
+        assert_eq!(now(&window), 120_000, "the controller's own is not shortened");
+        window.set(u64::MAX);
+        assert_eq!(now(&window), MOST_MS);
+        window.set(0);
+        let pauses: Vec<u64> = (0..1000).map(|_| u64::try_from(window.pause().as_millis()).unwrap()).collect();
+        assert!(pauses.iter().all(|p| *p < 1000));
+        assert!(pauses.iter().any(|p| *p < 200) && pauses.iter().any(|p| *p >= 800));
+    }
+}

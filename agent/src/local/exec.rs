@@ -1,0 +1,120 @@
+//! The parameters of `Exec`, and the status that its caller exits with.
+
+use std::collections::BTreeMap;
+
+use perilog_core::Span;
+use perilog_core::agent::io::Exec;
+use perilog_core::ids::{ActionName, Attempt, JobId, Rank};
+use perilog_core::outcome::Outcome;
+use perilog_core::task::{Plan, Run};
+use serde::Deserialize;
+
+/// As `io.perilog.Agent.Exec` has them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parameters {
+    job: JobId,
+    #[serde(default)]
+    attempt: Option<Attempt>,
+    action: ActionName,
+    #[serde(default)]
+    rank: Option<u32>,
+    #[serde(default)]
+    userid: Option<u32>,
+    #[serde(default)]
+    env: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    timeout: Option<Span>,
+    #[serde(default)]
+    directories: Option<Vec<String>>,
+}
+
+impl Parameters {
+    /// `plan_of`: the plan of an action, its own or the default one, for directories that replace the configured ones.
+    ///
+    /// # Errors
+    /// Text for `Refused`.
+    pub(super) fn exec(self, plan_of: impl Fn(&ActionName) -> Plan) -> Result<Exec, String> {
+        let plan = match self.directories {
+            None => None,
+            Some(directories) => match directories.iter().find(|dir| !dir.starts_with('/')) {
+                Some(relative) => return Err(format!("directory {relative:?} does not begin with `/`")),
+                None if directories.is_empty() => return Err("`directories` must name at least one".to_owned()),
+                None => Some(Plan { run: Run::Directories(directories), ..plan_of(&self.action) }),
+            },
+        };
+        Ok(Exec {
+            job: self.job,
+            attempt: self.attempt.unwrap_or(Attempt::FIRST),
+            action: self.action,
+            rank: Rank(self.rank.unwrap_or(0)),
+            userid: self.userid,
+            env: self.env.unwrap_or_default(),
+            timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
+            plan,
+        })
+    }
+}
+
+/// The status to exit with: that of the scripts where it tells a failure, or the one that stands for the outcome's word. Never 0 for anything
+/// that is not ok.
+pub(super) fn status(outcome: &Outcome) -> u8 {
+    let word = match outcome {
+        outcome if outcome.is_ok() => return 0,
+        Outcome::Timeout { .. } => 3,
+        Outcome::Lost { .. } => 4,
+        Outcome::Refused { .. } => 5,
+        Outcome::Cancelled { .. } => 6,
+        // A host's own task has no job that could tolerate anything.
+        _ => 1,
+    };
+    outcome.status().filter(|status| *status != 0).unwrap_or(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use perilog_core::outcome::{ExitStatus, Failure, Loss};
+
+    #[test]
+    fn only_ok_is_zero() {
+        for (outcome, expect) in [
+            (Outcome::Ok, 0),
+            (Outcome::Tolerable, 1),
+            (Outcome::Failed { why: Failure::Exit(37) }, 37),
+            (Outcome::Failed { why: Failure::Signal(9) }, 137),
+            (Outcome::Failed { why: Failure::NoResult(Some(ExitStatus::Exit(0))) }, 1),
+            (Outcome::Failed { why: Failure::Configuration(String::new()) }, 1),
+            (Outcome::Timeout { status: Some(ExitStatus::Exit(0)) }, 3),
+            (Outcome::Lost { why: Loss::Vanished }, 4),
+            (Outcome::Refused { why: String::new() }, 5),
+            (Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }, 143),
+            (Outcome::Cancelled { status: None }, 6),
+        ] {
+            assert_eq!(status(&outcome), expect, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn parameters() {
+        let parse = |text: &str| {
+            serde_json::from_str::<Parameters>(text)
+                .map_err(|e| e.to_string())
+                .and_then(|p| p.exec(|_| testing::plan()))
+        };
+        let exec = parse(r#"{"job": "j1", "action": "prolog", "timeout": "1.5m", "directories": ["/a"]}"#).unwrap();
+        assert_eq!((exec.rank, exec.attempt, exec.timeout_ms), (Rank(0), Attempt::FIRST, Some(90_000)));
+        assert_eq!(exec.plan.unwrap().run, Run::Directories(vec!["/a".to_owned()]));
+        for bad in [
+            r#"{"job": "j 1", "action": "prolog"}"#,
+            r#"{"job": "j1"}"#,
+            r#"{"job": "j1", "action": "prolog", "directories": ["a"]}"#,
+            r#"{"job": "j1", "action": "prolog", "directories": []}"#,
+            r#"{"job": "j1", "action": "prolog", "dirs": ["/a"]}"#,
+            r#"{"job": "j1", "action": "prolog", "attempt": "x"}"#,
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

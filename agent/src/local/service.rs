@@ -1,0 +1,189 @@
+//! `io.perilog.Agent`, method by method.
+
+use std::sync::{PoisonError, RwLock};
+
+use perilog_core::agent::io::Caller;
+use perilog_core::ids::{BootId, HostName, UNIT_PREFIX, unit_of};
+use perilog_host::varlink::{About, Call, Gone, InterfaceDescription, PeerCred, ReplySink, Service};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::callers::{Asked, End, Followed};
+use super::exec::{Parameters, status};
+use super::shown;
+use crate::config::{Config, Readers};
+
+const INTERFACES: &[InterfaceDescription] =
+    &[InterfaceDescription { name: "io.perilog.Agent", text: include_str!("io.perilog.Agent.varlink") }];
+
+/// The service. It holds what it needs of the configuration; everything else it asks the loop.
+#[derive(Debug)]
+pub struct Agent {
+    host: HostName,
+    boot: BootId,
+    config: RwLock<Config>,
+    ask: mpsc::Sender<Asked>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unit {
+    unit: String,
+}
+
+impl Service for Agent {
+    fn about(&self) -> About {
+        About {
+            vendor: "perilog",
+            product: "perilog-agent",
+            version: env!("CARGO_PKG_VERSION"),
+            url: "file:///usr/share/doc/perilog",
+        }
+    }
+
+    fn describe(&self) -> &'static [InterfaceDescription] {
+        INTERFACES
+    }
+
+    async fn call(&self, call: Call) {
+        // Whoever went away is told nothing; that is all that `Gone` means here.
+        let _ = self.answer(call).await;
+    }
+}
+
+impl Agent {
+    pub fn new(host: HostName, boot: BootId, config: Config, ask: mpsc::Sender<Asked>) -> Self {
+        Self { host, boot, config: RwLock::new(config), ask }
+    }
+
+    /// After a reload.
+    pub fn configure(&self, config: Config) {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    async fn answer(&self, call: Call) -> Result<(), Gone> {
+        let method = call.method.rsplit('.').next().unwrap_or_default().to_owned();
+        if !self.may(&method, &call.peer) {
+            let text = format!("{method} is for root; you are uid {}", call.peer.uid);
+            return call.reply.error("io.perilog.Agent.PermissionDenied", json!({ "text": text })).await;
+        }
+        let more = call.more;
+        match method.as_str() {
+            "Status" => match call.parse::<Nothing>().await {
+                Some((_, _, reply)) => self.status(reply).await,
+                None => Ok(()),
+            },
+            "Exec" => match call.parse::<Parameters>().await {
+                Some((parameters, _, reply)) => self.exec(parameters, more, reply).await,
+                None => Ok(()),
+            },
+            "Cancel" => match call.parse::<Unit>().await {
+                Some((unit, _, reply)) => self.cancel(&unit.unit, reply).await,
+                None => Ok(()),
+            },
+            // The server calls nothing that the interface does not define.
+            _ => refuse(call.reply, "no such method").await,
+        }
+    }
+
+    /// Root may do everything; others may read, if the site says so.
+    fn may(&self, method: &str, peer: &PeerCred) -> bool {
+        let readers = self.config.read().unwrap_or_else(PoisonError::into_inner).local.status;
+        peer.is_root() || (method == "Status" && readers == Readers::Anyone)
+    }
+
+    async fn status(&self, reply: ReplySink) -> Result<(), Gone> {
+        let (send, receive) = oneshot::channel();
+        let asked = self.ask.send(Asked::Status { reply: send }).await;
+        match (asked, receive.await) {
+            (Ok(()), Ok(node)) => {
+                let tasks: Vec<Value> = node.tasks.iter().map(shown::task).collect();
+                let status = json!({
+                    "host": self.host, "boot": self.boot, "controller": node.controller, "connected": node.connected,
+                    "epoch": node.epoch, "tasks": tasks,
+                });
+                reply.done(status).await
+            }
+            _ => refuse(reply, ENDING).await,
+        }
+    }
+
+    async fn cancel(&self, unit: &str, reply: ReplySink) -> Result<(), Gone> {
+        let stem = unit.strip_suffix(".service").unwrap_or(unit);
+        if !stem.starts_with(UNIT_PREFIX) {
+            return refuse(reply, &format!("{unit:?} is no task's unit")).await;
+        }
+        let (send, receive) = oneshot::channel();
+        let asked = self.ask.send(Asked::Cancel { stem: stem.to_owned(), reply: send }).await;
+        match (asked, receive.await) {
+            (Ok(()), Ok(Ok(()))) => reply.done(json!({})).await,
+            (Ok(()), Ok(Err(text))) => refuse(reply, &text).await,
+            _ => refuse(reply, ENDING).await,
+        }
+    }
+
+    async fn exec(&self, parameters: Parameters, more: bool, mut reply: ReplySink) -> Result<(), Gone> {
+        let exec = parameters.exec(|action| {
+            let policy = self.config.read().unwrap_or_else(PoisonError::into_inner).policy();
+            policy.actions.get(action).cloned().unwrap_or_else(Config::default_plan)
+        });
+        let exec = match exec {
+            Ok(exec) => Box::new(exec),
+            Err(text) => return refuse(reply, &text).await,
+        };
+        let (follow, mut followed) = watch::channel(Followed::default());
+        let (number, caller) = oneshot::channel();
+        let asked = self.ask.send(Asked::Exec { exec, caller: number, follow }).await;
+        let (Ok(()), Ok(caller)) = (asked, caller.await) else { return refuse(reply, ENDING).await };
+        loop {
+            let changed = tokio::select! {
+                changed = followed.changed() => changed.is_ok(),
+                () = reply.closed() => return self.hang_up(caller).await,
+            };
+            let told = followed.borrow_and_update().clone();
+            if let Some(end) = &told.end {
+                return finish(reply, &told, end).await;
+            }
+            if !changed {
+                return refuse(reply, ENDING).await;
+            }
+            if more && let Err(gone) = reply.more(progress(&told)).await {
+                return self.hang_up(caller).await.and(Err(gone));
+            }
+        }
+    }
+
+    /// The task goes on without its caller.
+    async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
+        // Without a loop there is nobody to be told.
+        let _ = self.ask.send(Asked::Hangup { caller }).await;
+        Ok(())
+    }
+}
+
+const ENDING: &str = "the agent is ending; ask again, the task goes on";
+
+fn progress(told: &Followed) -> Value {
+    let (unit, attached) = told.attached.clone().unwrap_or_default();
+    json!({ "unit": unit_of(&unit), "attached": attached, "phase": told.phase })
+}
+
+async fn finish(reply: ReplySink, told: &Followed, end: &End) -> Result<(), Gone> {
+    let (outcome, ended) = match end {
+        End::Refused(text) => return refuse(reply, text).await,
+        End::Ended(ended) => (&ended.outcome, Some(ended)),
+        End::Before(outcome) => (outcome, None),
+    };
+    let (unit, attached) = told.attached.clone().unwrap_or_default();
+    let unit = if unit.is_empty() { unit } else { unit_of(&unit) };
+    reply.done(json!({ "unit": unit, "attached": attached, "ended": ended, "outcome": outcome, "status": status(outcome) })).await
+}
+
+async fn refuse(reply: ReplySink, text: &str) -> Result<(), Gone> {
+    reply.error("io.perilog.Agent.Refused", json!({ "text": text })).await
+}

@@ -1,0 +1,82 @@
+//! Asks the journal, by a journalctl of its own process: it may take long on a full disk, and the loop must not wait for it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+
+use super::{About, MAX_TEXT};
+
+/// A journal of many gigabytes takes seconds.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The last lines that bear the job's fields, oldest first; empty if there are none.
+pub(super) async fn read(about: &About) -> Result<String, String> {
+    let mut command = Command::new("journalctl");
+    command
+        .args(arguments(about))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let run = async {
+        let mut child = command.spawn()?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let mut text = Vec::new();
+        if let Some(out) = out {
+            out.take(MAX_TEXT as u64).read_to_end(&mut text).await?;
+        }
+        // Whatever is past the bound would keep it waiting for a reader.
+        if text.len() >= MAX_TEXT {
+            child.start_kill()?;
+        }
+        let mut complaint = String::new();
+        if let Some(err) = err {
+            err.take(4096).read_to_string(&mut complaint).await?;
+        }
+        let status = child.wait().await?;
+        Ok::<_, std::io::Error>((text, complaint, status))
+    };
+    match tokio::time::timeout(LIMIT, run).await {
+        Err(_) => Err(format!("journalctl took longer than {LIMIT:?}")),
+        Ok(Err(error)) => Err(format!("journalctl: {error}")),
+        Ok(Ok((text, complaint, status))) if text.is_empty() && !status.success() => {
+            Err(format!("journalctl: {status}: {}", complaint.trim()))
+        }
+        Ok(Ok((text, ..))) => Ok(String::from_utf8_lossy(&text).into_owned()),
+    }
+}
+
+/// Matches of different fields are all required (journalctl(1)). Ids have no character that means anything to it.
+fn arguments(about: &About) -> Vec<String> {
+    let mut arguments: Vec<String> =
+        ["--quiet", "--no-pager", "--no-hostname", "--output=short-iso", "--boot"].map(str::to_owned).to_vec();
+    arguments.push(format!("--lines={}", about.lines));
+    arguments.push(format!("PERILOG_JOB={}", about.job));
+    arguments.extend(about.action.iter().map(|action| format!("PERILOG_ACTION={action}")));
+    arguments.extend(about.attempt.iter().map(|attempt| format!("PERILOG_ATTEMPT={attempt}")));
+    arguments.extend(about.rank.iter().map(|rank| format!("PERILOG_RANK={rank}")));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perilog_core::ids::{ActionName, Attempt, JobId};
+
+    #[test]
+    fn what_is_asked_of_the_journal() {
+        let mut about = About {
+            job: JobId::new("f1").unwrap(),
+            action: None,
+            attempt: Some(Attempt::from_number(2)),
+            rank: Some(0),
+            lines: 50,
+        };
+        let shown = |about: &About| arguments(about)[5..].join(" ");
+        assert_eq!(shown(&about), "--lines=50 PERILOG_JOB=f1 PERILOG_ATTEMPT=2 PERILOG_RANK=0");
+        about.action = Some(ActionName::new("epilog").unwrap());
+        assert!(shown(&about).contains("PERILOG_ACTION=epilog"));
+    }
+}

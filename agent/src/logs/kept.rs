@@ -1,0 +1,61 @@
+//! The runner's own copies of output, in the directories of tasks that are not acknowledged yet.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use perilog_core::agent::io::TaskStatus;
+use perilog_core::task::StepRecord;
+
+use super::{About, MAX_TEXT};
+use crate::spool::Spool;
+
+/// Head and tail of each script of each task that the question is about, the last lines of each.
+pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
+    let meant = |task: &&TaskStatus| {
+        task.job == about.job
+            && about.action.as_ref().is_none_or(|action| *action == task.action)
+            && about.attempt.is_none_or(|attempt| attempt == task.attempt)
+            && about.rank.is_none_or(|rank| rank == task.task.rank.0)
+    };
+    let mut text = String::new();
+    for task in tasks.iter().filter(meant) {
+        for step in spool.read(&task.stem, true).steps {
+            let StepRecord::Begin { seq, script, attempt, .. } = step else { continue };
+            // A String never fails to be written to.
+            let _ = writeln!(text, "== {} rank {}: {script} (try {attempt})", task.action, task.task.rank);
+            for part in ["head", "tail"] {
+                let path = spool.task(&task.stem).join(format!("out.{seq}.{part}"));
+                // One that printed nothing has none.
+                let bytes = fs::read(path).unwrap_or_default();
+                text.push_str(last_lines(&String::from_utf8_lossy(&bytes), about.lines as usize));
+            }
+            if text.len() > MAX_TEXT {
+                text.push_str("\n(more is on the node)\n");
+                return text;
+            }
+        }
+    }
+    text
+}
+
+fn last_lines(text: &str, lines: usize) -> &str {
+    let trimmed = text.strip_suffix('\n').unwrap_or(text);
+    match trimmed.rmatch_indices('\n').nth(lines.saturating_sub(1)) {
+        Some((at, _)) => &text[at + 1..],
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_lines;
+
+    #[test]
+    fn the_last_lines() {
+        for (text, lines, expect) in
+            [("a\nb\nc\n", 2, "b\nc\n"), ("a\nb\nc", 1, "c"), ("a\n", 5, "a\n"), ("", 3, ""), ("a\nb\n", 2, "a\nb\n")]
+        {
+            assert_eq!(last_lines(text, lines), expect, "{text:?}");
+        }
+    }
+}

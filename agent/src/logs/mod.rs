@@ -1,0 +1,121 @@
+//! Answers to questions that people ask through the controller: what a job's scripts printed here, and what this agent knows.
+//!
+//! Output is asked of the journal, which has every line with its time; where it has nothing (journald was killed, its files rotated away) the
+//! runner's own copies, the first and last 32 KiB of each script, answer. All of it is bounded: questions at a time, lines, bytes, time.
+
+mod journal;
+mod kept;
+
+use std::sync::Arc;
+
+use perilog_core::agent::io::TaskStatus;
+use perilog_core::ids::{ActionName, Attempt, JobId};
+use perilog_core::message::{Ask, FromAgent};
+use tokio::sync::Semaphore;
+
+use crate::link::Outbox;
+use crate::local;
+use crate::spool::Spool;
+
+/// Questions that are answered at a time; each may run a journalctl.
+const AT_A_TIME: usize = 4;
+/// Bytes of one answer. Whoever wants more reads the journal on the node.
+const MAX_TEXT: usize = 1024 * 1024;
+/// Bytes in one part of an answer, well under what a message takes.
+const PART: usize = 64 * 1024;
+/// Most lines that are looked for.
+const MAX_LINES: u32 = 10_000;
+
+/// What a question about output is about.
+#[derive(Debug, Clone)]
+struct About {
+    job: JobId,
+    action: Option<ActionName>,
+    attempt: Option<Attempt>,
+    rank: Option<u32>,
+    lines: u32,
+}
+
+/// Answers questions, each in a task of its own.
+#[derive(Debug)]
+pub struct Logs {
+    spool: Spool,
+    permits: Arc<Semaphore>,
+}
+
+impl Logs {
+    pub fn new(spool: Spool) -> Self {
+        Self { spool, permits: Arc::new(Semaphore::new(AT_A_TIME)) }
+    }
+
+    /// Sends the answer into `outbox`, part by part, as there is room. `tasks`: what the machine knows.
+    pub fn answer(&self, question: u64, ask: Ask, tasks: Vec<TaskStatus>, outbox: Outbox) {
+        let permit = self.permits.clone().try_acquire_owned();
+        let spool = self.spool.clone();
+        tokio::spawn(async move {
+            let text = match (ask, permit) {
+                (Ask::Status, _) => serde_json::Value::from_iter(tasks.iter().map(local::task)).to_string(),
+                (Ask::Logs { .. }, Err(_)) => {
+                    format!("this node answers {AT_A_TIME} such questions already; ask again\n")
+                }
+                (Ask::Logs { job, action, attempt, rank, lines }, Ok(_permit)) => {
+                    output(&spool, &About { job, action, attempt, rank, lines: lines.clamp(1, MAX_LINES) }, &tasks)
+                        .await
+                }
+            };
+            send(question, text, &outbox).await;
+        });
+    }
+}
+
+async fn output(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
+    let journal = journal::read(about).await;
+    match journal {
+        Ok(text) if !text.is_empty() => text,
+        other => {
+            let mut text = kept::read(spool, about, tasks);
+            if let Err(error) = other {
+                text.insert_str(0, &format!("the journal cannot be read: {error}\n"));
+            }
+            text
+        }
+    }
+}
+
+/// At least one part, so that whoever asked knows that it is over.
+async fn send(question: u64, text: String, outbox: &Outbox) {
+    let mut rest = text.as_str();
+    loop {
+        let mut end = rest.len().min(PART);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (part, after) = rest.split_at(end);
+        let answer = FromAgent::Answer { question, text: part.to_owned(), last: after.is_empty() };
+        if outbox.send(answer).await.is_err() || after.is_empty() {
+            return;
+        }
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_answer_comes_in_parts_and_an_empty_one_in_one() {
+        for (text, parts) in [(String::new(), 1), ("\u{e9}".repeat(PART), 2), ("x".repeat(PART), 1)] {
+            let (outbox, mut queue) = tokio::sync::mpsc::channel(8);
+            send(7, text.clone(), &outbox).await;
+            drop(outbox);
+            let (mut whole, mut seen) = (String::new(), Vec::new());
+            while let Some(FromAgent::Answer { question: 7, text, last }) = queue.recv().await {
+                whole.push_str(&text);
+                seen.push(last);
+            }
+            assert_eq!((whole, seen.len()), (text, parts));
+            assert!(seen.pop().unwrap() && !seen.contains(&true));
+        }
+    }
+}

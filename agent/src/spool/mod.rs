@@ -1,0 +1,197 @@
+//! The files under /run/perilog: what must outlive the agent, but not the boot.
+//!
+//! ```text
+//!   agent.lock      one agent per host            epoch.json        the controller that was obeyed last
+//!   tasks/<stem>/   intent.json outcome.json      (ours)            claim steps.jsonl result.json out.*   (the runner's)
+//!   tombstones/<stem>.json                        control/<stem>.sock (the runner's)
+//! ```
+//!
+//! All calls are synchronous: this is tmpfs, nothing waits for a disk. A file of ours appears whole (temporary, rename); a task's directory
+//! appears with its intent in it, and leaves its name before it is emptied. Temporary names begin with `.agent-`, so that cleaning up after a
+//! crash touches nothing of a runner that is at work.
+
+mod error;
+mod lock;
+mod read;
+mod tails;
+mod watch;
+mod write;
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use perilog_core::ids::{Epoch, UNIT_PREFIX};
+use perilog_core::task::{Claim, Ended, Intent, Tombstone};
+
+pub use error::SpoolError;
+pub use lock::Lock;
+pub use read::Files;
+pub use watch::Watcher;
+
+/// What temporary entries of ours begin with.
+const TEMPORARY: &str = ".agent-";
+
+/// The runtime directory.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    root: PathBuf,
+}
+
+impl Spool {
+    /// Makes what is missing, and takes the lock: a second agent gets [`SpoolError::Locked`]. Then removes what a crash left half-made.
+    pub fn open(root: &Path) -> Result<(Self, Lock), SpoolError> {
+        let spool = Self { root: root.to_owned() };
+        make_dir(root, 0o755)?;
+        let lock = Lock::take(&root.join("agent.lock"))?;
+        for (name, mode) in [("tasks", 0o700), ("tombstones", 0o700), ("control", 0o711)] {
+            make_dir(&root.join(name), mode)?;
+        }
+        spool.tidy()?;
+        Ok((spool, lock))
+    }
+
+    /// A task's directory.
+    pub fn task(&self, stem: &str) -> PathBuf {
+        self.root.join("tasks").join(stem)
+    }
+
+    fn tombstone(&self, stem: &str) -> PathBuf {
+        self.root.join("tombstones").join(format!("{stem}.json"))
+    }
+
+    /// The stems of all tasks that have a directory.
+    pub fn stems(&self) -> Result<Vec<String>, SpoolError> {
+        Ok(names(&self.root.join("tasks"))?.into_iter().filter(|name| name.starts_with(UNIT_PREFIX)).collect())
+    }
+
+    /// All tombstones. One that cannot be read is reported and left: it may be of a later version, and it refuses nothing.
+    pub fn tombstones(&self) -> Result<Vec<Tombstone>, SpoolError> {
+        let dir = self.root.join("tombstones");
+        let stones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
+        Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
+    }
+
+    /// The epoch that was obeyed last in this boot.
+    pub fn epoch(&self) -> Option<Epoch> {
+        read::json(&self.root.join("epoch.json"))
+    }
+
+    pub fn write_epoch(&self, epoch: Epoch) -> Result<(), SpoolError> {
+        write::json(&self.root.join("epoch.json"), &epoch)
+    }
+
+    /// Makes the directory with `intent.json` in it. In one that is there (its intent was no good) the intent is replaced.
+    pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
+        let dir = self.task(stem);
+        if dir.exists() {
+            return write::json(&dir.join("intent.json"), intent);
+        }
+        let fresh = self.root.join("tasks").join(format!("{TEMPORARY}{stem}"));
+        make_dir(&fresh, 0o700)?;
+        write::json(&fresh.join("intent.json"), intent)?;
+        fs::rename(&fresh, &dir).map_err(|e| SpoolError::io("rename", &dir, e))
+    }
+
+    /// Creates `claim` with this in it, unless there is one: `true` it is ours (also if it was before), `false` a runner has it.
+    pub fn take_claim(&self, stem: &str, claim: &Claim) -> Result<bool, SpoolError> {
+        let dir = self.task(stem);
+        make_dir(&dir, 0o700)?;
+        let path = dir.join("claim");
+        Ok(write::json_once(&path, claim)? || read::json::<Claim>(&path).as_ref() == Some(claim))
+    }
+
+    /// `outcome.json`; for a task whose directory is gone (it was rebuilt from its unit) the directory is made.
+    pub fn write_outcome(&self, stem: &str, ended: &Ended) -> Result<(), SpoolError> {
+        let dir = self.task(stem);
+        make_dir(&dir, 0o700)?;
+        write::json(&dir.join("outcome.json"), ended)
+    }
+
+    /// Writes the tombstone, then removes the directory, if there is one.
+    pub fn bury(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
+        write::json(&self.tombstone(stem), tombstone)?;
+        self.remove_task(stem)
+    }
+
+    pub fn remove_tombstone(&self, stem: &str) -> Result<(), SpoolError> {
+        let path = self.tombstone(stem);
+        gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))
+    }
+
+    /// What a task left in its directory. `running`: a script without an end may still be at work, so its output is no tail yet.
+    pub fn read(&self, stem: &str, running: bool) -> Files {
+        read::files(&self.task(stem), stem, running)
+    }
+
+    fn remove_task(&self, stem: &str) -> Result<(), SpoolError> {
+        let dir = self.task(stem);
+        let gone = self.root.join("tasks").join(format!("{TEMPORARY}gone-{stem}"));
+        match fs::rename(&dir, &gone) {
+            Ok(()) => fs::remove_dir_all(&gone).map_err(|e| SpoolError::io("remove", &gone, e))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(SpoolError::io("rename", &dir, e)),
+        }
+        // The runner removes its socket, unless it was killed.
+        let socket = self.root.join("control").join(format!("{stem}.sock"));
+        gone_is_fine(fs::remove_file(&socket)).map_err(|e| SpoolError::io("remove", &socket, e))
+    }
+
+    /// Removes our temporary entries, and ends burials that a crash cut short: a directory beside its tombstone.
+    fn tidy(&self) -> Result<(), SpoolError> {
+        let tasks = self.root.join("tasks");
+        for dir in [&self.root, &tasks, &self.root.join("tombstones")] {
+            remove_temporary(dir)?;
+        }
+        for stem in self.stems()? {
+            if self.tombstone(&stem).exists() {
+                self.remove_task(&stem)?;
+            } else {
+                remove_temporary(&self.task(&stem))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_temporary(dir: &Path) -> Result<(), SpoolError> {
+    for name in names(dir)?.into_iter().filter(|name| name.starts_with(TEMPORARY)) {
+        let path = dir.join(name);
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|e| SpoolError::io("remove", &path, e))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory of this mode, whatever our umask; one that is there gets the mode.
+fn make_dir(path: &Path, mode: u32) -> Result<(), SpoolError> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made.map_err(|e| SpoolError::io("make directory", path, e))?,
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| SpoolError::io("set mode of", path, e))
+}
+
+/// Names in a directory, sorted; those that are no UTF-8 are none of ours.
+fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
+    let list = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        names.sort();
+        Ok(names)
+    };
+    list().map_err(|e| SpoolError::io("list", dir, e))
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! What a task left in its directory. Everything here was written by us or by a runner, perhaps of another version, perhaps killed half-way:
+//! what is missing or cannot be understood is absent, and nothing is read without a bound.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use perilog_core::ids;
+use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tail};
+use serde::de::DeserializeOwned;
+
+use super::tails;
+
+/// The largest of our files is an intent: 64 KiB of environment, the ranks and hosts of the largest job.
+const MAX_JSON: u64 = 8 * 1024 * 1024;
+/// Step records: 256 reports of 4 KiB, and forensics; beyond it nothing is read.
+const MAX_STEPS: u64 = 4 * 1024 * 1024;
+
+/// The contents of a task's directory.
+#[derive(Debug, Default)]
+pub struct Files {
+    pub intent: Option<Intent>,
+    pub claim: Option<Claim>,
+    pub ended: Option<Ended>,
+    pub result: Option<RunResult>,
+    pub steps: Vec<StepRecord>,
+    pub tails: Vec<Tail>,
+}
+
+pub(super) fn files(dir: &Path, stem: &str, running: bool) -> Files {
+    // The result is read before the steps: a runner writes it last, so steps read after it are whole.
+    let result: Option<RunResult> = json(&dir.join("result.json"));
+    let steps = steps(&dir.join("steps.jsonl"));
+    let tails = tails::of_failed(dir, &steps, running && result.is_none());
+    Files {
+        intent: intent(dir, stem),
+        claim: json(&dir.join("claim")),
+        ended: json(&dir.join("outcome.json")),
+        result,
+        steps,
+        tails,
+    }
+}
+
+/// The intent, if it is the one of this stem.
+fn intent(dir: &Path, stem: &str) -> Option<Intent> {
+    let intent: Intent = json(&dir.join("intent.json"))?;
+    let own = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
+    if own != stem {
+        tracing::warn!(directory = %dir.display(), "the intent in it is of {own}; it is ignored");
+        return None;
+    }
+    Some(intent)
+}
+
+/// A file of ours; `None` if it is missing, and (with a word in the log) if it cannot be understood.
+pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let read = bounded(path, MAX_JSON).and_then(|bytes| Ok(bytes.map(|b| serde_json::from_slice(&b)).transpose()?));
+    read.unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "cannot read this file; it counts as missing");
+        None
+    })
+}
+
+/// The records, in order. The last line may be half-written, by a runner that is at work or was killed: it is not there yet.
+fn steps(path: &Path) -> Vec<StepRecord> {
+    let text = match bounded(path, MAX_STEPS) {
+        Ok(bytes) => bytes.unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot read the steps");
+            return Vec::new();
+        }
+    };
+    let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    text[..whole]
+        .split(|b| *b == b'\n')
+        .filter(|line| !line.is_empty())
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect()
+}
+
+/// At most `most` bytes from the start of a file; `None` if there is none.
+pub(super) fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(most).read_to_end(&mut bytes)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    Ok(Some(bytes))
+}

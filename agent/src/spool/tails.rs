@@ -1,0 +1,52 @@
+//! The end of what failed scripts printed: what an operator wants to see first.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use perilog_core::task::{StepRecord, Tail};
+
+/// Bytes that are told of one script.
+const TAIL: u64 = 4096;
+
+/// The tails of scripts whose last try failed, or never ended unless it may still run.
+pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<Tail> {
+    // Of several tries of a script the last decides, by its number.
+    let mut last: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
+    for step in steps {
+        match step {
+            StepRecord::Begin { seq, script, .. } => last.insert(script, (*seq, !running)),
+            StepRecord::End { seq, script, status, .. } => last.insert(script, (*seq, !status.is_success())),
+            _ => None,
+        };
+    }
+    let mut failed: Vec<(u32, &str)> =
+        last.into_iter().filter(|(_, (_, failed))| *failed).map(|(script, (seq, _))| (seq, script)).collect();
+    failed.sort_unstable();
+    failed
+        .into_iter()
+        .filter_map(|(seq, script)| Some(Tail { script: script.to_owned(), text: kept(dir, seq)? }))
+        .collect()
+}
+
+/// The last bytes that were kept of a try, whole characters; `None` if it printed nothing. Head and tail one after the other are the output;
+/// a short one is in the head alone.
+fn kept(dir: &Path, seq: u32) -> Option<String> {
+    let part = |name: &str, most: u64| end_of(&dir.join(format!("out.{seq}.{name}")), most).unwrap_or_default();
+    let tail = part("tail", TAIL);
+    let mut bytes = part("head", TAIL.saturating_sub(tail.len() as u64));
+    bytes.extend(tail);
+    // A cut through a character leaves bytes that continue one.
+    let from = bytes.iter().position(|b| b & 0xc0 != 0x80).unwrap_or(0);
+    Some(String::from_utf8_lossy(&bytes[from..]).into_owned()).filter(|text| !text.is_empty())
+}
+
+fn end_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,216 @@
+use super::*;
+use crate::stir::Stir;
+use crate::testing;
+use perilog_core::ids;
+use perilog_core::outcome::{ExitStatus, Outcome};
+use perilog_core::task::StepRecord;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::sync::Arc;
+
+fn spool() -> (tempfile::TempDir, Spool, Lock) {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, lock) = Spool::open(&dir.path().join("perilog")).unwrap();
+    (dir, spool, lock)
+}
+
+fn task() -> (String, Intent) {
+    let intent = testing::intent();
+    (ids::stem(&intent.start.action, &intent.start.job, intent.start.task), intent)
+}
+
+fn tombstone(intent: &Intent) -> Tombstone {
+    Tombstone {
+        task: intent.start.task,
+        job: intent.start.job.clone(),
+        attempt: intent.start.attempt,
+        action: intent.start.action.clone(),
+        outcome: Outcome::Ok,
+        not_after_boottime_ms: intent.not_after_boottime_ms,
+        local: intent.local,
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_task_from_intent_to_tombstone() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    assert_eq!(spool.stems().unwrap(), std::slice::from_ref(&stem));
+    assert_eq!((mode(&spool.task(&stem)), mode(&spool.task(&stem).join("intent.json"))), (0o700, 0o600));
+    let ended = Ended::bare(Outcome::Ok, 7);
+    spool.write_outcome(&stem, &ended).unwrap();
+    let files = spool.read(&stem, false);
+    assert_eq!((files.intent.as_ref(), files.ended.as_ref()), (Some(&intent), Some(&ended)));
+    fs::write(spool.root.join("control").join(format!("{stem}.sock")), "").unwrap();
+
+    spool.bury(&stem, &tombstone(&intent)).unwrap();
+    assert!(spool.stems().unwrap().is_empty() && names(&spool.root.join("control")).unwrap().is_empty());
+    assert_eq!(names(&spool.root.join("tasks")).unwrap(), Vec::<String>::new());
+    assert_eq!(spool.tombstones().unwrap(), [tombstone(&intent)]);
+    assert!(fs::metadata(spool.tombstone(&stem)).unwrap().len() <= 512, "the design's bound");
+    spool.bury(&stem, &tombstone(&intent)).unwrap();
+    spool.remove_tombstone(&stem).unwrap();
+    spool.remove_tombstone(&stem).unwrap();
+    assert!(spool.tombstones().unwrap().is_empty());
+}
+
+#[test]
+fn the_runtime_directory_has_its_modes_and_one_agent() {
+    let (dir, spool, lock) = spool();
+    for (name, expect) in [("", 0o755), ("tasks", 0o700), ("tombstones", 0o700), ("control", 0o711)] {
+        assert_eq!(mode(&spool.root.join(name)), expect, "{name:?}");
+    }
+    let second = Spool::open(&dir.path().join("perilog")).unwrap_err();
+    let text = second.to_string();
+    assert!(text.contains(&format!("(pid {})", std::process::id())) && text.contains("agent.lock"), "{text}");
+    drop(lock);
+    Spool::open(&dir.path().join("perilog")).unwrap();
+}
+
+#[test]
+fn the_first_claim_stands() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    assert!(spool.take_claim(&stem, &Claim::Cancelled).unwrap());
+    assert!(spool.take_claim(&stem, &Claim::Cancelled).unwrap(), "asked again after a crash");
+    assert_eq!(spool.read(&stem, false).claim, Some(Claim::Cancelled));
+    fs::remove_file(spool.task(&stem).join("claim")).unwrap();
+    let runner = r#"{"runner":"0123456789abcdef0123456789abcdef"}"#;
+    fs::write(spool.task(&stem).join("claim"), runner).unwrap();
+    assert!(!spool.take_claim(&stem, &Claim::Cancelled).unwrap());
+    assert_eq!(names(&spool.task(&stem)).unwrap(), ["claim", "intent.json"], "no temporary file stays");
+    assert!(spool.take_claim("perilog-task-x-y-0-0", &Claim::Cancelled).unwrap(), "its directory is made");
+}
+
+#[test]
+fn what_a_crash_left_is_tidied_and_what_a_runner_writes_is_not() {
+    let (dir, spool, lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    let tasks = spool.root.join("tasks");
+    for half in [
+        spool.root.join(".agent-epoch.json"),
+        spool.root.join("tombstones/.agent-x.json"),
+        spool.task(&stem).join(".agent-outcome.json"),
+        spool.task(&stem).join("result.json.tmp"),
+    ] {
+        fs::write(half, "{").unwrap();
+    }
+    fs::create_dir(tasks.join(".agent-perilog-task-a-b-0-0")).unwrap();
+    let buried = "perilog-task-prolog-j-0-0";
+    fs::create_dir(tasks.join(buried)).unwrap();
+    fs::write(spool.tombstone(buried), serde_json::to_vec(&tombstone(&intent)).unwrap()).unwrap();
+    drop(lock);
+
+    let (spool, _lock) = Spool::open(&dir.path().join("perilog")).unwrap();
+    assert_eq!(
+        spool.stems().unwrap(),
+        std::slice::from_ref(&stem),
+        "a directory beside its tombstone was as good as removed"
+    );
+    assert_eq!(names(&spool.task(&stem)).unwrap(), ["intent.json", "result.json.tmp"]);
+    assert_eq!(spool.tombstones().unwrap().len(), 1);
+    assert_eq!(names(&tasks).unwrap().len(), 1);
+    assert!(!spool.root.join(".agent-epoch.json").exists());
+}
+
+#[test]
+fn epochs() {
+    let (_dir, spool, _lock) = spool();
+    assert_eq!(spool.epoch(), None);
+    let epoch = Epoch { number: 3, nonce: u64::MAX };
+    spool.write_epoch(epoch).unwrap();
+    assert_eq!(spool.epoch(), Some(epoch));
+}
+
+#[test]
+fn an_intent_of_another_task_and_broken_files_count_as_missing() {
+    let (_dir, spool, _lock) = spool();
+    let (_, intent) = task();
+    spool.write_intent("perilog-task-prolog-other-0-0", &intent).unwrap();
+    for (name, text) in [("claim", ""), ("result.json", "{\"invocation\":"), ("outcome.json", "[]")] {
+        fs::write(spool.task("perilog-task-prolog-other-0-0").join(name), text).unwrap();
+    }
+    let files = spool.read("perilog-task-prolog-other-0-0", false);
+    assert!(files.intent.is_none() && files.claim.is_none() && files.result.is_none() && files.ended.is_none());
+}
+
+fn begin(seq: u32, script: &str) -> StepRecord {
+    let (digest, user) = (String::new(), "root".to_owned());
+    StepRecord::Begin { seq, script: script.to_owned(), digest, user, attempt: 1, at_ms: 0, of: 3 }
+}
+
+fn end(seq: u32, script: &str, code: u8) -> StepRecord {
+    let status = ExitStatus::Exit(code);
+    StepRecord::End {
+        seq,
+        script: script.to_owned(),
+        at_ms: 0,
+        elapsed_ms: 0,
+        status,
+        tolerable: false,
+        timed_out: false,
+    }
+}
+
+#[test]
+fn tails_of_what_failed_and_a_half_written_step_that_is_not_there_yet() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    let dir = spool.task(&stem);
+    let records =
+        [begin(0, "a"), end(0, "a", 0), begin(1, "b"), end(1, "b", 1), begin(2, "b"), end(2, "b", 2), begin(3, "c")];
+    let mut steps = OpenOptions::new().create(true).append(true).open(dir.join("steps.jsonl")).unwrap();
+    for record in &records {
+        writeln!(steps, "{}", serde_json::to_string(record).unwrap()).unwrap();
+    }
+    write!(steps, "{}", &serde_json::to_string(&end(3, "c", 9)).unwrap()[..20]).unwrap();
+    fs::write(dir.join("out.0.head"), "fine\n").unwrap();
+    fs::write(dir.join("out.1.head"), "first try\n").unwrap();
+    fs::write(dir.join("out.2.head"), format!("{}h", "x".repeat(9000))).unwrap();
+    fs::write(dir.join("out.2.tail"), "\u{20ac}".repeat(1000)).unwrap();
+    fs::write(dir.join("out.3.head"), "stuck\n").unwrap();
+
+    let running = spool.read(&stem, true);
+    assert_eq!(running.steps, records);
+    let [b] = &running.tails[..] else { panic!("{:?}", running.tails) };
+    assert_eq!((b.script.as_str(), b.text.len()), ("b", 4096));
+    assert!(b.text.starts_with('x') && b.text.contains("h\u{20ac}") && b.text.ends_with('\u{20ac}'));
+    let ended = spool.read(&stem, false);
+    assert_eq!(ended.tails.iter().map(|t| t.script.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(ended.tails[1].text, "stuck\n");
+}
+
+#[tokio::test]
+async fn a_runner_at_work_stirs_its_task_and_output_does_not() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    let stir = Arc::new(Stir::default());
+    let watcher = Watcher::new(spool.clone(), stir.clone()).unwrap();
+    watcher.watch(&stem);
+    watcher.watch(&stem);
+    let dir = spool.task(&stem);
+    fs::write(dir.join("out.0.head"), "x").unwrap();
+    fs::write(dir.join(".result.json.tmp"), "{}").unwrap();
+    let quiet = tokio::time::timeout(std::time::Duration::from_millis(300), stir.next()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    for write in [
+        &|| fs::write(dir.join("claim"), "x").unwrap(),
+        &|| fs::write(dir.join("steps.jsonl"), "x\n").unwrap(),
+        &|| OpenOptions::new().append(true).open(dir.join("steps.jsonl")).unwrap().write_all(b"y\n").unwrap(),
+        &|| fs::rename(dir.join(".result.json.tmp"), dir.join("result.json")).unwrap(),
+    ] as [&dyn Fn(); 4]
+    {
+        write();
+        assert_eq!(stir.next().await, std::slice::from_ref(&stem));
+        while tokio::time::timeout(std::time::Duration::from_millis(150), stir.next()).await.is_ok() {}
+    }
+}

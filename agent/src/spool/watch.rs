@@ -1,0 +1,106 @@
+//! Tells by [`Stir`] when a runner writes into its task's directory: the claim, a step, the result. Output (`out.*`) stirs nothing.
+//!
+//! Two watches per live task: its directory, for files that appear; and `steps.jsonl`, for lines. What happens soon after another is one stir.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::inotify::{Happened, Inotify, ReadFlags, WatchFlags};
+use crate::stir::Stir;
+
+const STEPS: &str = "steps.jsonl";
+
+/// The watches; dropping it ends them.
+#[derive(Debug)]
+pub struct Watcher {
+    shared: Arc<Shared>,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inotify: Inotify,
+    spool: super::Spool,
+    /// By watch: the stem. Holds two for each live task; the kernel tells when one ends with its file.
+    stems: Mutex<HashMap<i32, String>>,
+    stir: Arc<Stir>,
+}
+
+impl Watcher {
+    pub fn new(spool: super::Spool, stir: Arc<Stir>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { inotify: Inotify::new()?, spool, stems: Mutex::default(), stir });
+        let reader = tokio::spawn(read(shared.clone()));
+        Ok(Self { shared, reader })
+    }
+
+    /// Watches a task's directory until it is removed. Again is once. What changed before is the caller's to look at.
+    pub fn watch(&self, stem: &str) {
+        let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
+        self.shared.add(&self.shared.spool.task(stem), flags, stem);
+        self.shared.add_steps(stem);
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+async fn read(shared: Arc<Shared>) {
+    loop {
+        match shared.inotify.next().await {
+            Ok(events) => events.iter().for_each(|event| shared.happened(event)),
+            // Steps are then seen late, at the task's end; nothing else depends on it.
+            Err(error) => {
+                return tracing::error!(%error, "cannot read inotify events; progress of scripts will not be shown");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn happened(&self, event: &Happened) {
+        if event.what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return self.stems().values().for_each(|stem| self.stir.soon(stem));
+        }
+        if event.what.contains(ReadFlags::IGNORED) {
+            self.stems().remove(&event.watch);
+            return;
+        }
+        let Some(stem) = self.stems().get(&event.watch).cloned() else { return };
+        match event.name.as_deref() {
+            // A line of steps.jsonl, which is watched by itself.
+            None => self.stir.soon(&stem),
+            Some(STEPS) if event.what.contains(ReadFlags::CREATE) => {
+                self.add_steps(&stem);
+                self.stir.soon(&stem);
+            }
+            Some("claim" | "result.json") => self.stir.soon(&stem),
+            Some(_) => {}
+        }
+    }
+
+    fn add_steps(&self, stem: &str) {
+        self.add(&self.spool.task(stem).join(STEPS), WatchFlags::MODIFY, stem);
+    }
+
+    fn add(&self, path: &Path, flags: WatchFlags, stem: &str) {
+        match self.inotify.add(path, flags) {
+            Ok(watch) => {
+                self.stems().insert(watch, stem.to_owned());
+            }
+            // Not there yet, or not any more.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot watch this file; progress of its scripts will be shown late")
+            }
+        }
+    }
+
+    fn stems(&self) -> MutexGuard<'_, HashMap<i32, String>> {
+        self.stems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

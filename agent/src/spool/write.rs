@@ -1,0 +1,41 @@
+//! Files that appear whole or not at all. No fsync: this is tmpfs, and a boot ends all tasks anyway.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::TEMPORARY;
+use super::error::SpoolError;
+
+/// Writes `path` by a temporary file and rename(2).
+pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError> {
+    let temporary = put(path, value)?;
+    fs::rename(&temporary, path).map_err(|e| SpoolError::io("rename", path, e))
+}
+
+/// Writes `path` by a temporary file and link(2), which does not replace: false if it is there.
+pub(super) fn json_once(path: &Path, value: &impl Serialize) -> Result<bool, SpoolError> {
+    let temporary = put(path, value)?;
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary).map_err(|e| SpoolError::io("remove", &temporary, e))?;
+    match linked {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(SpoolError::io("create", path, e)),
+    }
+}
+
+fn put(path: &Path, value: &impl Serialize) -> Result<PathBuf, SpoolError> {
+    let name = path.file_name().unwrap_or(OsStr::new("unnamed")).to_string_lossy();
+    let temporary = path.with_file_name(format!("{TEMPORARY}{name}"));
+    let write = || -> io::Result<()> {
+        let bytes = serde_json::to_vec(value)?;
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?.write_all(&bytes)
+    };
+    write().map_err(|e| SpoolError::io("write", path, e))?;
+    Ok(temporary)
+}

@@ -1,0 +1,120 @@
+//! Which tasks are worth a look: where the edges that only see that *something* happened (D-Bus signals, inotify) meet the loop.
+//!
+//! It is a set, not a queue: a thousand signals about one task are one entry, nothing is ever dropped, and it never holds more than the tasks
+//! that this host has. A stir may come *soon* rather than now: what a runner writes into its directory waits for [`SETTLE`], so that a short
+//! task is looked at once, at its end, and not at every step (each look asks PID 1, which is the slowest part of a task).
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use perilog_host::clock;
+use tokio::sync::Notify;
+
+/// How long changes in a task's directory are gathered. Nobody sees a tenth of a second in `perilog ps`; most prologs end within it.
+pub const SETTLE_MS: u64 = 100;
+
+#[derive(Debug, Default)]
+struct Stems {
+    now: BTreeSet<String>,
+    soon: BTreeSet<String>,
+    /// When `soon` is due (CLOCK_MONOTONIC), set by its first entry.
+    due_ms: Option<u64>,
+}
+
+/// The set; shared by its edges and the loop.
+#[derive(Debug, Default)]
+pub struct Stir {
+    stems: Mutex<Stems>,
+    changed: Notify,
+}
+
+impl Stir {
+    /// Worth a look at once.
+    pub fn now(&self, stem: &str) {
+        let mut stems = self.lock();
+        // The look that follows sees the files too.
+        stems.soon.remove(stem);
+        if stems.now.insert(stem.to_owned()) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Worth a look within [`SETTLE_MS`], unless one comes before.
+    pub fn soon(&self, stem: &str) {
+        let mut stems = self.lock();
+        if !stems.now.contains(stem) && stems.soon.insert(stem.to_owned()) && stems.due_ms.is_none() {
+            stems.due_ms = Some(clock::mono_ms() + SETTLE_MS);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for the next tasks. Cancel safe; one waiter at a time. Without entries no timer runs.
+    pub async fn next(&self) -> Vec<String> {
+        loop {
+            let due = match self.take() {
+                Ok(stems) => return stems,
+                Err(due) => due,
+            };
+            match due {
+                Some(at) => {
+                    tokio::select! {
+                        () = self.changed.notified() => {}
+                        () = tokio::time::sleep(clock::until(at)) => {}
+                    }
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// What is due, or when something will be.
+    fn take(&self) -> Result<Vec<String>, Option<u64>> {
+        let mut stems = self.lock();
+        let mut out: Vec<String> = std::mem::take(&mut stems.now).into_iter().collect();
+        if stems.due_ms.is_some_and(|at| clock::mono_ms() >= at) {
+            out.extend(std::mem::take(&mut stems.soon));
+        }
+        if stems.soon.is_empty() {
+            stems.due_ms = None;
+        }
+        if out.is_empty() { Err(stems.due_ms) } else { Ok(out) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stems> {
+        // A set of names is whole whatever a panicking holder did.
+        self.stems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn many_stirs_of_one_task_are_one_and_now_goes_before_soon() {
+        let stir = Stir::default();
+        for _ in 0..1000 {
+            stir.soon("a");
+            stir.now("b");
+            stir.soon("b");
+        }
+        assert_eq!(stir.next().await, ["b"]);
+        let began = clock::mono_ms();
+        assert_eq!(stir.next().await, ["a"]);
+        assert!(clock::mono_ms() >= began + SETTLE_MS / 2, "it settles first");
+        stir.soon("c");
+        stir.now("c");
+        assert_eq!(stir.next().await, ["c"]);
+        assert_eq!(stir.take(), Err(None), "the look at c was for both, and no timer is left");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_is_woken() {
+        let stir = std::sync::Arc::new(Stir::default());
+        let other = stir.clone();
+        let waiter = tokio::spawn(async move { other.next().await });
+        tokio::task::yield_now().await;
+        stir.now("x");
+        assert_eq!(waiter.await.unwrap(), ["x"]);
+    }
+}

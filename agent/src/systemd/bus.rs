@@ -1,0 +1,278 @@
+//! One connection to the system bus for as long as it lives, and the calls that a task needs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use perilog_core::agent::io::{StartReply, UnitIds};
+use perilog_core::ids::unit_of;
+use perilog_core::task::{Intent, Process, UnitFacts};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use zbus::{Connection, DynamicType, Message, OwnedObjectPath, Variant};
+
+use super::error::BusError;
+use super::facts::Properties;
+use super::keeper::UnitFound;
+use super::names::{DBUS, DBUS_PATH, MANAGER, MANAGER_PATH, PROPERTIES, SYSTEMD, UNIT, unit_path};
+use super::probe::Probed;
+use super::recipe::recipe;
+use super::signals::Interest;
+use crate::stir::Stir;
+
+/// Calls in flight. PID 1 is saturated from 16 on; dbus-daemon refuses more than 128 pending replies of one connection.
+const IN_FLIGHT: usize = 32;
+/// After this a call is given up and its effect unknown. PID 1 answers in milliseconds; a daemon-reload of a large host takes seconds.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// Processes of a unit that are told of; more help nobody.
+const MAX_PROCESSES: usize = 64;
+/// Characters of a command line that are told of.
+const MAX_COMMAND: usize = 200;
+
+const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
+const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
+
+/// What a unit executes.
+#[derive(Debug, Clone)]
+pub struct Runner {
+    pub program: PathBuf,
+    pub run_dir: PathBuf,
+}
+
+/// A connection; cheap to clone. All calls fail once it is lost; [`super::keeper`] brings the next one.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connection: Connection,
+    calls: Semaphore,
+    probed: Mutex<Probed>,
+    interest: Arc<Interest>,
+    stir: Arc<Stir>,
+    runner: Runner,
+}
+
+impl Bus {
+    pub(super) fn new(connection: Connection, interest: Arc<Interest>, stir: Arc<Stir>, runner: Runner) -> Self {
+        let shared =
+            Shared { connection, calls: Semaphore::new(IN_FLIGHT), probed: Mutex::default(), interest, stir, runner };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// StartTransientUnit(name, "fail"). The task is stirred when the start job ends, which may be before this returns.
+    pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
+        self.shared.interest.starts(stem);
+        let reply = self.try_start(stem, intent).await;
+        if !matches!(reply, StartReply::Queued | StartReply::Unknown(_)) {
+            self.shared.interest.does_not_start(stem);
+        }
+        reply
+    }
+
+    async fn try_start(&self, stem: &str, intent: &Intent) -> StartReply {
+        let unit = unit_of(stem);
+        loop {
+            let probed = self.probed();
+            let properties = recipe(intent, &probed, &self.shared.runner.program, &self.shared.runner.run_dir);
+            let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
+            let body = (unit.as_str(), "fail", properties, auxiliary);
+            match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StartTransientUnit", &body).await {
+                Ok(_) => return StartReply::Queued,
+                Err(error) if error.is(UNIT_EXISTS) => return StartReply::Exists,
+                Err(BusError::Refused { name, text }) if name == PROPERTY_READ_ONLY => {
+                    // Each round leaves out one more of a fixed list.
+                    match self.learn(&text) {
+                        Some(left_out) => tracing::warn!(
+                            property = left_out,
+                            "systemd cannot set this property of a transient unit; left out from now on"
+                        ),
+                        None => return StartReply::Rejected(text),
+                    }
+                }
+                Err(error @ BusError::Refused { .. }) => return StartReply::Rejected(error.to_string()),
+                Err(BusError::Unknown(text)) => return StartReply::Unknown(text),
+            }
+        }
+    }
+
+    /// Adopts a unit that another connection started: `Ref`, so that PID 1 tells its changes, and a match for them; then stirred once, for what
+    /// happened before. Never fails: what cannot be watched is stirred all the same, and the look at it says more.
+    pub async fn watch(&self, stem: &str) {
+        if self.shared.interest.watch(stem) {
+            let path = unit_path(&unit_of(stem));
+            let watched = async {
+                self.call(DBUS, DBUS_PATH, DBUS, "AddMatch", &changes_of(&path)).await?;
+                self.call(SYSTEMD, &path, UNIT, "Ref", &()).await
+            };
+            match watched.await {
+                Ok(_) => {}
+                Err(error) if error.is(NO_SUCH_UNIT) => {}
+                Err(error) => tracing::warn!(unit = stem, %error, "cannot watch the unit"),
+            }
+        }
+        self.shared.stir.now(stem);
+    }
+
+    /// Lets a watched unit go, so that it can be unloaded.
+    async fn release(&self, stem: &str) {
+        if self.shared.interest.forget(stem) {
+            let path = unit_path(&unit_of(stem));
+            // Either may fail when the unit is gone or was never referenced; then there is nothing to let go.
+            let unref = self.call(SYSTEMD, &path, UNIT, "Unref", &()).await;
+            let unmatch = self.call(DBUS, DBUS_PATH, DBUS, "RemoveMatch", &changes_of(&path)).await;
+            if let Err(error) = unref.and(unmatch) {
+                tracing::debug!(unit = stem, %error, "the unit was not watched any more");
+            }
+        }
+    }
+
+    /// The unit as it stands (`None`: systemd knows no such unit), the ids it bears, and its processes after that.
+    pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
+        // Sent one after the other and answered in that order: PID 1 is asked twice and waited for once.
+        let (properties, processes) = tokio::try_join!(self.properties(stem), self.processes(stem))?;
+        let (facts, ids) = properties.read(stem)?;
+        Ok((facts, ids, processes))
+    }
+
+    /// The processes in the unit's cgroup, as far as they are told of; none if it is gone.
+    async fn processes(&self, stem: &str) -> Result<Vec<Process>, BusError> {
+        match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "GetUnitProcesses", &unit_of(stem)).await {
+            Ok(reply) => {
+                let body = reply.body();
+                let all: Vec<(&str, u32, &str)> = body.deserialize()?;
+                let process = |(_, pid, command): (&str, u32, &str)| Process {
+                    pid,
+                    command: command.chars().take(MAX_COMMAND).collect(),
+                };
+                Ok(all.into_iter().take(MAX_PROCESSES).map(process).collect())
+            }
+            Err(error) if error.is(NO_SUCH_UNIT) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A signal for the unit's main process only: the runner knows what to make of it.
+    pub async fn signal_runner(&self, stem: &str, signal: u8) -> Result<(), BusError> {
+        self.kill(stem, "main", signal).await
+    }
+
+    /// SIGKILL for all that is left in the unit's cgroup.
+    pub async fn kill_all(&self, stem: &str) -> Result<(), BusError> {
+        const SIGKILL: u8 = 9;
+        self.kill(stem, "all", SIGKILL).await
+    }
+
+    async fn kill(&self, stem: &str, whom: &str, signal: u8) -> Result<(), BusError> {
+        self.call(SYSTEMD, MANAGER_PATH, MANAGER, "KillUnit", &(unit_of(stem), whom, i32::from(signal))).await.map(drop)
+    }
+
+    /// Unloads a unit whose outcome is kept elsewhere: a failed one by ResetFailedUnit, any other by StopUnit. A unit that is gone is unloaded.
+    pub async fn unload(&self, stem: &str) -> Result<(), BusError> {
+        let unit = unit_of(stem);
+        self.release(stem).await;
+        // StopUnit does nothing to a failed unit, and ResetFailedUnit nothing to one that is active: asking for both is asking for the state and
+        // one of them, in one round.
+        let replace = (unit.as_str(), "replace");
+        let (stop, reset) = tokio::join!(
+            self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StopUnit", &replace),
+            self.call(SYSTEMD, MANAGER_PATH, MANAGER, "ResetFailedUnit", &unit),
+        );
+        gone_is_fine(stop)?;
+        gone_is_fine(reset)
+    }
+
+    /// Every unit of ours that is loaded, with its facts, processes and ids.
+    pub(super) async fn snapshot(&self) -> Result<Vec<UnitFound>, BusError> {
+        let states: &[&str] = &[];
+        let reply = self
+            .call(SYSTEMD, MANAGER_PATH, MANAGER, "ListUnitsByPatterns", &(states, &["perilog-task-*.service"][..]))
+            .await?;
+        let body = reply.body();
+        let listed: Vec<Listed<'_>> = body.deserialize()?;
+        let mut found = Vec::with_capacity(listed.len());
+        for (unit, ..) in listed {
+            let Some(stem) = unit.strip_suffix(".service") else { continue };
+            let (Some(facts), ids, processes) = self.look(stem).await? else { continue };
+            found.push(UnitFound { stem: stem.to_owned(), facts, processes, ids });
+        }
+        Ok(found)
+    }
+
+    /// What a freshly made connection needs before it is of use.
+    pub(super) async fn prepare(&self) -> Result<(), BusError> {
+        for rule in [
+            "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.freedesktop.systemd1'",
+            "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',interface='org.freedesktop.systemd1.Manager',member='JobRemoved'",
+        ] {
+            self.call(DBUS, DBUS_PATH, DBUS, "AddMatch", &rule).await?;
+        }
+        // Any service will do, also one that does not exist.
+        let names = self.properties("perilog-task-probe").await?.names()?;
+        let probed = Probed::of(names.iter().map(String::as_str));
+        for (property, loss) in probed.losses() {
+            tracing::warn!(property, "systemd lacks this property: {loss}");
+        }
+        *self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner) = probed;
+        Ok(())
+    }
+
+    /// Is systemd on the bus?
+    pub(super) async fn has_systemd(&self) -> Result<bool, BusError> {
+        let reply = self.call(DBUS, DBUS_PATH, DBUS, "NameHasOwner", &SYSTEMD).await?;
+        Ok(reply.body().deserialize()?)
+    }
+
+    /// How often this boot's user space was restarted (systemd 254 and later); `None` where systemd does not count.
+    pub async fn soft_reboots(&self) -> Result<Option<u32>, BusError> {
+        match self.call(SYSTEMD, MANAGER_PATH, PROPERTIES, "Get", &(MANAGER, "SoftRebootsCount")).await {
+            Ok(reply) => {
+                let body = reply.body();
+                let value: Variant<'_> = body.deserialize()?;
+                Ok(u32::try_from(&value).ok())
+            }
+            Err(BusError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn properties(&self, stem: &str) -> Result<Properties, BusError> {
+        // The empty name asks for all interfaces of the object in one reply.
+        self.call(SYSTEMD, &unit_path(&unit_of(stem)), PROPERTIES, "GetAll", &"").await.map(Properties::new)
+    }
+
+    async fn call<B>(&self, to: &str, path: &str, interface: &str, method: &str, body: &B) -> Result<Message, BusError>
+    where
+        B: Serialize + DynamicType,
+    {
+        let _in_flight = self.shared.calls.acquire().await.map_err(|_| BusError::Unknown("closed".to_owned()))?;
+        Ok(self.shared.connection.call_method(Some(to), path, Some(interface), method, body).await?)
+    }
+
+    fn probed(&self) -> Probed {
+        self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn learn(&self, text: &str) -> Option<&'static str> {
+        self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner).learn(text)
+    }
+}
+
+fn gone_is_fine(result: Result<Message, BusError>) -> Result<(), BusError> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) if error.is(NO_SUCH_UNIT) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// ListUnitsByPatterns: name, description, load, active and sub state, followed unit, object, job id, type and object.
+type Listed<'a> =
+    (&'a str, &'a str, &'a str, &'a str, &'a str, &'a str, OwnedObjectPath, u32, &'a str, OwnedObjectPath);
+
+fn changes_of(path: &str) -> String {
+    format!("type='signal',sender='{SYSTEMD}',path='{path}',interface='{PROPERTIES}',member='PropertiesChanged'")
+}

@@ -1,0 +1,90 @@
+//! How a call ended that did not end well: systemd said no, or nobody knows.
+//!
+//! The difference carries weight: only an error *reply of systemd itself* proves that a start failed. The bus driver answers in systemd's place
+//! when systemd dies half-way (`NoReply`), so its errors prove nothing.
+
+use zbus::fdo;
+
+/// Why a call has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BusError {
+    /// systemd answered with an error: `name` is the D-Bus error's, `text` for people.
+    #[error("{text} ({name})")]
+    Refused { name: String, text: String },
+    /// A time-out, a broken or overloaded bus, a reply that cannot be read: what became of the call is unknown.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl BusError {
+    /// Is it the error of this name, such as `org.freedesktop.systemd1.UnitExists`?
+    pub(super) fn is(&self, wanted: &str) -> bool {
+        matches!(self, Self::Refused { name, .. } if name == wanted)
+    }
+}
+
+impl From<zbus::Error> for BusError {
+    fn from(error: zbus::Error) -> Self {
+        match &error {
+            zbus::Error::MethodError(name, text, reply) => {
+                let driver = reply.header().sender().is_some_and(|sender| sender.as_str() == super::names::DBUS);
+                let text = text.clone().unwrap_or_default();
+                if driver {
+                    Self::Unknown(format!("{text} ({name})"))
+                } else {
+                    Self::Refused { name: name.to_string(), text }
+                }
+            }
+            zbus::Error::FDO(error) => from_standard(error),
+            _ => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// An error of the standard names: zbus does not keep who sent it, so only what the driver never says for a call that it delivered is systemd's
+/// word. Whatever is not listed is unknown, which costs one more look at the unit and is never wrong.
+fn from_standard(error: &fdo::Error) -> BusError {
+    use fdo::Error as E;
+    use zbus::DBusError as _;
+    let refused = matches!(
+        error,
+        E::InvalidArgs(_)
+            | E::InvalidSignature(_)
+            | E::PropertyReadOnly(_)
+            | E::UnknownProperty(_)
+            | E::UnknownMethod(_)
+            | E::UnknownInterface(_)
+            | E::UnknownObject(_)
+            | E::NotSupported(_)
+            | E::FileNotFound(_)
+            | E::FileExists(_)
+            | E::AccessDenied(_)
+            | E::InteractiveAuthorizationRequired(_)
+    );
+    let text = error.description().unwrap_or_default().to_owned();
+    let name = error.name().to_string();
+    if refused { BusError::Refused { name, text } } else { BusError::Unknown(format!("{text} ({name})")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_proves_nothing() {
+        for (error, refused) in [
+            (fdo::Error::NoReply("Message recipient disconnected".to_owned()), false),
+            (fdo::Error::LimitsExceeded("pending replies".to_owned()), false),
+            (fdo::Error::ServiceUnknown(String::new()), false),
+            (fdo::Error::Disconnected(String::new()), false),
+            (fdo::Error::TimedOut(String::new()), false),
+            (fdo::Error::InvalidArgs("Invalid unit name".to_owned()), true),
+            (fdo::Error::PropertyReadOnly("Cannot set property X, or unknown property.".to_owned()), true),
+            (fdo::Error::AccessDenied(String::new()), true),
+        ] {
+            let found = BusError::from(zbus::Error::FDO(Box::new(error.clone())));
+            assert_eq!(matches!(found, BusError::Refused { .. }), refused, "{error:?}");
+        }
+        assert!(matches!(BusError::from(zbus::Error::InvalidReply), BusError::Unknown(_)));
+    }
+}

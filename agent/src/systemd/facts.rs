@@ -1,0 +1,132 @@
+//! From what GetAll says to [`UnitFacts`]: a translation, and no belief in it.
+
+use std::collections::HashMap;
+
+use perilog_core::agent::io::UnitIds;
+use perilog_core::ids::InvocationId;
+use perilog_core::task::UnitFacts;
+use zbus::{Message, Variant};
+
+use super::error::BusError;
+use super::fields;
+
+/// The properties of a unit, all interfaces in one reply.
+pub(super) struct Properties(Message);
+
+impl Properties {
+    pub(super) fn new(reply: Message) -> Self {
+        Self(reply)
+    }
+
+    /// The names, for [`super::Probed`].
+    pub(super) fn names(&self) -> Result<Vec<String>, BusError> {
+        let body = self.0.body();
+        let all: HashMap<&str, Variant<'_>> = body.deserialize()?;
+        Ok(all.into_keys().map(str::to_owned).collect())
+    }
+
+    /// The facts, `None` if systemd knows no such unit (it answers with a stub), and the ids in its LogExtraFields.
+    pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>), BusError> {
+        let body = self.0.body();
+        let all: HashMap<&str, Variant<'_>> = body.deserialize()?;
+        let text = |name: &str| get::<&str>(&all, name).unwrap_or_default().to_owned();
+        if text("LoadState") == "not-found" {
+            return Ok((None, None));
+        }
+        let counted = |name: &str| get::<u64>(&all, name).filter(|n| *n != u64::MAX);
+        let facts = UnitFacts {
+            loaded: text("LoadState") == "loaded",
+            job_pending: all.get("Job").is_some_and(has_job),
+            active: text("ActiveState"),
+            sub: text("SubState"),
+            result: text("Result"),
+            main_pid: get(&all, "MainPID").unwrap_or(0),
+            main_code: get(&all, "ExecMainCode").unwrap_or(0),
+            main_status: get(&all, "ExecMainStatus").unwrap_or(0),
+            invocation: all.get("InvocationID").and_then(invocation),
+            cgroup: Some(text("ControlGroup")).filter(|path| !path.is_empty()),
+            cpu_ns: counted("CPUUsageNSec"),
+            memory_peak: counted("MemoryPeak"),
+        };
+        let lines =
+            all.get("LogExtraFields").and_then(|v| v.try_clone().ok()).and_then(|v| Vec::<Vec<u8>>::try_from(v).ok());
+        let ids = lines.and_then(|lines| fields::read_back(stem, &lines));
+        Ok((Some(facts), ids))
+    }
+}
+
+/// A property of this type; `None` if it is missing or of another.
+fn get<'a, T>(all: &'a HashMap<&str, Variant<'a>>, name: &str) -> Option<T>
+where
+    T: TryFrom<&'a Variant<'a>>,
+{
+    T::try_from(all.get(name)?).ok()
+}
+
+/// `Job` is (id, path); id 0 is no job.
+fn has_job(value: &Variant<'_>) -> bool {
+    match value {
+        Variant::Structure(job) => !matches!(job.fields().first(), Some(Variant::U32(0))),
+        // Never seen; taken as pending, since what is pending is asked again and never judged.
+        _ => true,
+    }
+}
+
+fn invocation(value: &Variant<'_>) -> Option<InvocationId> {
+    let bytes = Vec::<u8>::try_from(value.try_clone().ok()?).ok()?;
+    InvocationId::new(&bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use perilog_core::ids;
+
+    fn properties(pairs: &[(&'static str, Variant<'static>)]) -> Properties {
+        let all: HashMap<&str, &Variant<'_>> = pairs.iter().map(|(name, value)| (*name, value)).collect();
+        Properties(Message::signal("/x", "x.y", "Z").build(&all).unwrap())
+    }
+
+    fn job(id: u32) -> Variant<'static> {
+        let path = zbus::ObjectPath::try_from("/").unwrap();
+        Variant::new((id, path))
+    }
+
+    #[test]
+    fn a_failed_unit_of_ours() {
+        let start = testing::intent().start;
+        let stem = ids::stem(&start.action, &start.job, start.task);
+        let pairs = [
+            ("LoadState", "loaded".into()),
+            ("ActiveState", "failed".into()),
+            ("SubState", "failed".into()),
+            ("Job", job(0)),
+            ("InvocationID", (0u8..16).collect::<Vec<u8>>().into()),
+            ("Result", "exit-code".into()),
+            ("MainPID", 0u32.into()),
+            ("ExecMainCode", 1i32.into()),
+            ("ExecMainStatus", 37i32.into()),
+            ("ControlGroup", "".into()),
+            ("CPUUsageNSec", 5_000u64.into()),
+            ("MemoryPeak", u64::MAX.into()),
+            ("LogExtraFields", fields::fields(&start).into()),
+        ];
+        let (facts, ids) = properties(&pairs).read(&stem).unwrap();
+        let facts = facts.unwrap();
+        assert!(facts.loaded && !facts.job_pending && facts.main_ended());
+        assert_eq!((facts.result.as_str(), facts.main_code, facts.main_status), ("exit-code", 1, 37));
+        assert_eq!(facts.invocation.unwrap().as_str(), "000102030405060708090a0b0c0d0e0f");
+        assert_eq!((facts.cgroup, facts.cpu_ns, facts.memory_peak), (None, Some(5000), None));
+        assert_eq!(ids.unwrap().task, start.task);
+    }
+
+    #[test]
+    fn a_stub_is_no_unit_and_a_queued_one_is_not_believed() {
+        let stub = [("LoadState", "not-found".into()), ("Result", "success".into()), ("ExecMainStatus", 0i32.into())];
+        assert_eq!(properties(&stub).read("x").unwrap(), (None, None));
+        let queued = [("LoadState", "loaded".into()), ("Job", job(7)), ("InvocationID", Vec::<u8>::new().into())];
+        let facts = properties(&queued).read("x").unwrap().0.unwrap();
+        assert!(facts.job_pending && facts.invocation.is_none() && !facts.main_ended());
+    }
+}

@@ -1,0 +1,32 @@
+//! systemd over the system bus: the only room that knows D-Bus, and all use of zbus.
+//!
+//! It translates and does not decide. A [`Bus`] is one connection for as long as it lives; [`keeper`] makes the next one. What a unit *means*
+//! is judged in the core.
+//!
+//! ```text
+//!   keeper: connect -> probe -> snapshot of our units -> Up(bus, units) -> ... -> Lost -> connect ...
+//!   bus:    calls (32 in flight, each with a time limit), the interest in signals
+//!   signals: drains every message at once into `Stir`: an unread stream would stall every call of the connection
+//! ```
+//!
+//! Facts that this rests on (systemd 252, by experiment): JobRemoved of our own jobs comes without Manager.Subscribe, and can come before the
+//! reply; `Ref` makes PID 1 send PropertiesChanged of that unit only; dbus-daemon refuses more than 128 pending replies of a connection; a
+//! unit that is gone still answers GetAll, as a stub with LoadState=not-found.
+
+mod bus;
+mod empty;
+mod error;
+mod facts;
+mod fields;
+pub mod keeper;
+mod names;
+mod probe;
+mod recipe;
+mod signals;
+
+pub use bus::{Bus, Runner};
+pub use empty::Emptiness;
+pub use error::BusError;
+pub use keeper::{BusEdge, UnitFound};
+pub use probe::Probed;
+pub use recipe::recipe;

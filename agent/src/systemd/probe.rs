@@ -1,0 +1,62 @@
+//! Which optional unit properties the running systemd has: asked, never guessed from a version (RHEL 8's 239 has some of later releases, and
+//! lacks others).
+
+use std::collections::BTreeSet;
+
+/// What a task can do without, with what is lost then.
+pub(super) const OPTIONAL: &[(&str, &str)] = &[
+    ("LogExtraFields", "journal lines bear no job id; a unit without its directory is an orphan"),
+    ("LogRateLimitIntervalUSec", "journald may drop lines of a script that prints much"),
+    ("KeyringMode", "scripts have a session keyring of their own"),
+    ("OOMScoreAdjust", "oom-score-adjust is not applied"),
+    ("MemoryMax", "memory-max is not applied"),
+    ("TasksMax", "tasks-max is not applied"),
+    ("CPUWeight", "cpu-weight is not applied"),
+];
+
+/// The optional properties that are missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Probed {
+    missing: BTreeSet<&'static str>,
+}
+
+impl Probed {
+    /// From the names that GetAll gives for any service, loaded or not.
+    pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let present: BTreeSet<&str> = names.into_iter().collect();
+        Self { missing: OPTIONAL.iter().map(|(name, _)| *name).filter(|name| !present.contains(name)).collect() }
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        !self.missing.contains(name)
+    }
+
+    /// Some can be read but not set on a transient unit. Learns from the text of PropertyReadOnly ("Cannot set property X, or unknown
+    /// property."); `None` if it names nothing that can be left out, or nothing new.
+    pub(super) fn learn(&mut self, text: &str) -> Option<&'static str> {
+        let named = |name: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *name);
+        let name = OPTIONAL.iter().map(|(name, _)| *name).find(named)?;
+        self.missing.insert(name).then_some(name)
+    }
+
+    /// What is missing and what that means, for the log.
+    pub(super) fn losses(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+        OPTIONAL.iter().copied().filter(|(name, _)| self.missing.contains(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_learnt_once() {
+        let mut probed = Probed::of(OPTIONAL.iter().map(|(name, _)| *name).filter(|name| *name != "KeyringMode"));
+        assert!(!probed.has("KeyringMode") && probed.has("LogExtraFields"));
+        let text = "Cannot set property LogExtraFields, or unknown property.";
+        assert_eq!(probed.learn(text), Some("LogExtraFields"));
+        assert_eq!(probed.learn(text), None, "asked again in vain");
+        assert_eq!(probed.learn("Cannot set property ExecStart, or unknown property."), None);
+        assert_eq!(probed.losses().map(|(name, _)| name).collect::<Vec<_>>(), ["LogExtraFields", "KeyringMode"]);
+    }
+}

@@ -1,0 +1,111 @@
+//! The properties of a task's unit (DESIGN.md section 3, point 2). Each line is a decision; the comment says which fact it rests on.
+
+use std::path::Path;
+
+use perilog_core::ids;
+use perilog_core::task::{Intent, Lingering, OnTimeout};
+use zbus::Variant;
+
+use super::fields::fields;
+use super::probe::Probed;
+
+/// How long a stopped unit (shutdown, `systemctl stop`) may take before PID 1 kills it, where the plan says that tasks may be killed.
+const STOP_USEC: u64 = 90 * 1_000_000;
+/// systemd's `infinity`.
+const INFINITY: u64 = u64::MAX;
+/// All tasks of a node live in one slice, so that a site can limit them together.
+const SLICE: &str = "perilog.slice";
+
+/// The properties for StartTransientUnit. `runner` and `run_dir`: what ExecStart names.
+pub fn recipe(
+    intent: &Intent,
+    probed: &Probed,
+    runner: &Path,
+    run_dir: &Path,
+) -> Vec<(&'static str, Variant<'static>)> {
+    let (start, plan) = (&intent.start, &intent.plan);
+    let stem = ids::stem(&start.action, &start.job, start.task);
+    let optional =
+        |name: &'static str, value: Option<Variant<'static>>| value.filter(|_| probed.has(name)).map(|v| (name, v));
+    let runner = runner.to_string_lossy().into_owned();
+    // ExecStart, not ExecStartEx, which systemd 239 lacks: a stem has nothing that is expanded. No Environment: every user can read it.
+    let argv = vec![runner.clone(), "--run-dir".to_owned(), run_dir.to_string_lossy().into_owned(), stem];
+    let stop = match plan.on_timeout {
+        // With a finite one PID 1 kills a clean-up that traps TERM, and its exit status is gone.
+        OnTimeout::Drain => INFINITY,
+        OnTimeout::Kill => STOP_USEC,
+    };
+    let kill_mode = match plan.lingering {
+        Lingering::Keep => "process",
+        Lingering::Hold | Lingering::Kill => "control-group",
+    };
+    let describe =
+        format!("{} of job {}, rank {} (attempt {})", start.action, start.job, start.task.rank, start.attempt);
+    let mut unit: Vec<(&'static str, Variant<'static>)> = vec![
+        ("Description", describe.into()),
+        // Of all types oneshot alone counts death by TERM as a failure, and gives JobRemoved at the end.
+        ("Type", "oneshot".into()),
+        // Together these keep every status loaded until we unload it.
+        ("RemainAfterExit", true.into()),
+        ("CollectMode", "inactive".into()),
+        ("ExecStart", vec![(runner, argv, false)].into()),
+        ("Slice", SLICE.into()),
+        // With `all`, whatever a script leaves behind can forge MAINPID= and turn a failure into success.
+        ("NotifyAccess", "main".into()),
+        // The runner keeps the limits.
+        ("TimeoutStartUSec", INFINITY.into()),
+        ("TimeoutStopUSec", stop.into()),
+        ("KillMode", kill_mode.into()),
+        ("SyslogIdentifier", format!("perilog-{}", start.action).into()),
+    ];
+    unit.extend(
+        [
+            optional("OOMScoreAdjust", Some(plan.oom_score_adjust.into())),
+            optional("KeyringMode", Some("inherit".into())),
+            optional("LogExtraFields", Some(fields(start).into())),
+            optional("LogRateLimitIntervalUSec", Some(0u64.into())),
+            optional("MemoryMax", plan.memory_max.map(Into::into)),
+            optional("TasksMax", plan.tasks_max.map(Into::into)),
+            optional("CPUWeight", plan.cpu_weight.map(Into::into)),
+        ]
+        .into_iter()
+        .flatten(),
+    );
+    unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn shown(intent: &Intent, probed: &Probed) -> String {
+        let unit = recipe(intent, probed, Path::new("/usr/libexec/perilog/perilog-runner"), Path::new("/run/perilog"));
+        unit.iter().map(|(name, value)| format!("{name}: {} = {}\n", value.value_signature(), show(value))).collect()
+    }
+
+    /// Arrays of bytes as text; everything else as zbus shows it.
+    fn show(value: &Variant<'_>) -> String {
+        match Vec::<Vec<u8>>::try_from(value.try_clone().unwrap()) {
+            Ok(bytes) => format!("{:?}", bytes.iter().map(|b| String::from_utf8_lossy(b)).collect::<Vec<_>>()),
+            Err(_) => value.to_string(),
+        }
+    }
+
+    #[test]
+    fn golden() {
+        let mut intent = testing::intent();
+        assert_eq!(shown(&intent, &Probed::default()), include_str!("recipe.golden"));
+        intent.plan.on_timeout = OnTimeout::Kill;
+        intent.plan.lingering = Lingering::Keep;
+        intent.plan.memory_max = None;
+        let text = shown(&intent, &Probed::of(["LogExtraFields"]));
+        assert!(
+            text.contains("TimeoutStopUSec: t = uint64 90000000\n") && text.contains("KillMode: s = \"process\"\n"),
+            "{text}"
+        );
+        for absent in ["MemoryMax", "TasksMax", "KeyringMode", "LogRateLimitIntervalUSec"] {
+            assert!(!text.contains(absent), "{absent}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Values that several rooms' tests share.
+
+use std::collections::BTreeMap;
+
+use perilog_core::hostlist::HostList;
+use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, JobId, Rank, TaskId};
+use perilog_core::idset::IdSet;
+use perilog_core::task::{Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
+
+pub(crate) fn plan() -> Plan {
+    Plan {
+        run: Run::Directories(vec!["/etc/perilog/prolog.d".to_owned()]),
+        user: "root".to_owned(),
+        cwd: "/".to_owned(),
+        path: "/usr/bin:/bin".to_owned(),
+        umask: 0o022,
+        env: BTreeMap::new(),
+        timeout_ms: None,
+        script_timeout_ms: None,
+        on_timeout: OnTimeout::Drain,
+        on_error: OnError::Continue,
+        lingering: Lingering::Hold,
+        retries: Retries::default(),
+        scripts: BTreeMap::new(),
+        nofile: 1024,
+        memory_max: Some(1 << 30),
+        tasks_max: Some(512),
+        cpu_weight: Some(100),
+        oom_score_adjust: -100,
+    }
+}
+
+pub(crate) fn intent() -> Intent {
+    let job = JobId::new("fuZZybuNNy").unwrap();
+    let action = ActionName::new("prolog").unwrap();
+    let attempt: Attempt = "1552593348.09283".parse().unwrap();
+    let id = ActionId::of(ClusterId::from_name("test"), &job, attempt, &action);
+    let start = Start {
+        task: TaskId { action: id, rank: Rank(3) },
+        job,
+        attempt,
+        action,
+        boot: BootId::new("b-1").unwrap(),
+        not_after_ms: 60_000,
+        ranks: "3".parse::<IdSet>().unwrap(),
+        hosts: "n3".parse::<HostList>().unwrap(),
+        userid: Some(1000),
+        env: BTreeMap::new(),
+        timeout_ms: None,
+    };
+    Intent {
+        start,
+        plan: plan(),
+        env: BTreeMap::new(),
+        dropped_env: 0,
+        not_after_boottime_ms: 1_000_000,
+        accepted_boottime_ms: 940_000,
+        local: false,
+    }
+}
