@@ -1,18 +1,18 @@
 //! From what is left of a task to its outcome: the one place where `ok` is made.
 //!
 //! *A unit that is gone reads Result=success, status 0*, and so does one whose job is still queued (measured, systemd 252). So a unit is
-//! believed only when it is loaded, carries the claim's invocation, and has no job pending; and `ok` needs exit 0 *and* a complete
-//! `result.json` of the same invocation. Where unit and result differ the worse stands and the note shows both.
+//! believed only when it is loaded, carries the claim's invocation, and has no job pending; and `ok` needs all of: a runner's claim, exit 0,
+//! systemd's `success`, and a complete `result.json` of the same invocation that says that every script ran. Where unit and result differ
+//! the worse stands and the note shows both.
 
-use std::fmt::Write as _;
+mod report;
+#[cfg(test)]
+mod tests;
 
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
-use crate::task::{Check, Claim, Ended, Intent, Process, Report, RunResult, Step, StepRecord, Tail, UnitFacts};
+use crate::task::{Claim, Ended, Intent, Process, RunResult, StepRecord, Tail, UnitFacts};
 
-/// Most steps, checks, milestones and tails that an outcome carries, so that it fits a frame.
-pub const MAX_LISTED: usize = 256;
-/// Most bytes of script output that an outcome carries.
-pub const MAX_TAILS: usize = 64 * 1024;
+pub use report::{MAX_LISTED, MAX_TAILS};
 
 /// All that is left of a task whose main process and cgroup are gone, or whose unit is.
 #[derive(Debug, Clone, Copy)]
@@ -29,20 +29,59 @@ pub struct Evidence<'a> {
     pub cancelled: bool,
 }
 
-/// What the unit says, where it may be believed.
-fn believed<'a>(evidence: &Evidence<'a>) -> Option<&'a UnitFacts> {
-    let unit = evidence.unit?;
-    let ours = match evidence.claim {
-        Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
-        Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
-        // Nobody claimed: the unit can still tell that it could not execute the runner.
-        None => true,
+/// The outcome and everything that goes with it.
+pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
+    let (unit, result) = (evidence.believed_unit(), evidence.believed_result());
+    let (outcome, note) = match (evidence.claim, unit, result) {
+        (Some(Claim::Cancelled), ..) => (Outcome::Cancelled { status: None }, None),
+        (Some(Claim::Withdrawn(outcome)), ..) => (withdrawn(outcome), None),
+        (_, None, None) => (Outcome::Lost { why: Loss::Vanished }, None),
+        (_, None, Some(result)) => {
+            let note = "systemd does not know its unit any more; the runner's result stands";
+            (of_result(result), Some(note.to_owned()))
+        }
+        (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
+        (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
-    (unit.loaded && !unit.job_pending && ours).then_some(unit)
+    report::Report { evidence, unit, result }.fill(outcome, note, intent, ended_ms)
 }
 
-/// The wait status of a unit's main process.
-fn unit_status(unit: &UnitFacts) -> Option<ExitStatus> {
+impl<'a> Evidence<'a> {
+    /// What the unit says, where it may be believed.
+    fn believed_unit(&self) -> Option<&'a UnitFacts> {
+        let ours = |unit: &&UnitFacts| match self.claim {
+            Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
+            Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
+            // Nobody claimed: the unit can still tell that it could not execute the runner.
+            None => true,
+        };
+        self.unit.filter(|unit| unit.loaded && !unit.job_pending).filter(ours)
+    }
+
+    /// The result, where it is the claiming runner's.
+    fn believed_result(&self) -> Option<&'a RunResult> {
+        match self.claim {
+            Some(Claim::Runner(invocation)) => self.result.filter(|result| result.invocation == *invocation),
+            _ => None,
+        }
+    }
+
+    /// Was TERM asked for, by anybody?
+    fn was_cancelled(&self) -> bool {
+        self.cancelled || self.steps.iter().any(|step| matches!(step, StepRecord::Cancelled { .. }))
+    }
+}
+
+/// What a claim of the agent's says. It withdraws a task; it cannot make it a success.
+fn withdrawn(outcome: &Outcome) -> Outcome {
+    match outcome {
+        Outcome::Ok | Outcome::Tolerable | Outcome::Resolved { .. } => Outcome::Lost { why: Loss::Vanished },
+        other => other.clone(),
+    }
+}
+
+/// The wait status of a unit's main process; `None` if it has none.
+fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
     let status = u8::try_from(unit.main_status).unwrap_or(u8::MAX);
     match unit.main_code {
         1 => Some(ExitStatus::Exit(status)),
@@ -56,175 +95,78 @@ const fn is_exec_code(code: u8) -> bool {
     code >= 200 && code <= 245
 }
 
-/// The outcome and everything that goes with it.
-pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
-    let (outcome, note) = outcome(evidence);
-    let mut ended = Ended::bare(outcome, ended_ms);
-    ended.note = note;
-    ended.dropped_env = intent.dropped_env;
-    ended.lingering = evidence.lingering.iter().take(MAX_LISTED).cloned().collect();
-    if let Some(result) = evidence.result {
-        ended.began_ms = Some(result.began_ms);
-        ended.ended_ms = result.ended_ms;
-        ended.elapsed_ms = Some(result.elapsed_ms);
+fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
+    let from_result = of_result(result);
+    let exit = exit_of(unit);
+    let systemd_agrees = unit.result == if result.status == 0 { "success" } else { "exit-code" };
+    if exit == Some(ExitStatus::Exit(result.status)) && systemd_agrees {
+        return (from_result, None);
     }
-    if let Some(unit) = believed(evidence) {
-        ended.cpu_ns = unit.cpu_ns;
-        ended.memory_peak = unit.memory_peak;
-    }
-    gather(&mut ended, evidence);
-    // Everything ran and nothing failed but named checks.
-    if ended.outcome == Outcome::Ok && (!ended.checks.is_empty() || ended.steps.iter().any(|s| s.tolerable)) {
-        ended.outcome = Outcome::Tolerable;
-    }
-    ended
+    let says = exit.map_or_else(|| unit.result.clone(), |exit| format!("{} ({exit})", unit.result));
+    let note = format!("unit and result differ: the unit says {says}, the result {from_result}");
+    let failed = |why| Outcome::Failed { why };
+    let from_unit = match exit {
+        _ if unit.result == "oom-kill" => failed(Failure::Oom),
+        // Then the result says something else than 0, which is worse.
+        Some(ExitStatus::Exit(0)) if unit.result == "success" => return (from_result, Some(note)),
+        Some(ExitStatus::Exit(0)) => failed(Failure::Unit(unit.result.clone())),
+        Some(ExitStatus::Exit(code)) => failed(Failure::Exit(code)),
+        Some(ExitStatus::Signal(_)) | None => of_unit(unit, evidence.claim, evidence),
+    };
+    let worse = if badness(&from_result) > badness(&from_unit) { from_result } else { from_unit };
+    (worse, Some(note))
 }
 
-fn outcome(evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
-    if evidence.claim == Some(&Claim::Cancelled) {
-        return (Outcome::Cancelled { status: None }, None);
-    }
-    let result = match (evidence.claim, evidence.result) {
-        (Some(Claim::Runner(invocation)), Some(result)) if result.invocation == *invocation => Some(result),
-        _ => None,
-    };
-    let Some(unit) = believed(evidence) else {
-        return match result {
-            Some(result) => {
-                (of_result(result, evidence), Some("the unit was gone; the runner's result stands".to_owned()))
-            }
-            None => (Outcome::Lost { why: Loss::Vanished }, None),
-        };
-    };
-    let status = unit_status(unit);
-    let Some(result) = result else {
-        return (without_result(unit, status, evidence), None);
-    };
-    let from_result = of_result(result, evidence);
-    match status {
-        Some(ExitStatus::Exit(code)) if code == result.status => (from_result, None),
-        // The runner wrote its result and then did not exit with it: both are shown, the worse stands.
-        _ => {
-            let from_unit = without_result(unit, status, evidence);
-            let note =
-                format!("unit and result differ: the unit says {}, the result {from_result}", describe(unit, status));
-            let stands = if from_result.status().unwrap_or(u8::MAX) > from_unit.status().unwrap_or(u8::MAX) {
-                from_result
-            } else {
-                from_unit
-            };
-            (stands, Some(note))
-        }
-    }
+/// Orders outcomes by how bad they are, then by their status.
+fn badness(outcome: &Outcome) -> (u8, u8) {
+    (outcome.severity(), outcome.status().unwrap_or(u8::MAX))
 }
 
-fn describe(unit: &UnitFacts, status: Option<ExitStatus>) -> String {
-    status.map_or_else(|| unit.result.clone(), |s| format!("{} ({s})", unit.result))
-}
-
-/// The runner ended and left no result: what the unit says, and never `ok`.
-fn without_result(unit: &UnitFacts, status: Option<ExitStatus>, evidence: &Evidence<'_>) -> Outcome {
+/// What the unit alone says of a runner that left no result, or another one: never `ok`.
+fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> Outcome {
+    let failed = |why| Outcome::Failed { why };
+    let exit = exit_of(unit);
     if unit.result == "oom-kill" {
-        return Outcome::Failed { why: Failure::Oom };
+        return failed(Failure::Oom);
     }
-    match (evidence.claim, status) {
+    match (claim, exit) {
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
-            Outcome::Failed { why: Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")) }
+            failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")))
         }
-        (None, _) => Outcome::Refused {
-            why: "the runner did not claim the task: it came too late, or its directory was gone".to_owned(),
+        (None, Some(ExitStatus::Exit(code))) => Outcome::Refused {
+            why: format!(
+                "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
+            ),
         },
-        (Some(_), _) if evidence.cancelled => Outcome::Cancelled { status },
-        (Some(_), Some(ExitStatus::Signal(signal))) => Outcome::Failed { why: Failure::Signal(signal) },
-        (Some(_), status) => Outcome::Failed { why: Failure::NoResult(status) },
+        (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
+        (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),
+        (Some(_), _) if evidence.was_cancelled() => Outcome::Cancelled { status: exit },
+        (Some(_), Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
+        (Some(_), exit) => failed(Failure::NoResult(exit)),
     }
 }
 
-fn of_result(result: &RunResult, evidence: &Evidence<'_>) -> Outcome {
+/// What the runner says of its scripts. Only the runner knows whether TERM reached them: one that came too late changes nothing.
+fn of_result(result: &RunResult) -> Outcome {
+    let failed = |why| Outcome::Failed { why };
+    let all_ran = result.ran >= result.of;
     if let Some(text) = &result.configuration {
-        return Outcome::Failed { why: Failure::Configuration(text.clone()) };
+        return failed(Failure::Configuration(text.clone()));
     }
     if let Some(text) = &result.exec {
-        return Outcome::Failed { why: Failure::Exec(text.clone()) };
+        return failed(Failure::Exec(text.clone()));
     }
     if result.timed_out {
         return Outcome::Timeout { status: result.worst };
     }
-    if (result.cancelled || evidence.cancelled) && (result.status != 0 || result.ran < result.of) {
+    if result.cancelled && (result.status != 0 || !all_ran) {
         return Outcome::Cancelled { status: result.worst };
     }
     match result.worst {
-        Some(ExitStatus::Signal(signal)) => Outcome::Failed { why: Failure::Signal(signal) },
-        Some(ExitStatus::Exit(code)) if code != 0 => Outcome::Failed { why: Failure::Exit(code) },
-        _ if result.status != 0 => Outcome::Failed { why: Failure::Exit(result.status) },
+        Some(ExitStatus::Signal(signal)) => failed(Failure::Signal(signal)),
+        Some(ExitStatus::Exit(code)) if code != 0 => failed(Failure::Exit(code)),
+        _ if result.status != 0 => failed(Failure::Exit(result.status)),
+        _ if !all_ran => failed(Failure::Exec(format!("only {} of {} scripts ran", result.ran, result.of))),
         _ => Outcome::Ok,
     }
-}
-
-/// Fills in steps, checks, milestones, tails and forensics from the records.
-fn gather(ended: &mut Ended, evidence: &Evidence<'_>) {
-    let mut steps: Vec<(u32, Step)> = Vec::new();
-    let mut forensics = String::new();
-    for record in evidence.steps {
-        match record {
-            StepRecord::Begin { seq, script, digest, attempt, at_ms, .. } => {
-                let step = Step {
-                    script: script.clone(),
-                    digest: digest.clone(),
-                    attempt: *attempt,
-                    began_ms: *at_ms,
-                    elapsed_ms: 0,
-                    status: None,
-                    tolerable: false,
-                    timed_out: false,
-                };
-                steps.push((*seq, step));
-            }
-            StepRecord::End { seq, elapsed_ms, status, tolerable, timed_out, .. } => {
-                if let Some((_, step)) = steps.iter_mut().rev().find(|(s, _)| s == seq) {
-                    step.elapsed_ms = *elapsed_ms;
-                    step.status = Some(*status);
-                    step.tolerable = *tolerable;
-                    step.timed_out = *timed_out;
-                }
-            }
-            StepRecord::Overdue { script, limit_ms, forensics: seen, .. } => {
-                // A String never fails to be written to.
-                let _ = writeln!(forensics, "{script} past its limit of {limit_ms} ms:\n{seen}");
-            }
-            StepRecord::Report { report, .. } => match report {
-                Report::Tolerable { check, message } => {
-                    ended.checks.push(Check { check: check.clone(), message: message.clone() })
-                }
-                Report::Milestone { name } => ended.milestones.push(name.clone()),
-                Report::User { message } => ended.user_message = Some(message.clone()),
-                Report::ExpectReboot => ended.expect_reboot = true,
-                Report::Progress { .. } => {}
-            },
-            StepRecord::NotRun { .. } | StepRecord::Cancelled { .. } => {}
-        }
-    }
-    ended.checks.truncate(MAX_LISTED);
-    ended.milestones.truncate(MAX_LISTED);
-    ended.steps = steps.into_iter().map(|(_, step)| step).take(MAX_LISTED).collect();
-    ended.forensics = (!forensics.is_empty()).then(|| crop(forensics, MAX_TAILS));
-    let mut room = MAX_TAILS;
-    for tail in evidence.tails.iter().take(MAX_LISTED) {
-        room = room.saturating_sub(tail.text.len());
-        if room == 0 {
-            break;
-        }
-        ended.tails.push(tail.clone());
-    }
-}
-
-fn crop(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let mut end = most;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-    }
-    text
 }

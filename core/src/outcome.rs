@@ -173,7 +173,7 @@ impl Outcome {
     }
 
     /// Order of blame: the verdict of an action is its worst outcome.
-    const fn severity(&self) -> u8 {
+    pub(crate) const fn severity(&self) -> u8 {
         match self {
             Self::Ok | Self::Resolved { ok: true, .. } => 0,
             Self::Tolerable => 1,

@@ -51,7 +51,7 @@ mod start;
 mod status;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tombs;
 mod unit;
 

@@ -1,1 +1,16 @@
+//! The machine's rules, one test each, named after the behaviour. A test says an input and *all* effects that may come of it ([`bed`]).
 
+mod bed;
+mod cancel;
+mod ending;
+mod exec;
+mod fuzz;
+mod guard;
+mod join;
+mod session;
+mod start;
+mod status;
+mod unit;
+pub(crate) mod values;
+mod words;
+mod world;

@@ -1,0 +1,125 @@
+//! A machine under test, and the way to say what may come of an input: exactly these effects, in this order.
+
+use crate::agent::io::{Effect, Input, Node, Now};
+use crate::agent::machine::Machine;
+use crate::ids::TaskId;
+
+use super::values::*;
+use super::words::{name, words};
+
+pub(super) struct Bed {
+    pub(super) machine: Machine,
+    pub(super) now: Now,
+}
+
+impl Bed {
+    /// A machine that has seen nothing.
+    pub(super) fn cold() -> Self {
+        Self::of(node())
+    }
+
+    pub(super) fn of(node: Node) -> Self {
+        Self { machine: Machine::new(node), now: Now::default() }
+    }
+
+    /// Everything is found, and nothing was there; the controller of epoch 1 is obeyed.
+    pub(super) fn up() -> Self {
+        Self::up_as(node())
+    }
+
+    pub(super) fn up_as(node: Node) -> Self {
+        let mut bed = Self::of(node);
+        bed.check(joined(vec![], vec![]), &[]);
+        bed.connect(&["hello 1 []"], &["redial 1000"]);
+        bed
+    }
+
+    /// A session of epoch 1, the first of its agent.
+    pub(super) fn connect(&mut self, hello: &[&str], then: &[&str]) {
+        self.check(Input::LinkUp { counter: 1 }, hello);
+        self.check(welcome(1), &["write-epoch 1"]);
+        self.check(epoch_written(1), then);
+    }
+
+    /// Another session of epoch 1.
+    pub(super) fn reconnect(&mut self, hello: &str, then: &[&str]) {
+        self.check(Input::LinkDown, &[]);
+        self.check(Input::LinkUp { counter: 2 }, &[hello]);
+        self.check(welcome(1), then);
+    }
+
+    pub(super) fn feed(&mut self, input: Input) -> Vec<Effect> {
+        self.machine.handle(input, self.now)
+    }
+
+    /// All effects of `input` are `expect`; one that ends in `*` stands for whatever begins like it.
+    #[track_caller]
+    pub(super) fn check(&mut self, input: Input, expect: &[&str]) -> Vec<Effect> {
+        let shown = format!("{input:?}");
+        let effects = self.feed(input);
+        let got: Vec<String> = effects.iter().map(words).collect();
+        let fits = |(got, expect): (&String, &&str)| match expect.strip_suffix('*') {
+            Some(start) => got.starts_with(start),
+            None => got == expect,
+        };
+        assert!(
+            got.len() == expect.len() && got.iter().zip(expect).all(fits),
+            "{shown}\n  gave {got:#?}\n  not  {expect:#?}"
+        );
+        effects
+    }
+
+    #[track_caller]
+    pub(super) fn checks<const N: usize>(&mut self, table: [(Input, &[&str]); N]) {
+        for (input, expect) in table {
+            self.check(input, expect);
+        }
+    }
+
+    /// Time passes, with a tick at its end.
+    #[track_caller]
+    pub(super) fn pass(&mut self, ms: u64, expect: &[&str]) {
+        self.now.boot_ms += ms;
+        self.now.wall_ms += ms;
+        self.check(Input::Tick, expect);
+    }
+
+    /// A task that systemd took on, from its Start.
+    #[track_caller]
+    pub(super) fn live(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
+        let (id, name) = (task(j, attempt, a, rank), name(task(j, attempt, a, rank)));
+        self.check(start_message(j, attempt, a, rank), &[&format!("write-intent {name}")]);
+        self.check(intent_written(id), &[&format!("accepted {name}"), &format!("start-unit {name}")]);
+        self.check(queued(id), &[]);
+        id
+    }
+
+    /// The same, and its runner was seen to have the claim.
+    #[track_caller]
+    pub(super) fn claimed(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
+        let id = self.live(j, attempt, a, rank);
+        self.check(stirred(id), &[&format!("inspect {}", name(id))]);
+        self.check(inspected(id, seen_running(&intent(j, attempt, a, rank), 1)), &[]);
+        id
+    }
+
+    /// A claimed task whose unit is over, with its outcome on disk.
+    #[track_caller]
+    pub(super) fn ended(&mut self, j: &str, attempt: u64, a: &str, code: u8, then: &[&str]) -> TaskId {
+        let id = self.live(j, attempt, a, 0);
+        self.feed(stirred(id));
+        self.feed(inspected(id, seen_exited(&intent(j, attempt, a, 0), 1, code)));
+        self.check(outcome_written(id), then);
+        id
+    }
+
+    /// One that is acknowledged and buried too.
+    #[track_caller]
+    pub(super) fn buried(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
+        let name = name(task(j, attempt, a, 0));
+        let id = self.ended(j, attempt, a, 0, &[&format!("unload {name}"), &format!("finished {name} ok")]);
+        self.check(ack(id), &[&format!("bury {name} ok")]);
+        self.check(buried(id), &[]);
+        id
+    }
+}

@@ -1,0 +1,184 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Effect, Input};
+use crate::ids::BootId;
+use crate::message::ToAgent;
+use crate::task::Start;
+
+fn changed(change: impl Fn(&mut Start)) -> Input {
+    let mut start = start("j", 1, "prolog", 0);
+    change(&mut start);
+    message(ToAgent::Start(start))
+}
+
+#[test]
+fn the_intent_is_on_disk_before_anybody_is_told_and_accepted_does_not_wait_for_systemd() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+    ]);
+}
+
+#[test]
+fn an_ordinary_task_from_start_to_tombstone_and_no_timer_on_the_way() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    let intent = intent("j", 1, "prolog", 0);
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+        (queued(id), &[]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
+        (outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]),
+        (ack(id), &["bury j.1.prolog.0 ok"]),
+        (buried(id), &[]),
+        (start_message("j", 1, "prolog", 0), &["finished j.1.prolog.0 ok"]),
+    ]);
+}
+
+#[test]
+fn an_intent_that_cannot_be_written_is_refused_and_not_remembered() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    let full = Input::IntentWritten { task: id, result: Err("No space left on device".to_owned()) };
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (full, &["finished j.1.prolog.0 refused (this host cannot record the task: No space left on device)"]),
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+    ]);
+}
+
+#[test]
+fn a_start_again_is_answered_from_where_the_task_stands() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    let again = || start_message("j", 1, "prolog", 0);
+    let accepted: &[&str] = &["accepted j.1.prolog.0"];
+    let finished: &[&str] = &["finished j.1.prolog.0 failed (exit 3)"];
+    bed.checks([
+        (again(), &["write-intent j.1.prolog.0"]),
+        // Nothing is on disk yet, so there is nothing to say.
+        (again(), &[]),
+        (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+        (again(), accepted),
+        (queued(id), &[]),
+        (again(), accepted),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (
+            inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 3)),
+            &["write-outcome j.1.prolog.0 failed (exit 3)"],
+        ),
+        (again(), accepted),
+        (outcome_written(id), finished),
+        (again(), finished),
+        (ack(id), &["bury j.1.prolog.0 failed (exit 3)"]),
+        (again(), finished),
+        (buried(id), &[]),
+        (again(), finished),
+    ]);
+}
+
+#[test]
+fn what_the_node_does_not_take_is_refused_with_nothing_written() {
+    let mut bed = Bed::up();
+    let unknown = ToAgent::Start(start("j", 1, "nothing", 0));
+    bed.checks([
+        (
+            message(unknown),
+            &["finished j.1.nothing.0 refused (action nothing is not configured on n0; configured: epilog, mount, prolog, sweep)"],
+        ),
+        (
+            changed(|s| drop(s.env.insert("A-B".to_owned(), String::new()))),
+            &["finished j.1.prolog.0 refused (malformed environment name \"A-B\"*"],
+        ),
+        (
+            changed(|s| drop(s.env.insert("FLUX_JOB_ID".to_owned(), "x".repeat(70_000)))),
+            &["finished j.1.prolog.0 refused (environment of 70011 bytes*"],
+        ),
+        (changed(|s| s.job = job("k")), &["finished j.1.prolog.0 refused (its id is not that of its job*"]),
+        (changed(|s| s.task = local("j", 1, "prolog", 0)), &["finished local:j.1.prolog.0 refused (its id is not that of its job*"]),
+    ]);
+}
+
+#[test]
+fn a_start_for_another_boot_is_lost_and_nothing_is_written() {
+    let mut bed = Bed::up();
+    let other = || changed(|s| s.boot = BootId::new("boot-0").unwrap());
+    bed.check(other(), &["finished j.1.prolog.0 lost (the node rebooted)"]);
+    bed.check(other(), &["finished j.1.prolog.0 lost (the node rebooted)"]);
+}
+
+#[test]
+fn the_environment_is_what_the_node_names_and_the_smaller_limit_stands() {
+    for (asked, configured, expect) in
+        [(None, Some(60_000), Some(60_000)), (Some(5), Some(60_000), Some(5)), (Some(70_000), None, Some(70_000))]
+    {
+        let mut node = node();
+        node.policy.actions.get_mut(&action("prolog")).unwrap().timeout_ms = configured;
+        let mut bed = Bed::up_as(node);
+        bed.now.boot_ms = 500;
+        let start = changed(|s| {
+            s.timeout_ms = asked;
+            s.env.insert("FLUX_JOB_ID".to_owned(), "f1".to_owned());
+            s.env.insert("LD_PRELOAD".to_owned(), "/tmp/x".to_owned());
+        });
+        let effects = bed.check(start, &["write-intent j.1.prolog.0"]);
+        let [Effect::WriteIntent { intent, .. }] = &effects[..] else { unreachable!() };
+        assert_eq!(intent.plan.timeout_ms, expect);
+        assert_eq!(
+            (intent.env.get("FLUX_JOB_ID").map(String::as_str), intent.env.len(), intent.dropped_env),
+            (Some("f1"), 1, 1)
+        );
+        assert_eq!((intent.accepted_boottime_ms, intent.not_after_boottime_ms, intent.local), (500, 10_500, false));
+    }
+}
+
+#[test]
+fn past_the_cap_of_tasks_starts_are_refused_and_ended_ones_do_not_count() {
+    let mut node = node();
+    node.policy.max_tasks = 2;
+    let mut bed = Bed::up_as(node);
+    bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
+    bed.live("k", 1, "prolog", 0);
+    bed.live("l", 1, "prolog", 0);
+    bed.check(
+        start_message("j", 2, "prolog", 0),
+        &["finished j.2.prolog.0 refused (2 tasks have not ended on this host*"],
+    );
+}
+
+#[test]
+fn past_the_cap_of_tombstones_starts_are_refused_until_some_are_forgotten() {
+    let mut node = node();
+    node.policy.max_tombstones = 2;
+    let mut bed = Bed::up_as(node);
+    bed.buried("j", 1, "prolog");
+    bed.live("k", 1, "prolog", 0);
+    bed.check(
+        start_message("l", 1, "prolog", 0),
+        &["finished l.1.prolog.0 refused (this host holds 2 tasks and tombstones*"],
+    );
+    bed.now.boot_ms = 10_000;
+    bed.check(forget(task("j", 1, "prolog", 0)), &["remove-tombstone j.1.prolog.0"]);
+    bed.check(start_message("l", 1, "prolog", 0), &["write-intent l.1.prolog.0"]);
+}
+
+#[test]
+fn a_name_that_an_orphan_has_is_refused_until_it_is_gone() {
+    let mut bed = Bed::cold();
+    let intent = intent("j", 1, "prolog", 0);
+    let mut orphan = found(&intent, seen_nothing());
+    orphan.intent = None;
+    orphan.unit = Some(running(7));
+    bed.check(joined(vec![orphan], vec![]), &["warning: perilog-task-prolog-j-0-*"]);
+    bed.connect(&["hello 1 []"], &["redial 1000"]);
+    bed.check(
+        start_message("j", 1, "prolog", 0),
+        &["finished j.1.prolog.0 refused (something else on this host has the name perilog-task-prolog-j-0-*"],
+    );
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
+}

@@ -1,0 +1,129 @@
+//! Effects in few words, so that a table of them can be read. A task is `job.attempt.action.rank`, the host's own with `local:` before it.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::agent::io::{Effect, ExecReply, Level};
+use crate::ids::{self, TaskId};
+use crate::message::{FromAgent, Held, HeldState, Phase};
+use crate::task::Claim;
+
+use super::values::*;
+
+/// Every task that a test may speak of, by id and by stem.
+static NAMES: LazyLock<(HashMap<TaskId, String>, HashMap<String, String>)> = LazyLock::new(|| {
+    let (mut by_id, mut by_stem) = (HashMap::new(), HashMap::new());
+    for j in ["j", "k", "l"] {
+        for a in ["prolog", "epilog", "sweep", "mount", "nothing"] {
+            for (attempt, rank) in (0..5).flat_map(|attempt| (0..5).map(move |rank| (attempt, rank))) {
+                let name = format!("{j}.{attempt}.{a}.{rank}");
+                for (id, name) in
+                    [(task(j, attempt, a, rank), name.clone()), (local(j, attempt, a, rank), format!("local:{name}"))]
+                {
+                    by_stem.insert(ids::stem(&action(a), &job(j), id), name.clone());
+                    by_id.insert(id, name);
+                }
+            }
+        }
+    }
+    (by_id, by_stem)
+});
+
+pub(super) fn name(task: TaskId) -> String {
+    NAMES.0.get(&task).cloned().unwrap_or_else(|| task.to_string())
+}
+
+fn of_stem(stem: &str) -> String {
+    NAMES.1.get(stem).cloned().unwrap_or_else(|| stem.to_owned())
+}
+
+pub(super) fn words(effect: &Effect) -> String {
+    match effect {
+        Effect::WriteIntent { stem, .. } => format!("write-intent {}", of_stem(stem)),
+        Effect::StartUnit { stem, .. } => format!("start-unit {}", of_stem(stem)),
+        Effect::Watch { stem, .. } => format!("watch {}", of_stem(stem)),
+        Effect::WatchEmpty { task, .. } => format!("watch-empty {}", name(*task)),
+        Effect::Inspect { stem, .. } => format!("inspect {}", of_stem(stem)),
+        Effect::TakeClaim { stem, claim, .. } => format!("take-claim {} {}", of_stem(stem), claim_words(claim)),
+        Effect::SignalRunner { stem, signal } => format!("signal {} {signal}", of_stem(stem)),
+        Effect::KillLingering { stem } => format!("kill-lingering {}", of_stem(stem)),
+        Effect::WriteOutcome { stem, ended, .. } => format!("write-outcome {} {}", of_stem(stem), ended.outcome),
+        Effect::Unload { stem } => format!("unload {}", of_stem(stem)),
+        Effect::Bury { stem, tombstone } => format!("bury {} {}", of_stem(stem), tombstone.outcome),
+        Effect::RemoveTombstone { stem, .. } => format!("remove-tombstone {}", of_stem(stem)),
+        Effect::WriteEpoch { epoch } => format!("write-epoch {}", epoch.number),
+        Effect::Send(message) => message_words(message),
+        Effect::Hang { why } => format!("hang: {why}"),
+        Effect::RedialWindow { ms } => format!("redial {ms}"),
+        Effect::WakeAt { boot_ms } => format!("wake {boot_ms}"),
+        Effect::ExecReply { caller, reply } => format!("reply {caller} {}", reply_words(reply)),
+        Effect::StatusReply { caller, tasks } => format!("status {caller} {}", tasks.len()),
+        Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
+        Effect::Note { level, text, .. } => match level {
+            Level::Info => format!("info: {text}"),
+            Level::Warning => format!("warning: {text}"),
+            Level::Error => format!("error: {text}"),
+        },
+    }
+}
+
+fn claim_words(claim: &Claim) -> String {
+    match claim {
+        Claim::Runner(_) => "for its runner".to_owned(),
+        Claim::Cancelled => "cancelled".to_owned(),
+        Claim::Withdrawn(outcome) => outcome.to_string(),
+    }
+}
+
+fn message_words(message: &FromAgent) -> String {
+    match message {
+        FromAgent::Hello(hello) => {
+            let held: Vec<String> = hello.tasks.iter().map(held_words).collect();
+            let more = if hello.more { " more" } else { "" };
+            format!("hello {} [{}]{more}", hello.link, held.join(", "))
+        }
+        FromAgent::EpochRefused { seen } => format!("epoch-refused {}", seen.number),
+        FromAgent::Accepted { task } => format!("accepted {}", name(*task)),
+        FromAgent::Moved { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
+        FromAgent::Finished { task, ended } => format!("finished {} {}", name(*task), ended.outcome),
+        FromAgent::Probed { nonce } => format!("probed {nonce}"),
+        FromAgent::Answer { question, .. } => format!("answer {question}"),
+        FromAgent::Unsupported { message } => format!("unsupported {message}"),
+    }
+}
+
+fn held_words(held: &Held) -> String {
+    let state = match &held.state {
+        HeldState::Unclaimed => "unclaimed".to_owned(),
+        HeldState::Live { phase, .. } => format!("live {}", phase_words(phase)),
+        HeldState::Ended => "ended".to_owned(),
+        HeldState::Tombstone { outcome } => format!("tombstone {outcome}"),
+    };
+    format!("{} {state}", name(held.task))
+}
+
+fn phase_words(phase: &Phase) -> String {
+    match phase {
+        Phase::Waiting { why } => format!("waiting for {why}"),
+        Phase::Starting => "starting".to_owned(),
+        Phase::Running { script, index, of, progress } => {
+            let progress = progress.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+            format!("running {script} {index}/{of}{progress}")
+        }
+        Phase::Overdue { script, limit_ms } => format!("overdue {script} {limit_ms}"),
+        Phase::Lingering { processes } => format!("lingering {}", processes.len()),
+        Phase::Milestone { name } => format!("milestone {name}"),
+    }
+}
+
+fn reply_words(reply: &ExecReply) -> String {
+    match reply {
+        ExecReply::Attached { attached: false, .. } => "started".to_owned(),
+        ExecReply::Attached { .. } => "attached".to_owned(),
+        ExecReply::Phase(phase) => phase_words(phase),
+        ExecReply::Ended(ended) => format!("ended {}", ended.outcome),
+        ExecReply::EndedBefore(outcome) => format!("ended before {outcome}"),
+        ExecReply::Refused(why) => format!("refused: {why}"),
+        ExecReply::Cancelling => "cancelling".to_owned(),
+    }
+}

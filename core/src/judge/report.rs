@@ -1,0 +1,164 @@
+//! What goes with an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the whole fits a frame,
+//! and where something was cut the note says so.
+
+use std::fmt::Write as _;
+
+use super::Evidence;
+use crate::outcome::Outcome;
+use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepRecord, Tail, UnitFacts};
+
+/// Most entries of each list.
+pub const MAX_LISTED: usize = 256;
+/// Most bytes of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for what wraps them.
+pub const MAX_TAILS: usize = 64 * 1024;
+/// Most bytes of one text: what a script may say at once.
+const MAX_TEXT: usize = 4096;
+
+pub(super) struct Report<'a> {
+    pub(super) evidence: &'a Evidence<'a>,
+    /// Unit and result, where they may be believed.
+    pub(super) unit: Option<&'a UnitFacts>,
+    pub(super) result: Option<&'a RunResult>,
+}
+
+impl Report<'_> {
+    pub(super) fn fill(&self, outcome: Outcome, note: Option<String>, intent: &Intent, ended_ms: u64) -> Ended {
+        let mut told = Told::read(self.evidence.steps);
+        let mut ended = Ended::bare(outcome, ended_ms);
+        // Everything ran and nothing failed but named checks.
+        let excused = !told.checks.is_empty() || is_any_tolerable(&told.steps);
+        if ended.outcome == Outcome::Ok && excused {
+            ended.outcome = Outcome::Tolerable;
+        }
+        ended.dropped_env = intent.dropped_env;
+        ended.began_ms = told.steps.first().map(|step| step.began_ms);
+        if let Some(result) = self.result {
+            ended.began_ms = Some(result.began_ms);
+            ended.ended_ms = result.ended_ms;
+            ended.elapsed_ms = Some(result.elapsed_ms);
+        }
+        if let Some(unit) = self.unit {
+            ended.cpu_ns = unit.cpu_ns;
+            ended.memory_peak = unit.memory_peak;
+        }
+        let mut cut = Vec::new();
+        ended.steps = fit("steps", told.steps, |s: &Step| s.script.len() + s.digest.len() + 32, &mut cut);
+        ended.checks = fit("checks", told.checks, |c: &Check| c.check.len() + c.message.len(), &mut cut);
+        ended.milestones = fit("milestones", told.milestones, String::len, &mut cut);
+        ended.lingering =
+            fit("processes", self.evidence.lingering.to_vec(), |p: &Process| p.command.len() + 8, &mut cut);
+        ended.tails =
+            fit("tails of output", self.evidence.tails.to_vec(), |t: &Tail| t.script.len() + t.text.len(), &mut cut);
+        ended.user_message = told.user_message.map(|text| crop(text, MAX_TEXT));
+        ended.expect_reboot = told.expect_reboot;
+        if told.forensics.len() > MAX_TAILS {
+            cut.push("forensics".to_owned());
+        }
+        ended.forensics = (!told.forensics.is_empty()).then(|| crop(std::mem::take(&mut told.forensics), MAX_TAILS));
+        let cut = (!cut.is_empty()).then(|| format!("too much to tell all: {}", cut.join(", ")));
+        let notes: Vec<String> = note.into_iter().chain(cut).collect();
+        ended.note = (!notes.is_empty()).then(|| crop(notes.join("; "), MAX_TEXT));
+        ended
+    }
+}
+
+/// What the records say, all of it.
+#[derive(Default)]
+struct Told {
+    steps: Vec<Step>,
+    checks: Vec<Check>,
+    milestones: Vec<String>,
+    user_message: Option<String>,
+    expect_reboot: bool,
+    forensics: String,
+}
+
+impl Told {
+    fn read(records: &[StepRecord]) -> Self {
+        let mut told = Self::default();
+        // The number of each entry of `steps`.
+        let mut numbers: Vec<u32> = Vec::new();
+        for record in records {
+            match record {
+                StepRecord::Begin { seq, script, digest, attempt, at_ms, .. } => {
+                    numbers.push(*seq);
+                    told.steps.push(Step {
+                        script: script.clone(),
+                        digest: digest.clone(),
+                        attempt: *attempt,
+                        began_ms: *at_ms,
+                        elapsed_ms: 0,
+                        status: None,
+                        tolerable: false,
+                        timed_out: false,
+                    });
+                }
+                StepRecord::End { seq, elapsed_ms, status, tolerable, timed_out, .. } => {
+                    if let Some(at) = numbers.iter().rposition(|number| number == seq) {
+                        let step = &mut told.steps[at];
+                        step.elapsed_ms = *elapsed_ms;
+                        step.status = Some(*status);
+                        step.tolerable = *tolerable;
+                        step.timed_out = *timed_out;
+                    }
+                }
+                StepRecord::Overdue { script, limit_ms, forensics, .. } => {
+                    // A String never fails to be written to.
+                    let _ = writeln!(told.forensics, "{script} past its limit of {limit_ms} ms:\n{forensics}");
+                }
+                StepRecord::Report { report, .. } => told.hear(report),
+                StepRecord::NotRun { .. } | StepRecord::Cancelled { .. } => {}
+            }
+        }
+        told
+    }
+
+    fn hear(&mut self, report: &task::Report) {
+        match report {
+            task::Report::Tolerable { check, message } => {
+                self.checks.push(Check { check: check.clone(), message: message.clone() });
+            }
+            task::Report::Milestone { name } => self.milestones.push(name.clone()),
+            task::Report::User { message } => self.user_message = Some(message.clone()),
+            task::Report::ExpectReboot => self.expect_reboot = true,
+            task::Report::Progress { .. } => {}
+        }
+    }
+}
+
+/// Did the last try of a script fail, and is that the job's to tolerate?
+fn is_any_tolerable(steps: &[Step]) -> bool {
+    let tried_again = |i: usize| {
+        let (this, next) = (&steps[i], steps.get(i + 1));
+        next.is_some_and(|next| next.script == this.script && next.attempt > this.attempt)
+    };
+    steps.iter().enumerate().any(|(i, step)| step.tolerable && !tried_again(i))
+}
+
+/// The first entries, as many as fit.
+fn fit<T>(what: &str, mut all: Vec<T>, size: impl Fn(&T) -> usize, cut: &mut Vec<String>) -> Vec<T> {
+    let of = all.len();
+    let mut room = MAX_TAILS;
+    let mut keep = 0;
+    for item in all.iter().take(MAX_LISTED) {
+        let Some(left) = room.checked_sub(size(item)) else { break };
+        room = left;
+        keep += 1;
+    }
+    if keep < of {
+        all.truncate(keep);
+        cut.push(format!("{keep} of {of} {what}"));
+    }
+    all
+}
+
+fn crop(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let mut end = most;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+    text
+}
