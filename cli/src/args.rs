@@ -1,0 +1,119 @@
+//! The command line: what is global, and the verbs. What a verb takes stands with the verb.
+
+use std::path::PathBuf;
+
+use anstream::ColorChoice;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::door::{Daemon, Door};
+use crate::exit;
+use crate::out::{Face, Out};
+use crate::verb;
+
+/// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
+///
+/// Ranks are given as an idset (0-3,7) or as a hostlist (n[0-3,7]) wherever --ranks stands; lengths of time as 500ms, 30s, 1.5m, 2h.
+#[derive(Debug, Parser)]
+#[command(name = "perilog", version, after_help = exit::help(), max_term_width = 120, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The controller's socket.
+    #[arg(
+        long,
+        global = true,
+        env = "PERILOG_SOCKET",
+        value_name = "PATH",
+        default_value = "/run/perilog/controller.sock",
+        hide_env_values = true
+    )]
+    socket: PathBuf,
+    /// The bodies of the API's replies as JSON, one value a line (see io.perilog.Controller); unknown members must be ignored.
+    #[arg(long, global = true, conflicts_with = "quiet")]
+    json: bool,
+    /// Bare names, or nothing but the exit status.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Colours; NO_COLOR is heeded by `auto`.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: Color,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(verb::run::Args),
+    Ps(verb::ps::Args),
+    Show(verb::show::Args),
+    Nodes(verb::nodes::Args),
+    Events(verb::events::Args),
+    Wait(verb::wait::Args),
+    Cancel(verb::cancel::Args),
+    Kill(verb::kill::Args),
+    Resolve(verb::resolve::Args),
+    Logs(verb::logs::Args),
+    Why(verb::why::Args),
+    Status(verb::status::Args),
+    Controller(verb::controller::Args),
+    Ca(verb::ca::Args),
+    Try(verb::try_::Args),
+}
+
+impl Global {
+    pub(crate) fn controller(&self) -> Door {
+        Door { daemon: Daemon::Controller, path: self.socket.clone() }
+    }
+
+    /// Standard output as it was asked for; also settles colours for standard error.
+    pub(crate) fn out(&self) -> Out {
+        let choice = match self.color {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        };
+        choice.write_global();
+        Out::stdout(match (self.json, self.quiet) {
+            (true, _) => Face::Json,
+            (_, true) => Face::Quiet,
+            _ => Face::Table,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_the_controller_hands_out_are_understood() {
+        // `WhyTask::next`, core/src/controller/views.rs.
+        for line in [
+            "perilog logs f1 --rank 3",
+            "perilog resolve f1 prolog --ranks 3 --reason TEXT",
+            "perilog kill f1 prolog --ranks 3 -s KILL",
+            "perilog cancel f1 prolog --ranks 3",
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
+}

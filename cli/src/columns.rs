@@ -1,0 +1,197 @@
+//! Aligned columns without lines: what `ps` and its like print.
+//!
+//! A column that is empty in every row is left out. On a terminal the last column is wrapped at words under its own head and a long
+//! cell of another one is cut; anywhere else nothing is cut, so that `grep` sees it all. Widths are counted in characters: names are
+//! ASCII, and foreign text stands in the last column.
+
+use owo_colors::Style;
+
+use crate::style;
+
+/// Longest cell of any but the last column on a terminal.
+const WIDEST: usize = 40;
+/// The last column is not made narrower than this, however narrow the terminal.
+const NARROWEST: usize = 24;
+const GAP: &str = "  ";
+
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+/// A cell without style.
+pub(crate) fn cell(text: impl Into<String>) -> Cell {
+    Cell { text: text.into(), style: style::PLAIN }
+}
+
+pub(crate) fn styled(text: impl Into<String>, style: Style) -> Cell {
+    Cell { text: text.into(), style }
+}
+
+/// A word of the field in its colour.
+pub(crate) fn word(word: &str) -> Cell {
+    styled(word, style::of(word))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+pub(crate) struct Columns<const N: usize> {
+    heads: Option<[&'static str; N]>,
+    sides: [Side; N],
+    rows: Vec<[Cell; N]>,
+}
+
+impl<const N: usize> Columns<N> {
+    pub(crate) fn new(heads: [&'static str; N]) -> Self {
+        Self { heads: Some(heads), ..Self::headless() }
+    }
+
+    pub(crate) const fn headless() -> Self {
+        Self { heads: None, sides: [Side::Left; N], rows: Vec::new() }
+    }
+
+    /// Numbers and ages: aligned at their ends.
+    pub(crate) fn right(mut self, column: usize) -> Self {
+        self.sides[column] = Side::Right;
+        self
+    }
+
+    pub(crate) fn row(&mut self, cells: [Cell; N]) {
+        self.rows.push(cells);
+    }
+
+    /// Whole lines. `width`: of the terminal, if it is one; `indent`: spaces before each line.
+    pub(crate) fn render(self, width: Option<usize>, indent: usize) -> String {
+        let heads = self.heads.map(|heads| heads.map(|head| styled(head, style::STRONG)));
+        let shown: Vec<usize> = (0..N).filter(|&i| self.rows.iter().any(|row| !row[i].text.is_empty())).collect();
+        let Some((&last, others)) = shown.split_last() else { return String::new() };
+        let rows: Vec<&[Cell; N]> = heads.iter().chain(&self.rows).collect();
+        let cut = |text: &str| match width {
+            Some(_) if text.chars().count() > WIDEST => text.chars().take(WIDEST - 1).chain(['…']).collect(),
+            _ => text.to_owned(),
+        };
+        let wide = |i: usize| rows.iter().map(|row| cut(&row[i].text).chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = others.iter().map(|&i| wide(i)).collect();
+        let before = indent + widths.iter().sum::<usize>() + GAP.len() * others.len();
+        let room = width.map(|width| width.saturating_sub(before).max(NARROWEST));
+
+        let mut text = String::new();
+        for row in rows {
+            let mut line = " ".repeat(indent);
+            for (&i, &wide) in others.iter().zip(&widths) {
+                let shown = cut(&row[i].text);
+                let pad = " ".repeat(wide - shown.chars().count());
+                let shown = row[i].style.style(shown);
+                match self.sides[i] {
+                    Side::Left => line.push_str(&format!("{shown}{pad}{GAP}")),
+                    Side::Right => line.push_str(&format!("{pad}{shown}{GAP}")),
+                }
+            }
+            let parts = wrap(&row[last].text, room);
+            match parts.split_first() {
+                Some((first, more)) => {
+                    text.push_str(&format!("{line}{}\n", row[last].style.style(first)));
+                    for part in more {
+                        text.push_str(&format!("{}{}\n", " ".repeat(before), row[last].style.style(part)));
+                    }
+                }
+                None => text.push_str(&format!("{}\n", line.trim_end())),
+            }
+        }
+        text
+    }
+}
+
+/// Lines of at most `room` characters, broken at spaces where there are some.
+fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
+    let Some(room) = room else { return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] } };
+    let mut lines: Vec<String> = Vec::new();
+    let mut left = 0;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let mut word: Vec<char> = word.chars().collect();
+        if lines.is_empty() || word.len() + 1 > left {
+            lines.push(String::new());
+            left = room;
+        } else {
+            left -= 1;
+            if let Some(line) = lines.last_mut() {
+                line.push(' ');
+            }
+        }
+        while word.len() > left {
+            let rest = word.split_off(left);
+            if let Some(line) = lines.last_mut() {
+                line.extend(word);
+            }
+            lines.push(String::new());
+            (word, left) = (rest, room);
+        }
+        left -= word.len();
+        if let Some(line) = lines.last_mut() {
+            line.extend(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    fn table(why: &str) -> Columns<4> {
+        let mut columns = Columns::new(["AGE", "JOB", "NOTE", "WHY"]).right(0);
+        columns.row([cell("2h03m"), cell("f1"), cell(""), word("overdue")]);
+        columns.row([cell("3s"), cell("f1234567"), cell(""), cell(why)]);
+        columns
+    }
+
+    #[test]
+    fn columns_are_aligned_and_empty_ones_left_out() {
+        let seen = plain(&table("10-mount.sh").render(None, 0));
+        assert_eq!(seen, "  AGE  JOB       WHY\n2h03m  f1        overdue\n   3s  f1234567  10-mount.sh\n");
+        assert_eq!(Columns::<1>::new(["X"]).render(None, 0), "");
+        let blank_last = plain(&table("").render(None, 2));
+        assert!(blank_last.ends_with("\n     3s  f1234567\n"), "{blank_last:?}");
+    }
+
+    #[test]
+    fn the_last_column_wraps_and_a_long_cell_is_cut_on_a_terminal_only() {
+        let why = "waits for a script of another attempt that still lives there";
+        let seen = plain(&table(why).render(Some(45), 0));
+        assert_eq!(
+            seen.lines().skip(2).collect::<Vec<_>>(),
+            [
+                "   3s  f1234567  waits for a script of",
+                "                 another attempt that still",
+                "                 lives there"
+            ]
+        );
+        let mut columns = Columns::new(["NODES", "WHY"]);
+        columns.row([cell("n".repeat(60)), cell("x")]);
+        assert!(plain(&columns.render(Some(80), 0)).contains(&format!("{}…  x", "n".repeat(39))));
+        let mut columns = Columns::new(["NODES", "WHY"]);
+        columns.row([cell("n".repeat(60)), cell("x")]);
+        assert!(plain(&columns.render(None, 0)).contains(&"n".repeat(60)));
+    }
+
+    #[test]
+    fn lines_break_at_words_and_inside_words_that_are_longer() {
+        for (text, room, expect) in [
+            ("", 5, vec![]),
+            ("abc", 5, vec!["abc"]),
+            ("ab cd ef", 5, vec!["ab cd", "ef"]),
+            ("abcdefghijkl m", 5, vec!["abcde", "fghij", "kl m"]),
+            ("a bcdefgh", 4, vec!["a", "bcde", "fgh"]),
+        ] {
+            assert_eq!(wrap(text, Some(room)), expect, "{text:?}");
+        }
+    }
+}

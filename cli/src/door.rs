@@ -1,0 +1,188 @@
+//! The local sockets of controller and agent, seen from here: one call, one typed answer, one [`Fault`] that says what to do.
+//!
+//! The types of the replies are `perilog_core`'s; the methods are those of `io.perilog.Controller` and `io.perilog.Agent`.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use perilog_host::varlink::{CallError, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::fault::Fault;
+
+/// How long a daemon may take for one answer. A commit takes milliseconds; a disk that hangs takes longer than this.
+const ANSWER: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Daemon {
+    Controller,
+    Agent,
+}
+
+impl Daemon {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Agent => "agent",
+        }
+    }
+
+    pub(crate) const fn unit(self) -> &'static str {
+        match self {
+            Self::Controller => "perilog-controller",
+            Self::Agent => "perilog-agent",
+        }
+    }
+
+    const fn interface(self) -> &'static str {
+        match self {
+            Self::Controller => "io.perilog.Controller",
+            Self::Agent => "io.perilog.Agent",
+        }
+    }
+}
+
+/// A body that was read, beside all that came: `--json` passes on what this version does not know.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer<T> {
+    pub(crate) raw: Value,
+    pub(crate) body: T,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    pub(crate) daemon: Daemon,
+    pub(crate) path: PathBuf,
+}
+
+impl Door {
+    /// A connection; each answer on it may take as long as [`ANSWER`].
+    pub(crate) fn open(&self) -> Result<Client, Fault> {
+        let mut client = Client::connect(&self.path).map_err(|error| self.fault(error))?;
+        client.set_timeout(Some(ANSWER)).map_err(|error| self.fault(error))?;
+        Ok(client)
+    }
+
+    /// One call on a connection of its own.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        parameters: &impl Serialize,
+    ) -> Result<Answer<T>, Fault> {
+        self.ask_on(&mut self.open()?, method, parameters)
+    }
+
+    pub(crate) fn ask_on<T: DeserializeOwned>(
+        &self,
+        client: &mut Client,
+        method: &str,
+        parameters: &impl Serialize,
+    ) -> Result<Answer<T>, Fault> {
+        let raw = client.call(&self.method(method), self.parameters(parameters)?).map_err(|error| self.fault(error))?;
+        self.read(raw)
+    }
+
+    /// A call with many answers; each goes to `take` as it comes, until the daemon ends them.
+    pub(crate) fn follow<T: DeserializeOwned, E: From<Fault>>(
+        &self,
+        client: &mut Client,
+        method: &str,
+        parameters: &impl Serialize,
+        mut take: impl FnMut(Answer<T>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let replies =
+            client.call_more(&self.method(method), self.parameters(parameters)?).map_err(|error| self.fault(error))?;
+        for reply in replies {
+            take(self.read(reply.map_err(|error| self.fault(error))?)?)?;
+        }
+        Ok(())
+    }
+
+    /// The next answer may be a day away.
+    pub(crate) fn wait_for_ever(&self, client: &mut Client) -> Result<(), Fault> {
+        client.set_timeout(None).map_err(|error| self.fault(error))
+    }
+
+    pub(crate) fn read<T: DeserializeOwned>(&self, raw: Value) -> Result<Answer<T>, Fault> {
+        match T::deserialize(&raw) {
+            Ok(body) => Ok(Answer { raw, body }),
+            Err(error) => Err(Fault::Malformed { daemon: self.daemon, why: error.to_string() }),
+        }
+    }
+
+    fn method(&self, method: &str) -> String {
+        format!("{}.{method}", self.daemon.interface())
+    }
+
+    fn parameters(&self, parameters: &impl Serialize) -> Result<Value, Fault> {
+        serde_json::to_value(parameters).map_err(|error| Fault::Usage(error.to_string()))
+    }
+
+    fn fault(&self, error: CallError) -> Fault {
+        let daemon = self.daemon;
+        match error {
+            CallError::NotThere { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Fault::NotLetIn { daemon, path, source }
+            }
+            CallError::NotThere { path, source } => Fault::NoDaemon { daemon, path, source },
+            CallError::Closed => Fault::WentAway { daemon, why: "connection closed".to_owned() },
+            CallError::Io(source) => Fault::WentAway { daemon, why: source.to_string() },
+            CallError::TimedOut(limit) => Fault::NoAnswer { daemon, limit },
+            CallError::Malformed(why) => Fault::Malformed { daemon, why },
+            CallError::Remote { name, parameters } => self.remote(&name, &parameters),
+            other => Fault::Remote { daemon, what: other.to_string() },
+        }
+    }
+
+    fn remote(&self, name: &str, parameters: &Value) -> Fault {
+        let daemon = self.daemon;
+        let text = |key: &str| parameters.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        match name.rsplit_once('.').unwrap_or(("", name)) {
+            ("io.perilog.Controller", "Refused") => Fault::Refused { code: text("code"), text: text("text") },
+            ("io.perilog.Agent", "Refused") => Fault::RefusedByNode { text: text("text") },
+            (_, "PermissionDenied") => {
+                let why = format!("the {} lets only root and its configured group do that", daemon.word());
+                Fault::NotPermitted { text: Some(text("text")).filter(|t| !t.is_empty()).unwrap_or(why) }
+            }
+            ("org.varlink.service", "InvalidParameter") => {
+                Fault::Unsupported { daemon, what: format!("the parameter {:?}", text("parameter")) }
+            }
+            ("org.varlink.service", "MethodNotFound" | "MethodNotImplemented") => {
+                Fault::Unsupported { daemon, what: format!("the method {}", text("method")) }
+            }
+            ("org.varlink.service", "InterfaceNotFound") => {
+                Fault::Unsupported { daemon, what: format!("the interface {}", text("interface")) }
+            }
+            _ => Fault::Remote { daemon, what: format!("{name} {parameters}") },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_a_daemon_end_in_the_right_exit_code() {
+        let door = Door { daemon: Daemon::Controller, path: "/c.sock".into() };
+        #[rustfmt::skip]
+        let table = [
+            ("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job f1"}), 2, "no job f1"),
+            ("io.perilog.Controller.PermissionDenied", json!({"text": "reading is for group ops"}), 8, "not permitted: reading is for group ops"),
+            ("org.varlink.service.PermissionDenied", json!({}), 8, "not permitted: the controller lets only root and its configured group do that"),
+            ("io.perilog.Agent.Refused", json!({"text": "no directory /x"}), 5, "this node refuses: no directory /x"),
+            ("org.varlink.service.MethodNotFound", json!({"method": "Why"}), 8,
+             "the controller does not know the method Why (it is another version than this perilog): upgrade the older of the two"),
+            ("odd", json!({}), 8, "the controller answered with an error: odd {}"),
+        ];
+        for (name, parameters, code, text) in table {
+            let fault = door.remote(name, &parameters);
+            assert_eq!((fault.exit().code(), fault.to_string().as_str()), (code, text));
+        }
+    }
+}

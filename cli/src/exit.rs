@@ -1,0 +1,116 @@
+//! The exit codes, in one table: programs that call `perilog` and its `--help` read the same one.
+//!
+//! Unknown is never success: only [`Exit::Ok`] is 0.
+
+use perilog_core::Verdict;
+
+/// How `perilog` ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Ok,
+    Failed,
+    Usage,
+    Timeout,
+    Lost,
+    Refused,
+    Cancelled,
+    NoDaemon,
+    Other,
+    StillRunning,
+    Detached,
+    PipeClosed,
+    /// A script's own status (`run --propagate`, `try`).
+    Status(u8),
+}
+
+#[rustfmt::skip]
+const TABLE: &[(Exit, u8, &str)] = &[
+    (Exit::Ok,           0,   "ok"),
+    (Exit::Failed,       1,   "failed: a script ended with another status than 0, or a check failed"),
+    (Exit::Usage,        2,   "wrong usage, or a request that contradicts what exists"),
+    (Exit::Timeout,      3,   "a script ended past its limit"),
+    (Exit::Lost,         4,   "lost: a node rebooted, vanished or cannot be reached"),
+    (Exit::Refused,      5,   "a node refused to begin"),
+    (Exit::Cancelled,    6,   "cancelled"),
+    (Exit::NoDaemon,     7,   "no controller (`try`: no agent) on this host"),
+    (Exit::Other,        8,   "not permitted, or another error"),
+    (Exit::StillRunning, 124, "`wait --timeout` is over, what it waits for is not"),
+    (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
+    (Exit::PipeClosed,   141, "nobody reads the output any more; the scripts go on"),
+];
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Status(status) => status,
+            // Every other variant has its row; a test walks them.
+            _ => TABLE.iter().find(|(exit, ..)| *exit == self).map_or(8, |(_, code, _)| *code),
+        }
+    }
+
+    pub(crate) const fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Ok => Self::Ok,
+            Verdict::Failed => Self::Failed,
+            Verdict::Timeout => Self::Timeout,
+            Verdict::Lost => Self::Lost,
+            Verdict::Refused => Self::Refused,
+            Verdict::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// The worse of two verdicts, in the order of [`Verdict::of`].
+pub(crate) fn worse(a: Verdict, b: Verdict) -> Verdict {
+    const fn blame(verdict: Verdict) -> u8 {
+        match verdict {
+            Verdict::Ok => 0,
+            Verdict::Cancelled => 1,
+            Verdict::Refused => 2,
+            Verdict::Lost => 3,
+            Verdict::Timeout => 4,
+            Verdict::Failed => 5,
+        }
+    }
+    if blame(b) > blame(a) { b } else { a }
+}
+
+/// The table as `--help` shows it.
+pub(crate) fn help() -> String {
+    let mut text = "Exit status:".to_owned();
+    for (_, code, meaning) in TABLE {
+        text.push_str(&format!("\n  {code:>3}  {meaning}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_the_contract() {
+        #[rustfmt::skip]
+        let contract = [
+            (Exit::Ok, 0), (Exit::Failed, 1), (Exit::Usage, 2), (Exit::Timeout, 3), (Exit::Lost, 4), (Exit::Refused, 5), (Exit::Cancelled, 6),
+            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::StillRunning, 124), (Exit::Detached, 130), (Exit::PipeClosed, 141),
+            (Exit::Status(7), 7), (Exit::Status(0), 0),
+        ];
+        for (exit, code) in contract {
+            assert_eq!(exit.code(), code, "{exit:?}");
+        }
+        assert_eq!(TABLE.len(), 12);
+        assert_eq!(help().lines().count(), 13);
+    }
+
+    #[test]
+    fn the_worse_verdict_stands() {
+        let order =
+            [Verdict::Ok, Verdict::Cancelled, Verdict::Refused, Verdict::Lost, Verdict::Timeout, Verdict::Failed];
+        for (i, a) in order.into_iter().enumerate() {
+            for (j, b) in order.into_iter().enumerate() {
+                assert_eq!(worse(a, b), order[i.max(j)]);
+            }
+        }
+    }
+}

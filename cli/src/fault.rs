@@ -1,0 +1,125 @@
+//! What can go wrong on the way to an answer, said to an operator: what happened, where, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::door::Daemon;
+use crate::exit::Exit;
+use crate::text;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.word(), path.display(), daemon.unit(), daemon.unit())]
+    NoDaemon { daemon: Daemon, path: PathBuf, source: io::Error },
+
+    #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(), daemon.word())]
+    NotLetIn { daemon: Daemon, path: PathBuf, source: io::Error },
+
+    #[error("the {} went away before it answered ({why}): ask again; journalctl -u {}", daemon.word(), daemon.unit())]
+    WentAway { daemon: Daemon, why: String },
+
+    #[error("the {} did not answer within {} s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
+    NoAnswer { daemon: Daemon, limit: Duration },
+
+    /// `io.perilog.Controller.Refused`; `code` is one of that interface's words.
+    #[error("{}", text::line(text))]
+    Refused { code: String, text: String },
+
+    /// `io.perilog.Agent.Refused`.
+    #[error("this node refuses: {}", text::line(text))]
+    RefusedByNode { text: String },
+
+    #[error("not permitted: {}", text::line(text))]
+    NotPermitted { text: String },
+
+    #[error("the {} does not know {} (it is another version than this perilog): upgrade the older of the two", daemon.word(), text::line(what))]
+    Unsupported { daemon: Daemon, what: String },
+
+    #[error("the {} gave an answer that this perilog cannot read (is one of them older?): {}", daemon.word(), text::line(why))]
+    Malformed { daemon: Daemon, why: String },
+
+    #[error("the {} answered with an error: {}", daemon.word(), text::line(what))]
+    Remote { daemon: Daemon, what: String },
+
+    /// What was asked cannot be meant; checked before anybody is asked.
+    #[error("{0}")]
+    Usage(String),
+
+    #[error("{what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+
+    #[error("{0}")]
+    Other(String),
+
+    #[error("cannot write the output: {0}")]
+    Output(#[source] io::Error),
+
+    /// Nobody reads our output any more: ends quietly.
+    #[error("nobody reads the output")]
+    PipeClosed,
+}
+
+impl Fault {
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::NoDaemon { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } => Exit::NoDaemon,
+            // A full store is no mistake of the asker.
+            Self::Refused { code, .. } if code == UNAVAILABLE => Exit::Other,
+            Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
+            Self::RefusedByNode { .. } => Exit::Refused,
+            Self::PipeClosed => Exit::PipeClosed,
+            _ => Exit::Other,
+        }
+    }
+
+    /// Is the daemon away (for now), rather than of another opinion?
+    pub(crate) fn is_absence(&self) -> bool {
+        match self {
+            Self::NoDaemon { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } | Self::NotLetIn { .. } => true,
+            Self::Refused { code, .. } => code == UNAVAILABLE,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_closed_attempt(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == ATTEMPT_CLOSED)
+    }
+}
+
+const UNAVAILABLE: &str = "unavailable";
+const ATTEMPT_CLOSED: &str = "attempt-closed";
+
+impl From<io::Error> for Fault {
+    /// Of writing to standard output.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::PipeClosed } else { Self::Output(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_say_what_where_and_what_to_do() {
+        let refused = |code: &str| Fault::Refused { code: code.to_owned(), text: "no job f1\u{1b}[31m".to_owned() };
+        #[rustfmt::skip]
+        let table = [
+            (Fault::NoDaemon { daemon: Daemon::Controller, path: "/run/perilog/controller.sock".into(), source: io::Error::from_raw_os_error(2) }, 7, true,
+             "no controller at /run/perilog/controller.sock (No such file or directory (os error 2)): is perilog-controller running? systemctl status perilog-controller"),
+            (Fault::NotLetIn { daemon: Daemon::Agent, path: "/a.sock".into(), source: io::Error::from_raw_os_error(13) }, 8, true,
+             "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is configured for"),
+            (refused("no-such-job"), 2, false, "no job f1\\u{1b}[31m"),
+            (refused("unavailable"), 8, true, "no job f1\\u{1b}[31m"),
+            (Fault::RefusedByNode { text: "too many tasks".to_owned() }, 5, false, "this node refuses: too many tasks"),
+            (Fault::from(io::Error::from(io::ErrorKind::BrokenPipe)), 141, false, "nobody reads the output"),
+        ];
+        for (fault, code, absence, text) in table {
+            assert_eq!((fault.exit().code(), fault.is_absence(), fault.to_string().as_str()), (code, absence, text));
+        }
+    }
+}

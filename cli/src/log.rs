@@ -1,0 +1,363 @@
+//! A job's event log (RFC 18) as the API gives it, and what its events say to people.
+//!
+//! Names and contexts are the controller's. An event that is not known here, or whose context is not as expected, is shown as it came:
+//! a newer controller may tell more than we understand.
+
+use std::collections::BTreeMap;
+
+use perilog_core::task::{Check, Process};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, Verdict};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::out::{Faces, Page};
+use crate::{style, text, when};
+
+/// One event with its place in the log.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) sequence: u64,
+    pub(crate) timestamp: f64,
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) context: Map<String, Value>,
+    /// All of it, as it came.
+    #[serde(skip)]
+    raw: Value,
+}
+
+/// The body of a reply of `Events`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Events {
+    #[serde(deserialize_with = "entries")]
+    pub(crate) events: Vec<Entry>,
+}
+
+fn entries<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
+    let raw: Vec<Value> = Vec::deserialize(deserializer)?;
+    raw.into_iter().map(|raw| Entry::read(raw).map_err(serde::de::Error::custom)).collect()
+}
+
+/// Shortest, median and longest, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct Spread {
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+}
+
+/// Ranks ended alike.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Finish {
+    pub(crate) ranks: IdSet,
+    #[serde(default)]
+    pub(crate) hosts: Option<HostList>,
+    /// The outcome's word.
+    pub(crate) outcome: String,
+    /// For people: `failed (exit 7)`.
+    pub(crate) result: String,
+    #[serde(default)]
+    pub(crate) elapsed_ms: Option<Spread>,
+    #[serde(default)]
+    pub(crate) message: Option<String>,
+    #[serde(default)]
+    pub(crate) checks: Vec<Check>,
+}
+
+/// What the outcomes of an action add up to.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Decided {
+    pub(crate) action: ActionName,
+    pub(crate) attempt: Attempt,
+    pub(crate) verdict: Verdict,
+    /// The largest status of a script.
+    #[serde(default)]
+    pub(crate) status: Option<u8>,
+    #[serde(default)]
+    pub(crate) ok: IdSet,
+    /// Those that are not in `ok`.
+    #[serde(default)]
+    pub(crate) by_outcome: BTreeMap<String, IdSet>,
+}
+
+/// An event, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Told {
+    Start {
+        ranks: IdSet,
+        hosts: HostList,
+    },
+    Finish(Finish),
+    Verdict(Decided),
+    /// One line about what goes on, in the style of its first word: overdue, lingering, milestone, cancel, late and whatever is new.
+    Other {
+        at: Option<String>,
+        word: &'static str,
+        text: String,
+    },
+}
+
+impl Entry {
+    pub(crate) fn read(raw: Value) -> serde_json::Result<Self> {
+        Ok(Self { raw: raw.clone(), ..serde_json::from_value(raw)? })
+    }
+
+    pub(crate) fn attempt(&self) -> Option<Attempt> {
+        self.text("attempt")?.parse().ok()
+    }
+
+    pub(crate) fn action(&self) -> Option<&str> {
+        self.text("action")
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.context.get(key)?.as_str()
+    }
+
+    pub(crate) fn wall_ms(&self) -> u64 {
+        // Saturates; a negative or absurd stamp is shown as such, not trusted.
+        (self.timestamp * 1000.0).round() as u64
+    }
+
+    fn context<'de, T: Deserialize<'de>>(&'de self) -> Option<T> {
+        T::deserialize(&self.context).ok()
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        #[derive(Deserialize)]
+        struct Start {
+            ranks: IdSet,
+            hosts: HostList,
+        }
+        let known = match self.name.as_str() {
+            "action-start" => self.context().map(|Start { ranks, hosts }| Told::Start { ranks, hosts }),
+            "finish" => self.context().map(Told::Finish),
+            "verdict" => self.context().map(Told::Verdict),
+            _ => None,
+        };
+        known.unwrap_or_else(|| self.other())
+    }
+
+    fn other(&self) -> Told {
+        let host = self.text("hosts").or_else(|| self.text("host")).map(text::line);
+        let at = || host.clone().or_else(|| Some(format!("rank {}", text::line(self.text("ranks")?))));
+        let field = |key: &str| self.context.get(key).map(value).unwrap_or_default();
+        let (at, word, text) = match self.name.as_str() {
+            "attempt" => {
+                let owner = self.context.get("userid").and_then(Value::as_u64).map(|uid| format!(" of uid {uid}"));
+                (at(), "", format!("attempt {}{}", field("attempt"), owner.unwrap_or_default()))
+            }
+            "attempt-closed" => (None, "", format!("attempt {} closed: {}", field("attempt"), field("why"))),
+            "milestone" => (at(), "", format!("reached {}", field("name"))),
+            "overdue" => {
+                let limit =
+                    self.context.get("limit_ms").and_then(Value::as_u64).map_or_else(|| "?".to_owned(), text::age);
+                (at(), "overdue", format!("overdue: {} is past its limit of {limit}, and goes on", field("script")))
+            }
+            "lingering" => {
+                let left = self.context.get("processes").map(processes).unwrap_or_default();
+                (at(), "lingering", format!("lingering: the scripts ended, these processes did not: {left}"))
+            }
+            "cancel" => {
+                let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
+                (at(), "cancelled", format!("cancel asked for by uid {}{}", field("by"), why.unwrap_or_default()))
+            }
+            "late" => (at(), "unknown", format!("late, after the verdict: {}", field("result"))),
+            _ => (None, "", text::line(&Value::Object(self.context.clone()).to_string())),
+        };
+        Told::Other { at, word, text }
+    }
+}
+
+/// A value for people: texts without quotes.
+fn value(value: &Value) -> String {
+    text::line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+fn processes(list: &Value) -> String {
+    match Vec::<Process>::deserialize(list) {
+        Ok(list) => {
+            let named: Vec<String> =
+                list.iter().take(4).map(|p| format!("{} ({})", p.pid, text::line(&p.command))).collect();
+            let more = if list.len() > 4 { format!(" and {} more", list.len() - 4) } else { String::new() };
+            format!("{}{more}", named.join(", "))
+        }
+        Err(_) => value(list),
+    }
+}
+
+impl Faces for Entry {
+    fn table(&self, page: &mut Page) {
+        let (at, what) = match self.told() {
+            Told::Start { ranks, hosts } => {
+                (hosts.to_string(), format!("begins on {}", text::count(ranks.len(), "rank")))
+            }
+            Told::Finish(finish) => {
+                let at = finish.hosts.as_ref().map_or_else(|| format!("rank {}", finish.ranks), ToString::to_string);
+                (at, finish.words())
+            }
+            Told::Verdict(decided) => (String::new(), decided.words(None)),
+            Told::Other { at, word, text } => (at.unwrap_or_default(), style::worded(word, &text)),
+        };
+        let action = text::line(self.action().unwrap_or_default());
+        let stamp = when::milli(self.wall_ms());
+        let at = if at.is_empty() { at } else { format!("{at}: ") };
+        page.line(format_args!(
+            "{:>5}  {}  {:<12}  {action:<12}  {at}{what}",
+            self.sequence,
+            style::QUIET.style(stamp),
+            text::line(&self.name)
+        ));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        page.line(text::line(&self.name));
+    }
+}
+
+impl Finish {
+    /// `failed (exit 7): "mount: no such device"  400ms`
+    pub(crate) fn words(&self) -> String {
+        result_line(
+            &self.outcome,
+            &self.result,
+            self.message.as_deref(),
+            &self.checks,
+            self.elapsed_ms.map(|e| (e.min, e.max)),
+        )
+    }
+}
+
+pub(crate) fn result_line(
+    outcome: &str,
+    result: &str,
+    message: Option<&str>,
+    checks: &[Check],
+    took: Option<(u64, u64)>,
+) -> String {
+    let mut line = style::worded(outcome, &text::line(result));
+    match (message.filter(|m| !m.trim().is_empty()), checks.split_first()) {
+        (Some(message), _) => line.push_str(&format!(": {}", text::quoted(message))),
+        (None, Some((first, more))) => {
+            line.push_str(&format!(": {} {}", text::line(&first.check), text::quoted(&first.message)));
+            if !more.is_empty() {
+                line.push_str(&format!(" and {}", text::count(more.len() as u64, "more check")));
+            }
+        }
+        (None, None) => {}
+    }
+    if let Some((min, max)) = took {
+        line.push_str(&format!("  {}", style::QUIET.style(text::took_between(min, max))));
+    }
+    line
+}
+
+impl Decided {
+    /// `ok on 4 ranks`, or `failed: 3 ok, 1 failed (n3)` where the hosts are known.
+    pub(crate) fn words(&self, roster: Option<&Roster>) -> String {
+        let verdict = style::worded(self.verdict.word(), self.verdict.word());
+        let bad: Vec<_> = self.by_outcome.iter().filter(|(word, _)| *word != "ok").collect();
+        if bad.is_empty() {
+            return format!("{verdict} on {}", text::count(self.ok.len(), "rank"));
+        }
+        let mut counts: Vec<String> = Vec::new();
+        if !self.ok.is_empty() {
+            counts.push(format!("{} ok", self.ok.len()));
+        }
+        for (word, ranks) in bad {
+            let named = roster.map(|roster| format!(" ({})", roster.name(ranks))).unwrap_or_default();
+            counts.push(format!("{} {}{named}", ranks.len(), text::line(word)));
+        }
+        format!("{verdict}: {}", counts.join(", "))
+    }
+
+    /// The ranks that are not plainly ok.
+    pub(crate) fn at_fault(&self) -> IdSet {
+        let bad = self.by_outcome.iter().filter(|(word, _)| *word != "ok");
+        bad.fold(IdSet::new(), |all, (_, ranks)| all.union(ranks))
+    }
+}
+
+/// The hosts of an action's ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Roster {
+    pub(crate) ranks: IdSet,
+    /// In rank order.
+    pub(crate) hosts: HostList,
+}
+
+impl Roster {
+    /// The hosts of `ranks`, folded; the ranks themselves where their hosts are not known.
+    pub(crate) fn name(&self, ranks: &IdSet) -> String {
+        let positions: IdSet =
+            (0..).zip(self.ranks.iter()).filter(|(_, rank)| ranks.contains(*rank)).map(|(at, _)| at).collect();
+        let hosts = self.hosts.select(&positions);
+        if hosts.len() as u64 == ranks.len() { hosts.to_string() } else { format!("rank {ranks}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::out::tests::faces;
+
+    fn entry(name: &str, context: Value) -> Entry {
+        Entry::read(json!({"sequence": 7, "timestamp": 1_795_144_327.123, "name": name, "context": context})).unwrap()
+    }
+
+    #[test]
+    fn every_event_is_one_line_for_people_and_itself_for_programs() {
+        let prolog = |more: Value| {
+            let mut context = json!({"action": "prolog", "attempt": "0", "ranks": "3", "hosts": "n3"});
+            if let (Value::Object(all), Value::Object(more)) = (&mut context, more) {
+                all.extend(more);
+            }
+            context
+        };
+        #[rustfmt::skip]
+        let table = [
+            ("attempt", json!({"attempt": "0", "hosts": "n[0-3]", "userid": 1000}), "attempt                     n[0-3]: attempt 0 of uid 1000"),
+            ("action-start", json!({"action": "prolog", "attempt": "0", "id": "x", "ranks": "0-3", "hosts": "n[0-3]"}),
+             "action-start  prolog        n[0-3]: begins on 4 ranks"),
+            ("finish", prolog(json!({"outcome": "failed", "result": "failed (exit 7)", "status": 7, "message": "no \u{1b}dev", "elapsed_ms": {"min": 400, "median": 400, "max": 400}})),
+             "finish        prolog        n3: failed (exit 7): \"no \\u{1b}dev\"  400ms"),
+            ("finish", prolog(json!({"outcome": "tolerable", "result": "tolerable", "checks": [{"check": "lustre", "message": "no mount"}, {"check": "gpu", "message": "x"}]})),
+             "finish        prolog        n3: tolerable: lustre \"no mount\" and 1 more check"),
+            ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
+            ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
+             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on"),
+            ("lingering", prolog(json!({"processes": [{"pid": 42, "command": "mountd"}]})),
+             "lingering     prolog        n3: lingering: the scripts ended, these processes did not: 42 (mountd)"),
+            ("cancel", json!({"action": "prolog", "attempt": "0", "ranks": "0-3", "why": "wrong job", "by": 0}),
+             "cancel        prolog        rank 0-3: cancel asked for by uid 0: wrong job"),
+            ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok", "result": "ok"}),
+             "late          prolog        n3: late, after the verdict: ok"),
+            ("verdict", json!({"action": "prolog", "attempt": "0", "verdict": "failed", "status": 7, "ok": "0-2", "by_outcome": {"failed": "3"}}),
+             "verdict       prolog        failed: 3 ok, 1 failed"),
+            ("attempt-closed", json!({"attempt": "0", "why": "a newer one"}), "attempt-closed                attempt 0 closed: a newer one"),
+            ("brand-new", json!({"x": 1}), "brand-new                   {\"x\":1}"),
+            ("finish", json!({"ranks": 3}), "finish                      {\"ranks\":3}"),
+        ];
+        for (name, context, expect) in table {
+            let entry = entry(name, context);
+            let [people, json, quiet] = faces(&entry, 0);
+            let rest = &people.trim_end()[5 + 2 + 23 + 2..];
+            assert_eq!(rest, expect);
+            assert_eq!(json, entry.raw.to_string());
+            assert_eq!(quiet, format!("{name}\n"));
+        }
+    }
+
+    #[test]
+    fn a_roster_names_ranks_that_do_not_begin_at_zero() {
+        let roster = Roster { ranks: "4-6".parse().unwrap(), hosts: "n[0-2]".parse().unwrap() };
+        for (ranks, expect) in [("4,6", "n[0,2]"), ("5", "n1"), ("9", "rank 9"), ("", "")] {
+            assert_eq!(roster.name(&ranks.parse().unwrap()), expect, "{ranks}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Where answers go: standard output, in one of the three faces.
+//!
+//! Every verb says what it has to say through [`Faces`], and knows nothing of terminals, pipes or colours. A pipe that nobody reads any
+//! more is [`Fault::PipeClosed`]: it ends us without a word.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::Value;
+
+use crate::columns::Columns;
+use crate::fault::Fault;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Face {
+    /// For people.
+    Table,
+    /// For programs: the body of the API's reply, one JSON value a line.
+    Json,
+    /// For shell scripts: bare names, or nothing but the exit status.
+    Quiet,
+}
+
+/// What a verb has to say, or a part of it, in its three faces; one may have nothing to say where another has.
+pub(crate) trait Faces {
+    fn table(&self, page: &mut Page);
+    fn json(&self) -> Option<Value>;
+    fn quiet(&self, page: &mut Page);
+}
+
+/// Lines in the making. Foreign text goes through [`crate::text`] before it is put on one.
+pub(crate) struct Page {
+    text: String,
+    /// Of the terminal; `None` where there is none.
+    width: Option<usize>,
+    /// Milliseconds since the epoch.
+    pub(crate) now_ms: u64,
+}
+
+impl Page {
+    pub(crate) const fn new(width: Option<usize>, now_ms: u64) -> Self {
+        Self { text: String::new(), width, now_ms }
+    }
+
+    pub(crate) fn line(&mut self, line: impl Display) {
+        self.text.push_str(&format!("{line}\n"));
+    }
+
+    pub(crate) fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    pub(crate) fn columns<const N: usize>(&mut self, columns: Columns<N>) {
+        self.indented(0, columns);
+    }
+
+    pub(crate) fn indented<const N: usize>(&mut self, indent: usize, columns: Columns<N>) {
+        self.text.push_str(&columns.render(self.width, indent));
+    }
+}
+
+pub(crate) struct Out {
+    pub(crate) face: Face,
+    to: Box<dyn Write + Send>,
+    width: Option<usize>,
+}
+
+impl Out {
+    /// Standard output; colours as `--color`, NO_COLOR and the terminal say.
+    pub(crate) fn stdout(face: Face) -> Self {
+        let stdout = io::stdout();
+        let width = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+        Self {
+            face,
+            width: width.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0),
+            to: Box::new(anstream::stdout()),
+        }
+    }
+
+    /// Says it in the face that was asked for, at once.
+    pub(crate) fn show(&mut self, what: &dyn Faces) -> Result<(), Fault> {
+        let mut page = Page::new(self.width, perilog_host::clock::wall_ms());
+        match self.face {
+            Face::Table => what.table(&mut page),
+            Face::Json => what.json().into_iter().for_each(|json| page.line(json)),
+            Face::Quiet => what.quiet(&mut page),
+        }
+        if page.text.is_empty() {
+            return Ok(());
+        }
+        self.to.write_all(page.text.as_bytes())?;
+        Ok(self.to.flush()?)
+    }
+}
+
+/// Says something beside the answer: on standard error, whatever the face. One that is closed is not worth ending for.
+pub(crate) fn aside(text: impl Display) {
+    let _ = writeln!(anstream::stderr(), "perilog: {text}");
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The faces of `what` without colours, as written to a file at the moment `now_ms`.
+    pub(crate) fn faces(what: &dyn Faces, now_ms: u64) -> [String; 3] {
+        let mut table = Page::new(None, now_ms);
+        what.table(&mut table);
+        let mut quiet = Page::new(None, now_ms);
+        what.quiet(&mut quiet);
+        let json = what.json().map(|json| json.to_string()).unwrap_or_default();
+        [anstream::adapter::strip_str(&table.text).to_string(), json, quiet.text]
+    }
+
+    /// An [`Out`] in `face` and what it was told.
+    pub(crate) fn recorder(face: Face) -> (Out, Recorder) {
+        let recorder = Recorder::default();
+        (Out { face, to: Box::new(recorder.clone()), width: None }, recorder)
+    }
+
+    #[derive(Clone, Default)]
+    pub(crate) struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Recorder {
+        /// What came since the last time, without colours.
+        pub(crate) fn take(&self) -> String {
+            let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
+            anstream::adapter::strip_str(&text).to_string()
+        }
+    }
+
+    impl Write for Recorder {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn people(what: &dyn Faces, now_ms: u64) -> String {
+        let [table, ..] = faces(what, now_ms);
+        table
+    }
+}

@@ -1,0 +1,27 @@
+//! Which colour means what. Colours only repeat what the words say; [`crate::out`] drops them where they are not wanted.
+
+use owo_colors::Style;
+
+pub(crate) const PLAIN: Style = Style::new();
+pub(crate) const STRONG: Style = Style::new().bold();
+/// What is there for completeness.
+pub(crate) const QUIET: Style = Style::new().dimmed();
+pub(crate) const GOOD: Style = Style::new().green();
+pub(crate) const BAD: Style = Style::new().red().bold();
+/// Not as it should be, and not lost yet.
+pub(crate) const CARE: Style = Style::new().yellow();
+
+/// The style of a word of the field: an outcome, a verdict, a state of a task or node.
+pub(crate) fn of(word: &str) -> Style {
+    match word {
+        "ok" | "online" => GOOD,
+        "failed" | "timeout" | "lost" | "overdue" | "offline" | "refused" => BAD,
+        "tolerable" | "cancelled" | "resolved" | "lingering" | "unknown" | "probing" => CARE,
+        _ => PLAIN,
+    }
+}
+
+/// `text` in the style of `word`.
+pub(crate) fn worded(word: &str, text: &str) -> String {
+    of(word).style(text).to_string()
+}

@@ -1,0 +1,116 @@
+//! Foreign text made harmless, and lengths of time made short.
+//!
+//! What a script printed may have been written by a user: its control characters never reach an operator's terminal.
+
+/// Longest foreign text that is shown on a line of its own; `logs` and `--json` have all of it.
+const SHOWN: usize = 300;
+
+/// `text` as one line: control characters and those that reorder text are escaped, a long one is cut.
+pub(crate) fn line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len().min(SHOWN));
+    for (count, c) in text.trim_end().chars().enumerate() {
+        if count == SHOWN {
+            shown.push('…');
+            break;
+        }
+        match c {
+            '\t' => shown.push(' '),
+            c => harmless(c, &mut shown),
+        }
+    }
+    shown
+}
+
+/// `text` with its lines and tabs kept, everything else escaped as in [`line`].
+pub(crate) fn block(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            // Line ends of other systems.
+            '\r' if chars.peek() == Some(&'\n') => {}
+            c => harmless(c, &mut shown),
+        }
+    }
+    shown
+}
+
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", line(text))
+}
+
+fn harmless(c: char, shown: &mut String) {
+    if c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        shown.extend(c.escape_default());
+    } else {
+        shown.push(c);
+    }
+}
+
+/// The age of something that goes on: `42s`, `4m12s`, `2h03m`, `3d04h`.
+pub(crate) fn age(ms: u64) -> String {
+    let (s, m, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);
+    match () {
+        () if s < 60 => format!("{s}s"),
+        () if m < 60 => format!("{m}m{:02}s", s % 60),
+        () if h < 24 => format!("{h}h{:02}m", m % 60),
+        () => format!("{}d{:02}h", h / 24, h % 24),
+    }
+}
+
+/// How long something took: as [`age`], but finer below a minute: `420ms`, `4.2s`, `42.0s`.
+pub(crate) fn took(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => age(ms),
+    }
+}
+
+/// From the quickest to the slowest.
+pub(crate) fn took_between(min: u64, max: u64) -> String {
+    let (min, max) = (took(min), took(max));
+    if min == max { min } else { format!("{min}-{max}") }
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn count(n: u64, of: &str) -> String {
+    format!("{n} {of}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_is_harmless() {
+        for (text, expect) in [
+            ("mount: no such device\n", "mount: no such device"),
+            ("a\tb", "a b"),
+            ("\u{1b}[2Jowned\u{7}", "\\u{1b}[2Jowned\\u{7}"),
+            ("csi \u{9b}31m", "csi \\u{9b}31m"),
+            ("two\nlines", "two\\nlines"),
+            ("ex\u{202e}exe.txt", "ex\\u{202e}exe.txt"),
+            ("grün ✓", "grün ✓"),
+        ] {
+            assert_eq!(line(text), expect, "{text:?}");
+        }
+        assert_eq!(line(&"x".repeat(1000)).chars().count(), SHOWN + 1);
+        assert_eq!(block("a\r\nb\tc\r\u{1b}\n"), "a\nb\tc\\r\\u{1b}\n");
+    }
+
+    #[test]
+    fn times_are_short() {
+        for (ms, expect) in
+            [(0, "0s"), (59_999, "59s"), (252_000, "4m12s"), (7_380_000, "2h03m"), (273_600_000, "3d04h")]
+        {
+            assert_eq!(age(ms), expect, "{ms}");
+        }
+        for (ms, expect) in [(0, "0ms"), (420, "420ms"), (4_260, "4.2s"), (59_999, "59.9s"), (60_000, "1m00s")] {
+            assert_eq!(took(ms), expect, "{ms}");
+        }
+        assert_eq!((took_between(800, 1200), took_between(5, 5)), ("800ms-1.2s".to_owned(), "5ms".to_owned()));
+        assert_eq!((count(1, "node"), count(0, "node")), ("1 node".to_owned(), "0 nodes".to_owned()));
+    }
+}

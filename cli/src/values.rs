@@ -1,0 +1,207 @@
+//! Texts that an operator types, checked before anybody is asked; a malformed one is shown with a caret under the place.
+
+use std::fmt;
+use std::str::FromStr;
+
+use perilog_core::outcome::{signal_name, signal_number};
+use perilog_core::{ActionName, Attempt, HostList, HostName, JobId, ParseError, Span, Targets, environment};
+
+/// Most characters of a malformed text shown on either side of the place.
+const AROUND: usize = 40;
+
+/// A [`ParseError`] as clap shows it under the line that names the option.
+#[derive(Debug)]
+pub(crate) struct Pointed {
+    expected: String,
+    shown: String,
+    /// Characters of `shown` before the place.
+    before: usize,
+}
+
+impl Pointed {
+    fn new(text: &str, at: usize, expected: String) -> Self {
+        let chars = || text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+        let place = text.char_indices().take_while(|(offset, _)| *offset < at).count();
+        let from = place.saturating_sub(AROUND);
+        let mut shown: String = chars().skip(from).take(place - from + AROUND).collect();
+        let mut before = place - from;
+        if from > 0 {
+            shown.insert(0, '…');
+            before += 1;
+        }
+        if chars().count() > place + AROUND {
+            shown.push('…');
+        }
+        Self { expected, shown, before }
+    }
+
+    fn of(text: &str, error: ParseError) -> Self {
+        Self::new(text, error.at, error.expected)
+    }
+}
+
+impl fmt::Display for Pointed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}\n\n    {}\n    {}^", self.expected, self.shown, " ".repeat(self.before))
+    }
+}
+
+impl std::error::Error for Pointed {}
+
+fn pointed<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, Pointed> {
+    text.parse().map_err(|error| Pointed::of(text, error))
+}
+
+pub(crate) fn job(text: &str) -> Result<JobId, Pointed> {
+    pointed(text)
+}
+
+pub(crate) fn action(text: &str) -> Result<ActionName, Pointed> {
+    pointed(text)
+}
+
+pub(crate) fn attempt(text: &str) -> Result<Attempt, Pointed> {
+    pointed(text)
+}
+
+pub(crate) fn targets(text: &str) -> Result<Targets, Pointed> {
+    let targets: Targets = pointed(text)?;
+    match &targets {
+        Targets::Ranks(ranks) if ranks.is_empty() => Err(nobody(text)),
+        Targets::Hosts(hosts) if hosts.is_empty() => Err(nobody(text)),
+        _ => Ok(targets),
+    }
+}
+
+pub(crate) fn hosts(text: &str) -> Result<HostList, Pointed> {
+    let hosts: HostList = pointed(text)?;
+    if hosts.is_empty() {
+        return Err(nobody(text));
+    }
+    // RFC 29 allows in a name what no host can be called.
+    let wrong = hosts.iter().find_map(|name| HostName::new(name).err());
+    let Some(error) = wrong else { return Ok(hosts) };
+    let at = text.find(&error.input).map_or(0, |start| start + error.at);
+    Err(Pointed::new(text, at, error.expected))
+}
+
+fn nobody(text: &str) -> Pointed {
+    Pointed::new(text, text.len(), "at least one rank or host".to_owned())
+}
+
+pub(crate) fn host(text: &str) -> Result<HostName, Pointed> {
+    pointed(text)
+}
+
+pub(crate) fn span(text: &str) -> Result<Span, Pointed> {
+    pointed(text)
+}
+
+/// `NAME=VALUE`. What perilog sets itself cannot be given.
+pub(crate) fn variable(text: &str) -> Result<(String, String), Pointed> {
+    let (name, value) = text.split_once('=').ok_or_else(|| Pointed::new(text, text.len(), "NAME=VALUE".to_owned()))?;
+    if let Err(at) = environment::check_name(name) {
+        return Err(Pointed::new(text, at, "a name of [A-Za-z_][A-Za-z0-9_]*".to_owned()));
+    }
+    if environment::OWN.contains(&name) {
+        return Err(Pointed::new(text, 0, format!("another name: {name} is set by perilog itself")));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// `TERM`, `SIGTERM` or `15`, as its canonical name.
+pub(crate) fn signal(text: &str) -> Result<String, Pointed> {
+    signal_number(text)
+        .map(signal_name)
+        .ok_or_else(|| Pointed::new(text, 0, "a signal such as TERM, KILL, USR1 or 10 (kill -l lists them)".to_owned()))
+}
+
+/// A uid, or the name of a user of this host.
+pub(crate) fn user(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(uid) => Ok(uid),
+        Err(_) => perilog_host::accounts::account(text).map(|account| account.uid).map_err(|error| error.to_string()),
+    }
+}
+
+/// `EVENT` or `EVENT:ACTION`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    pub(crate) event: String,
+    pub(crate) action: Option<ActionName>,
+}
+
+pub(crate) fn awaited(text: &str) -> Result<Awaited, Pointed> {
+    let (event, name) = text.split_once(':').map_or((text, None), |(event, name)| (event, Some(name)));
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
+    match event.bytes().position(|b| !fits(b)) {
+        Some(at) => return Err(Pointed::new(text, at, "the name of an event or milestone: [a-z0-9._-]".to_owned())),
+        None if event.is_empty() => return Err(Pointed::new(text, 0, "the name of an event or milestone".to_owned())),
+        None => {}
+    }
+    let action = name
+        .map(|name| {
+            let offset = event.len() + 1;
+            name.parse().map_err(|error: ParseError| Pointed::new(text, offset + error.at, error.expected))
+        })
+        .transpose()?;
+    Ok(Awaited { event: event.to_owned(), action })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown<T>(result: Result<T, Pointed>) -> String {
+        result.err().map_or_else(|| "fine".to_owned(), |error| error.to_string())
+    }
+
+    #[test]
+    fn a_caret_stands_under_the_place() {
+        #[rustfmt::skip]
+        let table = [
+            (shown(hosts("n[0-3]")), "fine"),
+            (shown(hosts("n[3-1]")), "expected the end of an ascending range, 3 or more\n\n    n[3-1]\n        ^"),
+            (shown(hosts("")), "expected at least one rank or host\n\n    \n    ^"),
+            (shown(hosts("n0,n/1")), "expected [A-Za-z0-9._-], starting with a letter or a digit\n\n    n0,n/1\n        ^"),
+            (shown(job("ƒuZZ")), "expected [A-Za-z0-9._-]\n\n    ƒuZZ\n    ^"),
+            (shown(targets("0-3,x[")), ""),
+            (shown(variable("A-B=1")), "expected a name of [A-Za-z_][A-Za-z0-9_]*\n\n    A-B=1\n     ^"),
+            (shown(variable("AB")), "expected NAME=VALUE\n\n    AB\n      ^"),
+            (shown(variable("PERILOG_JOB=f1")), "expected another name: PERILOG_JOB is set by perilog itself\n\n    PERILOG_JOB=f1\n    ^"),
+            (shown(variable("A=\u{e9}=x")), "fine"),
+            (shown(signal("TURM")), "expected a signal such as TERM, KILL, USR1 or 10 (kill -l lists them)\n\n    TURM\n    ^"),
+            (shown(awaited("finish:Prolog")), "expected [a-z][a-z0-9-]\n\n    finish:Prolog\n           ^"),
+            (shown(awaited("data-out")), "fine"),
+            (shown(awaited(":prolog")), "expected the name of an event or milestone\n\n    :prolog\n    ^"),
+        ];
+        for (seen, expect) in table {
+            if expect.is_empty() {
+                assert!(seen.starts_with("expected "), "{seen}");
+            } else {
+                assert_eq!(seen, expect);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_shown_around_the_place() {
+        let text = format!("{}/{}", "a".repeat(60), "b".repeat(60));
+        let seen = shown(job(&text));
+        let lines: Vec<&str> = seen.lines().skip(2).collect();
+        assert_eq!(lines[0], format!("    …{}/{}…", "a".repeat(40), "b".repeat(39)));
+        assert_eq!(lines[1].find('^'), Some(4 + 1 + 40));
+    }
+
+    #[test]
+    fn names_become_what_is_sent() {
+        assert_eq!(signal("sigkill").ok(), None);
+        assert_eq!(signal("SIGKILL").unwrap(), "KILL");
+        assert_eq!(signal("9").unwrap(), "KILL");
+        assert_eq!(user("1000"), Ok(1000));
+        assert_eq!(user("root"), Ok(0));
+        assert!(user("no-such-user-here").unwrap_err().contains("no user"));
+        let awaited = awaited("finish:prolog").unwrap();
+        assert_eq!((awaited.event.as_str(), awaited.action.unwrap().as_str()), ("finish", "prolog"));
+    }
+}

@@ -1,0 +1,52 @@
+//! `perilog ca init`: a new authority in a directory.
+
+use std::path::PathBuf;
+
+use perilog_host::clock;
+
+use super::authority;
+use super::files::{self, CA_CERT, CA_KEY, Who};
+use super::read::certificates;
+use super::show::Certificates;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Face, Out, aside};
+
+/// Makes an authority: DIR/ca.pem, which every node and controller gets, and DIR/ca-key.pem, which nobody gets.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// What it calls itself.
+    #[arg(long, value_name = "NAME", default_value = "perilog authority", value_parser = name)]
+    name: String,
+    /// How long it lasts; no certificate outlives it.
+    #[arg(long, value_name = "DAYS", default_value_t = 7300, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
+}
+
+pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
+    files::directory(&args.dir)?;
+    files::absent(
+        &args.dir,
+        &[CA_CERT, CA_KEY],
+        "an authority that is replaced shuts out all that it has let in; name another --dir",
+    )?;
+    let made = authority::authority(&args.name, args.days, clock::wall_ms())?;
+    files::write(&args.dir.join(CA_KEY), Who::OwnerOnly, &made.key)?;
+    let cert = args.dir.join(CA_CERT);
+    files::write(&cert, Who::Everybody, &made.cert)?;
+    out.show(&Certificates(certificates(&cert, &made.cert)?))?;
+    if out.face == Face::Table {
+        let dir = args.dir.display();
+        aside(format_args!(
+            "keep {dir}/{CA_KEY} off every node; next: perilog ca issue --dir {dir} --role controller NAME... --out DIR"
+        ));
+    }
+    Ok(Exit::Ok)
+}
+
+fn name(text: &str) -> Result<String, &'static str> {
+    let fits = !text.trim().is_empty() && text.chars().count() <= 64 && !text.chars().any(char::is_control);
+    if fits { Ok(text.to_owned()) } else { Err("expected 1 to 64 characters") }
+}

@@ -1,0 +1,105 @@
+//! `perilog ca issue`: certificates for nodes, one each, or for a controller under all its names.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use perilog_core::{HostList, HostName};
+use perilog_host::clock;
+
+use super::authority::{Name, Role, Signer};
+use super::files::{self, CA_CERT, CA_KEY, CERT, KEY, Who};
+use super::read::{Read, certificates};
+use super::show::Certificates;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+use crate::values;
+
+/// Issues what a daemon has under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
+///
+/// Nodes get one certificate each, in OUT/HOST where there are several; a controller gets one under all the names and addresses by which
+/// agents dial it. A key that was made once is not made again: hand the files over and forget OUT.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the authority is (ca init).
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    #[arg(long, value_enum)]
+    role: Role,
+    /// Host names as the agents' configuration has them (n[0-3]), for a controller also addresses.
+    #[arg(value_name = "HOST", required = true, value_parser = names)]
+    hosts: Vec<Names>,
+    /// Where the files go.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// How long they last.
+    #[arg(long, value_name = "DAYS", default_value_t = 1825, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
+    /// In the place of files that are there.
+    #[arg(long)]
+    force: bool,
+}
+
+/// What one HOST stands for.
+#[derive(Debug, Clone)]
+struct Names(Vec<Name>);
+
+pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
+    let ca_path = args.dir.join(CA_CERT);
+    let ca = files::read(&ca_path)?;
+    let key = files::read_secret(&args.dir.join(CA_KEY))?;
+    let not_after_ms = certificates(&ca_path, &ca)?.first().map(|read| read.not_after_ms);
+    let Some(not_after_ms) = not_after_ms.filter(|end| *end > clock::wall_ms()) else {
+        return Err(Fault::Usage(format!("{} has expired: make a new authority (perilog ca init)", ca_path.display())));
+    };
+    let signer = Signer::new(&ca, &key, not_after_ms)?;
+
+    let jobs = args.jobs()?;
+    if !args.force {
+        for (dir, _) in &jobs {
+            files::absent(dir, &[CA_CERT, CERT, KEY], "--force replaces it, another --out leaves it alone")?;
+        }
+    }
+    let mut issued: Vec<Read> = Vec::new();
+    for (dir, names) in &jobs {
+        let made = signer.issue(args.role, names, args.days, clock::wall_ms())?;
+        files::directory(dir)?;
+        files::write(&dir.join(CA_CERT), Who::Everybody, &ca)?;
+        files::write(&dir.join(KEY), Who::OwnerOnly, &made.key)?;
+        let cert = dir.join(CERT);
+        files::write(&cert, Who::Everybody, &made.cert)?;
+        issued.extend(certificates(&cert, &made.cert)?);
+    }
+    out.show(&Certificates(issued))?;
+    Ok(Exit::Ok)
+}
+
+impl Args {
+    /// Directories and whose certificate goes there.
+    fn jobs(&self) -> Result<Vec<(PathBuf, Vec<Name>)>, Fault> {
+        let mut names: Vec<Name> = Vec::new();
+        for name in self.hosts.iter().flat_map(|names| &names.0) {
+            if names.contains(name) {
+                return Err(Fault::Usage(format!("{} is named twice", name.text())));
+            }
+            names.push(name.clone());
+        }
+        if self.role == Role::Controller {
+            return Ok(vec![(self.out.clone(), names)]);
+        }
+        if let Some(Name::Address(address)) = names.iter().find(|name| matches!(name, Name::Address(_))) {
+            return Err(Fault::Usage(format!("{address} is an address: a node speaks for its host name")));
+        }
+        let single = names.len() == 1;
+        let dir = |name: &Name| if single { self.out.clone() } else { self.out.join(name.text()) };
+        Ok(names.iter().map(|name| (dir(name), vec![name.clone()])).collect())
+    }
+}
+
+fn names(text: &str) -> Result<Names, values::Pointed> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(Names(vec![Name::Address(address)]));
+    }
+    let hosts: HostList = values::hosts(text)?;
+    Ok(Names(hosts.iter().filter_map(|name| HostName::new(name).ok()).map(Name::Host).collect()))
+}

@@ -1,0 +1,30 @@
+//! `perilog cancel`: asks scripts to stop (SIGTERM once, to be trapped) and keeps those that have not begun from beginning.
+
+use serde::Serialize;
+
+use super::reached::{Which, reach};
+use crate::door::Door;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+
+/// Asks a job's scripts to stop, and keeps those that have not begun from beginning.
+///
+/// A script gets SIGTERM once and may end its work; a node that is away is told when it is back. Nothing is drained.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    #[serde(flatten)]
+    which: Which,
+    /// Why, for the event log.
+    #[arg(long = "reason", value_name = "TEXT")]
+    why: Option<String>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let job = &args.which.job;
+    let some = format!("asked {{}} of {job} to stop; wait for the end with: perilog wait {job}");
+    let none = format!("nothing to cancel: what was named of {job} has ended");
+    reach(door, &mut out, "Cancel", &args, &some, &none)?;
+    Ok(Exit::Ok)
+}

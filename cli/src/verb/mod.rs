@@ -1,0 +1,44 @@
+//! The verbs, one file each: what it takes, what it asks, what it shows.
+
+pub(crate) mod ca;
+pub(crate) mod cancel;
+pub(crate) mod controller;
+pub(crate) mod events;
+pub(crate) mod kill;
+pub(crate) mod logs;
+pub(crate) mod nodes;
+pub(crate) mod ps;
+pub(crate) mod reached;
+pub(crate) mod resolve;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod try_;
+pub(crate) mod wait;
+pub(crate) mod why;
+
+use crate::args::{Cli, Verb};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+
+pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
+    let door = cli.global.controller();
+    match cli.verb {
+        Verb::Run(args) => run::run(args, door, out),
+        Verb::Ps(args) => ps::run(args, &door, out),
+        Verb::Show(args) => show::run(args, &door, out),
+        Verb::Nodes(args) => nodes::run(args, &door, out),
+        Verb::Events(args) => events::run(args, door, out),
+        Verb::Wait(args) => wait::run(args, door, out),
+        Verb::Cancel(args) => cancel::run(args, &door, out),
+        Verb::Kill(args) => kill::run(args, &door, out),
+        Verb::Resolve(args) => resolve::run(args, &door, out),
+        Verb::Logs(args) => logs::run(args, &door, out),
+        Verb::Why(args) => why::run(args, &door, out),
+        Verb::Status(args) => status::run(args, &door, out),
+        Verb::Controller(args) => controller::run(args, &door, out),
+        Verb::Ca(args) => ca::run(args, out),
+        Verb::Try(args) => try_::run(args, out),
+    }
+}

@@ -1,0 +1,168 @@
+//! `perilog nodes`: which agents are there. All of them folded, or some of them one by one.
+
+use std::collections::BTreeMap;
+
+use perilog_core::HostList;
+use perilog_core::controller::view::NodeView;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Columns, cell, word};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{text, values};
+
+/// The nodes as the controller sees them.
+///
+/// All nodes: those that stand alike are one line. Named nodes: one line each. With --quiet: the names.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only these, one line each.
+    #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
+    nodes: Option<HostList>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Nodes> = door.ask("Nodes", &json!({ "nodes": args.nodes }))?;
+    match args.nodes {
+        Some(_) => out.show(&OneByOne(answer))?,
+        None => out.show(&Folded(answer))?,
+    }
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Nodes {
+    nodes: Vec<NodeView>,
+}
+
+impl Nodes {
+    fn quiet(&self, page: &mut Page) {
+        for node in &self.nodes {
+            page.line(text::line(&node.host));
+        }
+    }
+}
+
+struct OneByOne(Answer<Nodes>);
+
+impl Faces for OneByOne {
+    fn table(&self, page: &mut Page) {
+        let mut columns =
+            Columns::new(["NODE", "STATE", "SINCE", "TASKS", "VERSION", "BOOT", "FROM", "NOTE"]).right(2).right(3);
+        for node in &self.0.body.nodes {
+            // A boot id is told from others by its first digits; the number counts those that this controller saw.
+            let boot = node.boot.as_deref().map(|id| id.chars().take(8).collect::<String>()).unwrap_or_default();
+            let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
+            columns.row([
+                cell(text::line(&node.host)),
+                word(&text::line(&node.state)),
+                cell(text::age(node.since_ms)),
+                cell(node.tasks.to_string()),
+                cell(node.version.as_deref().map(text::line).unwrap_or_default()),
+                cell(text::line(&boot)),
+                cell(node.peer.as_deref().map(text::line).unwrap_or_default()),
+                cell(node.note.as_deref().map(text::line).unwrap_or_default()),
+            ]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.0.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        self.0.body.quiet(page);
+    }
+}
+
+struct Folded(Answer<Nodes>);
+
+impl Faces for Folded {
+    fn table(&self, page: &mut Page) {
+        let nodes = &self.0.body.nodes;
+        if nodes.is_empty() {
+            page.line("no node has said hello yet: is perilog-agent running on one? its log says why it is not let in");
+            return;
+        }
+        // What needs a look comes first.
+        let mut groups: BTreeMap<(bool, &str, &str, &str), Vec<&NodeView>> = BTreeMap::new();
+        for node in nodes {
+            let (version, note) =
+                (node.version.as_deref().unwrap_or_default(), node.note.as_deref().unwrap_or_default());
+            groups
+                .entry((node.state == "online" && note.is_empty(), &node.state, version, note))
+                .or_default()
+                .push(node);
+        }
+        let mut columns =
+            Columns::new(["COUNT", "STATE", "SINCE", "TASKS", "VERSION", "NODES", "NOTE"]).right(0).right(2).right(3);
+        for ((_, state, version, note), members) in groups {
+            let names = HostList::from_names(members.iter().map(|node| &node.host)).map(|list| list.to_string());
+            let ages = || members.iter().map(|node| node.since_ms);
+            let (youngest, oldest) = (text::age(ages().min().unwrap_or(0)), text::age(ages().max().unwrap_or(0)));
+            columns.row([
+                cell(members.len().to_string()),
+                word(&text::line(state)),
+                cell(if youngest == oldest { youngest } else { format!("{youngest}-{oldest}") }),
+                cell(members.iter().map(|node| node.tasks).sum::<u64>().to_string()),
+                cell(text::line(version)),
+                cell(names.unwrap_or_else(|_| "?".to_owned())),
+                cell(text::line(note)),
+            ]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.0.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        self.0.body.quiet(page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::faces;
+
+    fn answer() -> Answer<Nodes> {
+        let node = |host: &str, state: &str, since_ms: u64, tasks: u64, note: Value| {
+            json!({"host": host, "state": state, "since_ms": since_ms, "machine": "m", "boot": "5c3f0a11-7777-4", "boot_number": 2,
+                   "version": "0.1.0", "peer": "10.0.0.1:5000", "tasks": tasks, "note": note})
+        };
+        let raw = json!({"nodes": [
+            node("n0", "online", 60_000, 1, Value::Null),
+            node("n1", "online", 7_380_000, 0, Value::Null),
+            node("n2", "offline", 42_000, 1, json!("power failed")),
+            node("n3", "online", 60_000, 0, Value::Null),
+        ]});
+        Answer { body: Nodes::deserialize(&raw).unwrap(), raw }
+    }
+
+    #[test]
+    fn all_nodes_are_folded_with_trouble_first_and_named_ones_are_not() {
+        let [table, json, quiet] = faces(&Folded(answer()), 0);
+        assert_eq!(
+            table,
+            "COUNT  STATE          SINCE  TASKS  VERSION  NODES     NOTE\n\
+             \u{20}   1  offline          42s      1  0.1.0    n2        power failed\n\
+             \u{20}   3  online   1m00s-2h03m      1  0.1.0    n[0-1,3]\n"
+        );
+        assert_eq!((json, quiet.as_str()), (answer().raw.to_string(), "n0\nn1\nn2\nn3\n"));
+        let [table, ..] = faces(&OneByOne(answer()), 0);
+        assert_eq!(
+            table.lines().take(3).collect::<Vec<_>>(),
+            [
+                "NODE  STATE    SINCE  TASKS  VERSION  BOOT           FROM           NOTE",
+                "n0    online   1m00s      1  0.1.0    5c3f0a11 (#2)  10.0.0.1:5000",
+                "n1    online   2h03m      0  0.1.0    5c3f0a11 (#2)  10.0.0.1:5000",
+            ]
+        );
+    }
+}

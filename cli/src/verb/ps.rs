@@ -1,0 +1,116 @@
+//! `perilog ps`: what has not ended, oldest first, with its age and the reason for which it waits.
+
+use std::collections::{HashMap, HashSet};
+
+use perilog_core::Span;
+use perilog_core::controller::view::PsRow;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Columns, cell, word};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{text, values};
+
+/// What has not ended: its age, where it stands, and why it waits.
+///
+/// Oldest first; ranks that stand alike are one line. With --quiet: the job ids.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only what is older than this.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    older_than: Option<Span>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let older_than = args.older_than.map(Span::to_exact);
+    let answer: Answer<Ps> = door.ask("Ps", &json!({ "older_than": older_than }))?;
+    out.show(&answer)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Ps {
+    rows: Vec<PsRow>,
+}
+
+impl Faces for Answer<Ps> {
+    fn table(&self, page: &mut Page) {
+        let mut rows: Vec<&PsRow> = self.body.rows.iter().collect();
+        if rows.is_empty() {
+            page.line("nothing waits, nothing runs");
+            return;
+        }
+        rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
+        // Attempts are the resource manager's business, until two of one job are in sight.
+        let mut attempts = HashMap::new();
+        let several = rows.iter().any(|row| *attempts.entry(&row.job).or_insert(row.attempt) != row.attempt);
+        let mut columns = Columns::new(["AGE", "JOB", "ATTEMPT", "ACTION", "NODES", "STATE", "WHY"]).right(0);
+        for row in rows {
+            let attempt = if several { row.attempt.to_string() } else { String::new() };
+            let why = if row.local {
+                format!("{} (the host's own task)", text::line(&row.why))
+            } else {
+                text::line(&row.why)
+            };
+            columns.row([
+                cell(text::age(row.age_ms)),
+                cell(row.job.as_str()),
+                cell(attempt),
+                cell(row.action.as_str()),
+                cell(row.hosts.to_string()),
+                word(&text::line(&row.state)),
+                cell(why),
+            ]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        let mut seen = HashSet::new();
+        for row in self.body.rows.iter().filter(|row| seen.insert(&row.job)) {
+            page.line(&row.job);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::{faces, people};
+
+    fn answer(rows: Value) -> Answer<Ps> {
+        let raw = json!({ "rows": rows });
+        Answer { body: Ps::deserialize(&raw).unwrap(), raw }
+    }
+
+    #[test]
+    fn the_oldest_comes_first_and_empty_is_said() {
+        let row = |job: &str, attempt: &str, state: &str, why: &str, age_ms: u64| {
+            json!({"job": job, "attempt": attempt, "action": "prolog", "ranks": "0-2", "hosts": "n[0-2]", "state": state, "why": why,
+                   "age_ms": age_ms, "local": false})
+        };
+        let some = answer(json!([
+            row("f1", "0", "running", "20-gpu.sh (2 of 5): \u{1b}[2Jtesting", 12_000),
+            row("f27", "0", "overdue", "10-mount.sh is past its limit of 10m", 7_380_000)
+        ]));
+        let [table, json, quiet] = faces(&some, 0);
+        assert_eq!(
+            table,
+            "  AGE  JOB  ACTION  NODES   STATE    WHY\n\
+             2h03m  f27  prolog  n[0-2]  overdue  10-mount.sh is past its limit of 10m\n\
+             \u{20} 12s  f1   prolog  n[0-2]  running  20-gpu.sh (2 of 5): \\u{1b}[2Jtesting\n"
+        );
+        assert_eq!(json, some.raw.to_string());
+        assert_eq!(quiet, "f1\nf27\n");
+        assert_eq!(people(&answer(json!([])), 0), "nothing waits, nothing runs\n");
+        let requeued = answer(json!([row("f1", "0", "running", "x", 1), row("f1", "1", "waiting", "y", 0)]));
+        assert!(people(&requeued, 0).contains("ATTEMPT"));
+    }
+}

@@ -1,0 +1,65 @@
+//! What `cancel`, `kill` and `resolve` have in common: a choice of tasks, and how many were reached.
+
+use perilog_core::{ActionName, Attempt, JobId, Targets};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::door::{Answer, Door};
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{text, values};
+
+/// Which tasks of a job.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Which {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    pub(crate) job: JobId,
+    /// Only this action; without it all that have not ended.
+    #[arg(value_name = "ACTION", value_parser = values::action)]
+    pub(crate) action: Option<ActionName>,
+    /// Only these ranks, as an idset or as a hostlist.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    pub(crate) targets: Option<Targets>,
+    /// Of this attempt; without it of the open one.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    pub(crate) attempt: Option<Attempt>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tasks {
+    tasks: u64,
+}
+
+struct Reached {
+    answer: Answer<Tasks>,
+    some: String,
+    none: String,
+}
+
+/// Asks and tells: `some` has the count in the place of `{}`, `none` is the sentence for nobody. How many were reached.
+pub(crate) fn reach(
+    door: &Door,
+    out: &mut Out,
+    method: &str,
+    parameters: &impl Serialize,
+    some: &str,
+    none: &str,
+) -> Result<u64, Fault> {
+    let answer: Answer<Tasks> = door.ask(method, parameters)?;
+    let tasks = answer.body.tasks;
+    let some = some.replace("{}", &text::count(tasks, "task"));
+    out.show(&Reached { answer, some, none: none.to_owned() })?;
+    Ok(tasks)
+}
+
+impl Faces for Reached {
+    fn table(&self, page: &mut Page) {
+        page.line(if self.answer.body.tasks == 0 { &self.none } else { &self.some });
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.answer.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}

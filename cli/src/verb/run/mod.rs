@@ -1,0 +1,158 @@
+//! `perilog run`: starts an action of a job, or attaches to it, and stays until its verdict.
+//!
+//! The controller does all of it; this end may be stopped, started again or lose its controller at any moment. What identifies the action
+//! (job, attempt, name) is learned with the first answer; after that, attaching again is sending the same request once more.
+
+mod bar;
+mod fold;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::RecvTimeoutError;
+
+use perilog_core::{ActionName, Attempt, HostList, JobId, Span, Targets, environment};
+use perilog_host::clock;
+use serde::Serialize;
+
+use crate::door::Door;
+use crate::exit::{self, Exit};
+use crate::fault::Fault;
+use crate::out::Out;
+use crate::patience::{Happening, Stop, Teller, keep};
+use crate::tail::{News, Running, Tail};
+use crate::values;
+
+use self::watch::Watch;
+
+/// Runs an action on a job's ranks, or attaches to it if it exists, and waits for its verdict.
+///
+/// One line for ranks that end alike. Asked twice it is the same action: no script starts twice. Ctrl-C detaches, and the scripts go on; a
+/// controller that goes away is waited for. With --json: the reply of Run, then each event of the action; with --quiet: only the exit status.
+#[derive(Debug, clap::Args)]
+#[command(after_help = exit::help())]
+pub(crate) struct Args {
+    /// prolog, epilog, housekeeping, or the site's own.
+    #[arg(value_name = "ACTION", value_parser = values::action)]
+    action: ActionName,
+    #[arg(long, value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// The job's nodes, rank by rank from 0. Not needed when the controller knows them from an earlier action.
+    #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
+    nodes: Option<HostList>,
+    /// Only on these of its ranks, as an idset or as a hostlist.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
+    /// Of this attempt of the job's launch; without it of the open one, or the first. A higher one closes those before.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+    /// The job's owner: a uid, or a user of this host.
+    #[arg(long, value_name = "UID", value_parser = values::user)]
+    user: Option<u32>,
+    /// A variable for the scripts; the nodes' list decides which they see. May be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
+    env: Vec<(String, String)>,
+    /// The limit of each task; a node's smaller one stands.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    timeout: Option<Span>,
+    /// Exit with the largest status of a script, where one is not 0.
+    #[arg(long)]
+    propagate: bool,
+}
+
+/// The parameters of `Run`.
+#[derive(Debug, Clone, Serialize)]
+struct Request {
+    job: JobId,
+    attempt: Option<Attempt>,
+    action: ActionName,
+    nodes: Option<HostList>,
+    targets: Option<Targets>,
+    userid: Option<u32>,
+    env: BTreeMap<String, String>,
+    timeout: Option<String>,
+}
+
+pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
+    let mut watch = Watch::new(out, args.job.clone(), args.action.clone(), args.propagate);
+    let mut session = Session::new(door.clone(), args.request()?);
+    let happenings = keep(door, true, move |client, teller| session.run(client, teller))?;
+    loop {
+        let happening = match watch.due_ms() {
+            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
+        };
+        let exit = match happening {
+            Ok(Happening::Told(News::Attached(running))) => watch.attached(running)?,
+            Ok(Happening::Told(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
+            Ok(Happening::Told(News::CaughtUp)) => None,
+            Ok(Happening::Away(_)) => watch.away()?,
+            Ok(Happening::Back) => watch.back(),
+            Ok(Happening::Interrupted) => watch.interrupted()?,
+            Ok(Happening::Over(fault)) => return Err(watch.over(fault)),
+            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
+                return Err(Fault::Other(
+                    "the watch over the action ended by itself: attach to it with the same command".to_owned(),
+                ));
+            }
+            Err(RecvTimeoutError::Timeout) => watch.flush()?,
+        };
+        if let Some(exit) = exit {
+            return Ok(exit);
+        }
+    }
+}
+
+impl Args {
+    fn request(self) -> Result<Request, Fault> {
+        let env: BTreeMap<String, String> = self.env.into_iter().collect();
+        let bytes: usize = env.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > environment::MAX_BYTES {
+            return Err(Fault::Usage(format!(
+                "--env: {bytes} bytes in all, at most {} are taken",
+                environment::MAX_BYTES
+            )));
+        }
+        Ok(Request {
+            job: self.job,
+            attempt: self.attempt,
+            action: self.action,
+            nodes: self.nodes,
+            targets: self.targets,
+            userid: self.user,
+            env,
+            timeout: self.timeout.map(Span::to_exact),
+        })
+    }
+}
+
+/// What is done on each connection: attach, then follow the log from where it was left.
+struct Session {
+    door: Door,
+    request: Request,
+    tail: Tail,
+    /// Where the action's events begin; another number means that the log is another one (a store that was lost).
+    origin: Option<u64>,
+}
+
+impl Session {
+    fn new(door: Door, request: Request) -> Self {
+        let tail = Tail::new(door.clone(), request.job.clone(), 0);
+        Self { door, request, tail, origin: None }
+    }
+
+    fn run(&mut self, client: &mut perilog_host::varlink::Client, teller: &mut Teller<News>) -> Result<(), Stop> {
+        match self.door.ask_on::<Running>(client, "Run", &self.request) {
+            Ok(running) => {
+                self.request.attempt = Some(running.body.attempt);
+                if self.origin.replace(running.body.events_after) != Some(running.body.events_after) {
+                    self.tail.after = running.body.events_after;
+                }
+                teller.tell(News::Attached(running))?;
+            }
+            // A newer attempt began while we could not see; the log still has this one's verdict.
+            Err(fault) if self.origin.is_some() && fault.is_closed_attempt() => teller.met()?,
+            Err(fault) => return Err(fault.into()),
+        }
+        self.tail.follow(client, teller)
+    }
+}

@@ -1,0 +1,307 @@
+//! What `run` makes of an action's events: lines for people, events for programs, at last an exit code.
+
+use std::collections::BTreeMap;
+
+use perilog_core::{ActionName, Attempt, IdSet, JobId};
+use serde_json::Value;
+
+use super::bar::Bar;
+use super::fold::Fold;
+use crate::door::Answer;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::log::{Decided, Entry, Roster, Told};
+use crate::out::{Face, Faces, Out, Page, aside};
+use crate::style;
+use crate::tail::Running;
+
+/// How long equal results are collected into one line. Below what a person notices, above what ten thousand ranks need to arrive.
+const FOLD_MS: u64 = 150;
+
+pub(super) struct Watch {
+    out: Out,
+    bar: Bar,
+    job: JobId,
+    action: ActionName,
+    propagate: bool,
+    /// Known once attached.
+    attempt: Option<Attempt>,
+    roster: Roster,
+    events_after: u64,
+    /// Ranks whose end was seen.
+    ended: IdSet,
+    /// What is odd about ranks that have not ended.
+    odd: BTreeMap<String, &'static str>,
+    fold: Fold,
+    flush_ms: Option<u64>,
+}
+
+/// Events are for programs, lines for people; `--quiet` has its exit status.
+enum Said<'a> {
+    Attached(&'a Answer<Running>),
+    Event(&'a Entry),
+    Line(&'a str),
+}
+
+impl Faces for Said<'_> {
+    fn table(&self, page: &mut Page) {
+        if let Self::Line(line) = self {
+            page.line(line);
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        match self {
+            Self::Attached(answer) => Some(answer.raw.clone()),
+            Self::Event(entry) => entry.json(),
+            Self::Line(_) => None,
+        }
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+impl Watch {
+    pub(super) fn new(out: Out, job: JobId, action: ActionName, propagate: bool) -> Self {
+        let bar = Bar::new(out.face == Face::Table, format!("{action} of {job}"));
+        Self {
+            out,
+            bar,
+            job,
+            action,
+            propagate,
+            attempt: None,
+            roster: Roster::default(),
+            events_after: 0,
+            ended: IdSet::new(),
+            odd: BTreeMap::new(),
+            fold: Fold::default(),
+            flush_ms: None,
+        }
+    }
+
+    /// When [`Watch::flush`] is due, in milliseconds of CLOCK_MONOTONIC.
+    pub(super) const fn due_ms(&self) -> Option<u64> {
+        self.flush_ms
+    }
+
+    pub(super) fn attached(&mut self, answer: Answer<Running>) -> Result<Option<Exit>, Fault> {
+        let first = self.attempt.is_none();
+        let running = &answer.body;
+        self.attempt = Some(running.attempt);
+        self.events_after = running.events_after;
+        self.roster = Roster { ranks: running.ranks.clone(), hosts: running.hosts.clone() };
+        if first {
+            self.bar.begin(running.ranks.len());
+            self.out.show(&Said::Attached(&answer))?;
+            if running.attached {
+                self.say(&format!("{} of {} exists (attempt {}): attached", self.action, self.job, running.attempt))?;
+            }
+        }
+        self.draw();
+        Ok(None)
+    }
+
+    /// `now_ms`: CLOCK_MONOTONIC.
+    pub(super) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
+        if entry.action() != Some(self.action.as_str()) || entry.attempt() != self.attempt {
+            return Ok(None);
+        }
+        self.out.show(&Said::Event(entry))?;
+        match entry.told() {
+            Told::Start { .. } => {}
+            Told::Finish(mut finish) => {
+                // A log that was begun anew tells again what was shown.
+                finish.ranks.subtract(&self.ended);
+                if finish.ranks.is_empty() {
+                    return Ok(None);
+                }
+                self.ended.extend_with(&finish.ranks);
+                for host in finish.hosts.iter().flat_map(perilog_core::HostList::iter) {
+                    self.odd.remove(host);
+                }
+                self.fold.push(finish, &self.roster);
+                self.flush_ms.get_or_insert(now_ms + FOLD_MS);
+            }
+            Told::Verdict(decided) => {
+                self.flush()?;
+                self.bar.end();
+                self.verdict(&decided)?;
+                return Ok(Some(self.exit(&decided)));
+            }
+            Told::Other { at, word, text } => {
+                self.flush()?;
+                if let (Some(at), "overdue" | "lingering") = (&at, word) {
+                    self.odd.insert(at.clone(), word);
+                }
+                let at = at.map(|at| format!("{at}: ")).unwrap_or_default();
+                self.say(&format!("{at}{}", style::worded(word, &text)))?;
+            }
+        }
+        self.draw();
+        Ok(None)
+    }
+
+    /// Says what was collected.
+    pub(super) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
+        self.flush_ms = None;
+        for group in self.fold.take() {
+            self.say(&group.line())?;
+        }
+        Ok(None)
+    }
+
+    fn verdict(&mut self, decided: &Decided) -> Result<(), Fault> {
+        self.say(&format!("{} of {} {}", self.action, self.job, decided.words(Some(&self.roster))))?;
+        let at_fault = decided.at_fault();
+        if !at_fault.is_empty() {
+            let next = format!("see: perilog logs {} --rank {at_fault} --action {}", self.job, self.action);
+            self.say(&style::QUIET.style(next).to_string())?;
+        }
+        Ok(())
+    }
+
+    fn exit(&self, decided: &Decided) -> Exit {
+        match decided.status {
+            Some(status) if self.propagate && status > 0 => Exit::Status(status),
+            _ => Exit::of(decided.verdict),
+        }
+    }
+
+    pub(super) fn away(&mut self) -> Result<Option<Exit>, Fault> {
+        self.flush()?;
+        self.aside(
+            "the controller is away; the scripts go on, and so does this command when it is back (Ctrl-C detaches)",
+        );
+        Ok(None)
+    }
+
+    pub(super) fn back(&self) -> Option<Exit> {
+        self.aside("the controller is back");
+        None
+    }
+
+    pub(super) fn interrupted(&mut self) -> Result<Option<Exit>, Fault> {
+        self.flush()?;
+        self.bar.end();
+        let (job, action) = (&self.job, &self.action);
+        match self.attempt {
+            Some(attempt) => aside(format_args!(
+                "detached; {action} of {job} goes on\n  \
+                 wait for it:  perilog wait {job} --action {action} --attempt {attempt}\n  \
+                 cancel it:    perilog cancel {job} {action} --attempt {attempt}"
+            )),
+            None => aside(format_args!(
+                "detached before the controller answered; did {action} of {job} begin? perilog show {job}"
+            )),
+        }
+        Ok(Some(Exit::Detached))
+    }
+
+    pub(super) fn over(&self, fault: Fault) -> Fault {
+        self.bar.end();
+        fault
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), Fault> {
+        let out = &mut self.out;
+        self.bar.beside(|| out.show(&Said::Line(line)))
+    }
+
+    fn aside(&self, text: &str) {
+        self.bar.beside(|| aside(text));
+    }
+
+    fn draw(&self) {
+        self.bar.set(self.ended.len(), || {
+            let open = self.roster.ranks.difference(&self.ended);
+            let mut message =
+                if open.is_empty() { String::new() } else { format!("open: {}", self.roster.name(&open)) };
+            for (at, word) in self.odd.iter().take(3) {
+                message.push_str(&format!("; {at} {word}"));
+            }
+            message
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::out::tests::{Recorder, recorder};
+
+    fn watch() -> (Watch, Recorder) {
+        let (out, recorder) = recorder(Face::Table);
+        let mut watch = Watch::new(out, JobId::new("f1").unwrap(), ActionName::new("prolog").unwrap(), true);
+        let raw = json!({"job": "f1", "attempt": "0", "id": "00000000-0000-5000-8000-000000000000", "ranks": "0-3", "hosts": "n[0-3]",
+            "attached": true, "events_after": 4});
+        let body = serde_json::from_value(raw.clone()).unwrap();
+        watch.attached(Answer { raw, body }).unwrap();
+        assert_eq!(recorder.take(), "prolog of f1 exists (attempt 0): attached\n");
+        (watch, recorder)
+    }
+
+    fn event(name: &str, ranks: &str, hosts: &str, more: Value) -> Entry {
+        let mut context = json!({"action": "prolog", "attempt": "0", "ranks": ranks, "hosts": hosts});
+        if let (Value::Object(all), Value::Object(more)) = (&mut context, more) {
+            all.extend(more);
+        }
+        Entry::read(json!({"sequence": 5, "timestamp": 1.0, "name": name, "context": context})).unwrap()
+    }
+
+    fn ok() -> Value {
+        json!({"outcome": "ok", "result": "ok"})
+    }
+
+    #[test]
+    fn results_are_collected_for_a_moment_and_never_said_twice() {
+        let (mut watch, recorder) = watch();
+        assert_eq!(watch.due_ms(), None);
+        watch.event(&event("finish", "0", "n0", ok()), 1_000).unwrap();
+        watch.event(&event("finish", "2", "n2", ok()), 1_100).unwrap();
+        assert_eq!(
+            (watch.due_ms(), recorder.take()),
+            (Some(1_000 + FOLD_MS), String::new()),
+            "the first one sets the moment"
+        );
+        watch.flush().unwrap();
+        assert_eq!((watch.due_ms(), recorder.take().as_str()), (None, "n[0,2]: ok\n"));
+        // A log that was begun anew tells all of it once more.
+        watch.event(&event("finish", "0-2", "n[0-2]", ok()), 2_000).unwrap();
+        watch.event(&event("finish", "0", "n0", ok()), 2_000).unwrap();
+        watch.flush().unwrap();
+        assert_eq!(recorder.take(), "n1: ok\n");
+    }
+
+    #[test]
+    fn what_is_odd_is_said_at_once_after_what_came_before() {
+        let (mut watch, recorder) = watch();
+        watch.event(&event("finish", "0", "n0", ok()), 0).unwrap();
+        let overdue = event("overdue", "3", "n3", json!({"script": "10-mount.sh", "limit_ms": 600_000}));
+        watch.event(&overdue, 0).unwrap();
+        assert_eq!(recorder.take(), "n0: ok\nn3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on\n");
+        assert_eq!(watch.odd.len(), 1);
+        watch
+            .event(&event("finish", "3", "n3", json!({"outcome": "timeout", "result": "timeout (exit 7)"})), 0)
+            .unwrap();
+        assert!(watch.odd.is_empty());
+        let verdict = json!({"verdict": "timeout", "status": 7, "ok": "0-2", "by_outcome": {"timeout": "3"}});
+        let exit = watch.event(&event("verdict", "", "", verdict), 0).unwrap();
+        assert_eq!(exit, Some(Exit::Status(7)));
+        assert_eq!(
+            recorder.take(),
+            "n3: timeout (exit 7)\nprolog of f1 timeout: 3 ok, 1 timeout (n3)\nsee: perilog logs f1 --rank 3 --action prolog\n"
+        );
+    }
+
+    #[test]
+    fn other_actions_and_attempts_are_not_ours() {
+        let (mut watch, recorder) = watch();
+        let mut other = event("verdict", "0", "n0", json!({"verdict": "ok", "status": 0}));
+        other.context.insert("attempt".to_owned(), json!("1"));
+        assert_eq!(watch.event(&other, 0).unwrap(), None);
+        assert_eq!(recorder.take(), "");
+    }
+}

@@ -1,0 +1,303 @@
+//! `perilog show`: everything that the controller knows of a job, newest attempt first.
+
+use perilog_core::controller::view::{ActionView, AttemptView, JobView, RankView};
+use perilog_core::task::Ended;
+use perilog_core::{Attempt, HostList, IdSet, JobId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Columns, cell, word};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{style, text, values, when};
+
+/// A job: its attempts, their actions, and how each rank ended.
+///
+/// With --quiet: ATTEMPT ACTION VERDICT for each action, `open` where there is none yet.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// Only this attempt.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+}
+
+/// Most groups of ranks that are shown one by one, and lines of a script's last words.
+const GROUPS: usize = 12;
+const LAST_LINES: usize = 4;
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let mut answer: Answer<Show> = door.ask("Show", &json!({ "job": args.job }))?;
+    if let Some(wanted) = args.attempt {
+        let attempts = &mut answer.body.job.attempts;
+        let known: Vec<String> = attempts.iter().map(|view| view.attempt.to_string()).collect();
+        let Some(at) = attempts.iter().position(|view| view.attempt == wanted) else {
+            return Err(Fault::Usage(format!("{} has no attempt {wanted}; it has: {}", args.job, known.join(", "))));
+        };
+        let only = attempts.swap_remove(at);
+        *attempts = vec![only];
+        if let Some(Value::Array(raw)) = answer.raw.pointer_mut("/job/attempts") {
+            let only = raw.swap_remove(at);
+            *raw = vec![only];
+        }
+    }
+    out.show(&answer)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Show {
+    job: JobView,
+}
+
+impl Faces for Answer<Show> {
+    fn table(&self, page: &mut Page) {
+        let job = &self.body.job;
+        let owner = job.userid.map(|uid| format!("  uid {uid}")).unwrap_or_default();
+        page.line(format_args!("job {}{owner}", style::STRONG.style(&job.job)));
+        let mut attempts: Vec<&AttemptView> = job.attempts.iter().collect();
+        attempts.sort_by_key(|view| std::cmp::Reverse(view.attempt));
+        for view in attempts {
+            attempt(view, &job.job, page);
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        for attempt in &self.body.job.attempts {
+            for action in &attempt.actions {
+                let verdict = action.verdict.map_or("open", perilog_core::Verdict::word);
+                page.line(format_args!("{} {} {verdict}", attempt.attempt, action.name));
+            }
+        }
+    }
+}
+
+fn attempt(view: &AttemptView, job: &JobId, page: &mut Page) {
+    page.blank();
+    let state = if view.open { "open" } else { "closed" };
+    page.line(format_args!(
+        "attempt {}  {state}  {}: {}",
+        view.attempt,
+        text::count(view.hosts.len() as u64, "node"),
+        view.hosts
+    ));
+    if view.actions.is_empty() {
+        page.line("  no action yet");
+    }
+    let mut actions: Vec<&ActionView> = view.actions.iter().collect();
+    actions.sort_by_key(|action| action.began_ms);
+    for view in actions {
+        action(view, job, page);
+    }
+}
+
+fn action(view: &ActionView, job: &JobId, page: &mut Page) {
+    let state = view.verdict.map_or("open", perilog_core::Verdict::word);
+    let lasted = match view.ended_ms {
+        Some(ended) => format!("took {}", text::took(ended.saturating_sub(view.began_ms))),
+        None => format!("for {}", text::age(page.now_ms.saturating_sub(view.began_ms))),
+    };
+    let limit = view.timeout_ms.map(|ms| format!(", limit {}", text::age(ms))).unwrap_or_default();
+    let began = when::second(view.began_ms);
+    page.line(format_args!(
+        "  {}  {}  {}",
+        style::STRONG.style(&view.name),
+        style::worded(state, state),
+        style::QUIET.style(format!("{began}, {lasted}{limit}"))
+    ));
+    let mut columns = Columns::headless();
+    if !view.ok.is_empty() {
+        columns.row([word("ok"), cell(count(&view.ok)), cell("")]);
+    }
+    for row in &view.open {
+        let why = format!("{}  ({})", text::line(&row.why), text::age(row.age_ms));
+        columns.row([word(&text::line(&row.state)), cell(row.hosts.to_string()), cell(why)]);
+    }
+    page.indented(4, columns);
+    let groups = groups(&view.ended);
+    for group in groups.iter().take(GROUPS) {
+        group.show(page);
+    }
+    if let Some(more) = groups.len().checked_sub(GROUPS).filter(|more| *more > 0) {
+        page.line(format_args!("    and {more} more ways to end: perilog show {job} --json"));
+    }
+}
+
+fn count(ranks: &IdSet) -> String {
+    format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
+}
+
+/// Ranks that ended alike, and one of them to show.
+struct Group<'a> {
+    key: (String, Option<String>),
+    hosts: Vec<&'a str>,
+    ranks: IdSet,
+    first: &'a RankView,
+}
+
+fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for view in ended.iter().filter(|view| !matches!(view.ended.outcome, perilog_core::Outcome::Ok)) {
+        let key = (view.ended.outcome.to_string(), last_line(&view.ended));
+        match groups.iter_mut().find(|group| group.key == key) {
+            Some(group) => {
+                group.hosts.push(&view.host);
+                group.ranks.insert(view.rank.0);
+            }
+            None => groups.push(Group {
+                key,
+                hosts: vec![&view.host],
+                ranks: IdSet::from(view.rank.0..=view.rank.0),
+                first: view,
+            }),
+        }
+    }
+    groups
+}
+
+/// The last thing that a failed script said.
+pub(crate) fn last_line(ended: &Ended) -> Option<String> {
+    let lines = ended.tails.iter().rev().flat_map(|tail| tail.text.lines().rev());
+    lines.map(str::trim).find(|line| !line.is_empty()).map(text::line)
+}
+
+impl Group<'_> {
+    fn show(&self, page: &mut Page) {
+        let ended = &self.first.ended;
+        let hosts = HostList::from_names(&self.hosts).map_or_else(|_| "?".to_owned(), |hosts| hosts.to_string());
+        let mut columns = Columns::headless();
+        let result = text::line(&self.key.0);
+        let took = ended
+            .elapsed_ms
+            .filter(|_| self.ranks.len() == 1)
+            .map(|ms| format!(" after {}", text::took(ms)))
+            .unwrap_or_default();
+        let outcome = ended.outcome.word();
+        columns.row([
+            word(outcome),
+            cell(format!("{hosts}  ({})", count(&self.ranks))),
+            cell(format!("{}{took}", detail(&result, outcome))),
+        ]);
+        page.indented(4, columns);
+        let whose = if self.ranks.len() > 1 { format!("on {}: ", text::line(&self.first.host)) } else { String::new() };
+        details(ended, &whose, page);
+        for late in &self.first.late {
+            page.line(format_args!(
+                "      {whose}late, at {}: {}",
+                when::second(late.ended_ms),
+                text::line(&late.outcome.to_string())
+            ));
+        }
+    }
+}
+
+/// `failed (exit 7)` without the word that stands before it already.
+fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
+    result.strip_prefix(outcome).unwrap_or(result).trim_start()
+}
+
+/// What is known of one end: scripts that were not plainly ok, what they said, and what else a person should know.
+pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
+    for step in ended
+        .steps
+        .iter()
+        .filter(|step| step.tolerable || !step.status.is_some_and(perilog_core::ExitStatus::is_success))
+    {
+        let status = step.status.map_or_else(|| "did not end".to_owned(), |status| status.to_string());
+        let past = if step.timed_out { ", past its limit" } else { "" };
+        let again = if step.attempt > 0 { format!(", try {}", step.attempt + 1) } else { String::new() };
+        let tolerable = if step.tolerable { ", tolerable" } else { "" };
+        page.line(format_args!(
+            "      {whose}{}: {status} after {}{past}{again}{tolerable}",
+            text::line(&step.script),
+            text::took(step.elapsed_ms)
+        ));
+    }
+    for check in &ended.checks {
+        page.line(format_args!("      {whose}check {}: {}", text::line(&check.check), text::quoted(&check.message)));
+    }
+    for tail in &ended.tails {
+        let lines: Vec<&str> = tail.text.lines().filter(|line| !line.trim().is_empty()).collect();
+        for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
+            page.line(format_args!("      {}", style::QUIET.style(format!("| {}", text::line(line)))));
+        }
+    }
+    if !ended.lingering.is_empty() {
+        let list: Vec<String> =
+            ended.lingering.iter().take(4).map(|p| format!("{} ({})", p.pid, text::line(&p.command))).collect();
+        page.line(format_args!("      {whose}left behind: {}", list.join(", ")));
+    }
+    for note in ended.note.iter().chain(&ended.user_message) {
+        page.line(format_args!("      {whose}{}", text::line(note)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::faces;
+
+    fn rank(rank: u32, outcome: Value, more: Value) -> Value {
+        let mut ended = json!({"outcome": outcome, "began_ms": 1000, "ended_ms": 1400, "elapsed_ms": 400});
+        if let (Value::Object(all), Value::Object(more)) = (&mut ended, more) {
+            all.extend(more);
+        }
+        json!({"rank": rank, "host": format!("n{rank}"), "ended": ended, "late": []})
+    }
+
+    fn answer(attempts: Value) -> Answer<Show> {
+        let raw = json!({"job": {"job": "f1", "userid": 1000, "attempts": attempts}});
+        Answer { body: Show::deserialize(&raw).unwrap(), raw }
+    }
+
+    #[test]
+    fn a_job_is_shown_from_attempt_to_last_words() {
+        let id = "00000000-0000-5000-8000-000000000000";
+        let exit7 = json!({"outcome": "failed", "why": {"exit": 7}});
+        let step = json!({"script": "10-mount.sh", "digest": "d", "attempt": 1, "began_ms": 1000, "elapsed_ms": 380,
+            "status": {"exit": 7}, "tolerable": false, "timed_out": false});
+        let tails = json!([{"script": "10-mount.sh", "text": "trying\nmount: no such device\u{1b}[m\n"}]);
+        let told = json!({"steps": [step], "tails": tails, "note": "unit and result differ"});
+        let attempts = json!([
+            {"attempt": "0", "open": false, "hosts": "n[0-5]", "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
+                "ended_ms": 13_300, "timeout_ms": 600_000, "verdict": "failed", "ok": "0-1", "open": [],
+                "ended": [rank(2, exit7.clone(), told.clone()), rank(3, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
+                          rank(4, json!({"outcome": "lost", "why": "rebooted"}), json!({})), rank(5, json!({"outcome": "ok"}), json!({}))]}]},
+            {"attempt": "1", "open": true, "hosts": "n[0-5]", "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
+                "ended_ms": null, "timeout_ms": null, "verdict": null, "ok": "", "ended": [],
+                "open": [{"job": "f1", "attempt": "1", "action": "prolog", "ranks": "0-5", "hosts": "n[0-5]", "state": "running",
+                    "why": "10-mount.sh (1 of 2)", "age_ms": 42_000, "local": false}]}]}
+        ]);
+        let [table, json, quiet] = faces(&answer(attempts), 43_000);
+        let began = when::second(1000);
+        assert_eq!(
+            table,
+            format!(
+                "job f1  uid 1000\n\
+                 \n\
+                 attempt 1  open  6 nodes: n[0-5]\n\
+                 \u{20} prolog  open  {began}, for 42s\n\
+                 \u{20}   running  n[0-5]  10-mount.sh (1 of 2)  (42s)\n\
+                 \n\
+                 attempt 0  closed  6 nodes: n[0-5]\n\
+                 \u{20} prolog  failed  {began}, took 12.3s, limit 10m00s\n\
+                 \u{20}   ok  ranks 0-1\n\
+                 \u{20}   failed  n2  (rank 2)  (exit 7) after 400ms\n\
+                 \u{20}     10-mount.sh: exit 7 after 380ms, try 2\n\
+                 \u{20}     | trying\n\
+                 \u{20}     | mount: no such device\\u{{1b}}[m\n\
+                 \u{20}     unit and result differ\n\
+                 \u{20}   lost  n[3-4]  (ranks 3-4)  (the node rebooted)\n"
+            )
+        );
+        assert!(json.starts_with("{\"job\":"));
+        assert_eq!(quiet, "0 prolog failed\n1 prolog open\n");
+    }
+}

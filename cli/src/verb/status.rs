@@ -1,0 +1,95 @@
+//! `perilog status`: is the controller there, how much does it have to do, what should an operator know.
+
+use perilog_core::controller::view::StatusView;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Cell, Columns, cell, styled};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{style, text};
+
+/// The controller: its nodes, its work, and what you should know. With --quiet: only the exit status.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Status> = door.ask("Status", &json!({}))?;
+    out.show(&answer)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    status: StatusView,
+}
+
+impl Faces for Answer<Status> {
+    fn table(&self, page: &mut Page) {
+        let status = &self.body.status;
+        let mut columns = Columns::headless();
+        let mut line = |head: &str, what: Cell| columns.row([styled(head, style::QUIET), what]);
+        line("controller", cell(format!("perilog {}, epoch {}", text::line(&status.version), status.epoch)));
+        line("cluster", cell(text::line(&status.cluster)));
+        let away = status.nodes.saturating_sub(status.online);
+        line(
+            "nodes",
+            match away {
+                0 => cell(format!("{} online", status.online)),
+                _ => styled(format!("{} online, {away} offline (perilog nodes)", status.online), style::CARE),
+            },
+        );
+        let work = match status.actions_open {
+            0 => "nothing open".to_owned(),
+            n => format!(
+                "{} open over {} (perilog ps)",
+                text::count(n, "action"),
+                text::count(status.tasks_open, "task")
+            ),
+        };
+        line("work", cell(format!("{}, {work}", text::count(status.jobs, "job"))));
+        if status.outbox > 0 {
+            line(
+                "outbox",
+                cell(format!("{} not yet taken by the resource manager", text::count(status.outbox, "verdict"))),
+            );
+        }
+        for note in &status.notes {
+            line("note", styled(text::line(note), style::CARE));
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::people;
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let status = |online: u64, open: u64, outbox: u64, notes: &[&str]| {
+            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "epoch": 3, "nodes": 4, "online": online, "jobs": 7,
+                "actions_open": open, "tasks_open": open * 4, "outbox": outbox, "notes": notes}});
+            people(&Answer { body: Status::deserialize(&raw).unwrap(), raw }, 0)
+        };
+        assert_eq!(
+            status(4, 0, 0, &[]),
+            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       4 online\nwork        7 jobs, nothing open\n"
+        );
+        assert_eq!(
+            status(3, 1, 1, &["the disk under the store is full"]),
+            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       3 online, 1 offline (perilog nodes)\n\
+             work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 verdict not yet taken by the resource manager\n\
+             note        the disk under the store is full\n"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! `perilog try`: runs script directories on this host exactly as a task's unit would, for those who write the scripts.
+//!
+//! The agent of this host does it; no controller is told. What the scripts print is read from the journal, where it goes anyway.
+
+mod journal;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use perilog_core::{ActionName, JobId, Span};
+use perilog_host::clock;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::door::{Answer, Daemon, Door};
+use crate::exit::{self, Exit};
+use crate::fault::Fault;
+use crate::out::{Out, aside};
+use crate::patience::{Happening, Stop, keep};
+use crate::values;
+
+use self::trial::{Reply, Trial};
+
+/// Runs script directories on this host as a task's unit would, and exits with their status.
+///
+/// Environment, user, limits and order are those of the action; nothing is told to a controller. Ctrl-C cancels the scripts as `perilog
+/// cancel` would (SIGTERM once), a second one leaves them alone. With --json: the replies of io.perilog.Agent.Exec.
+#[derive(Debug, clap::Args)]
+#[command(name = "try", after_help = exit::help())]
+pub(crate) struct Args {
+    /// Run in this order.
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// The action whose settings hold.
+    #[arg(long, value_name = "ACTION", default_value = "prolog", value_parser = values::action)]
+    action: ActionName,
+    /// The job's owner, as the scripts are told: a uid, or a user of this host.
+    #[arg(long, value_name = "UID", value_parser = values::user)]
+    user: Option<u32>,
+    /// A variable for the scripts; the node's list decides which they see. May be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
+    env: Vec<(String, String)>,
+    /// The job that the scripts are told; the same one again attaches to what runs. Without it a new one.
+    #[arg(long, value_name = "JOB", value_parser = values::job)]
+    job: Option<JobId>,
+    /// The limit of the whole.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    timeout: Option<Span>,
+    /// The agent's socket.
+    #[arg(
+        long,
+        env = "PERILOG_AGENT_SOCKET",
+        value_name = "PATH",
+        default_value = "/run/perilog/agent.sock",
+        hide_env_values = true
+    )]
+    agent_socket: PathBuf,
+}
+
+/// The parameters of `Exec`.
+#[derive(Debug, Clone, Serialize)]
+struct Request {
+    job: JobId,
+    action: ActionName,
+    userid: Option<u32>,
+    env: BTreeMap<String, String>,
+    timeout: Option<String>,
+    directories: Vec<PathBuf>,
+}
+
+/// How often the journal is looked at while scripts print into it.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
+    let door = Door { daemon: Daemon::Agent, path: args.agent_socket.clone() };
+    let request = args.request()?;
+    let mut trial = Trial::new(out);
+    let session_door = door.clone();
+    let happenings = keep(door.clone(), true, move |client, teller| {
+        session_door.wait_for_ever(client)?;
+        let mut ended = false;
+        session_door.follow(client, "Exec", &request, |reply: Answer<Reply>| {
+            ended |= reply.body.is_last();
+            teller.tell(reply)
+        })?;
+        if ended {
+            Ok(())
+        } else {
+            Err(Stop::from(Fault::WentAway { daemon: Daemon::Agent, why: "no end was told".to_owned() }))
+        }
+    })?;
+    loop {
+        match happenings.recv_timeout(LOOK) {
+            Ok(Happening::Told(reply)) => {
+                if let Some(exit) = trial.reply(&reply)? {
+                    return Ok(exit);
+                }
+            }
+            Ok(Happening::Away(_)) => {
+                aside("the agent is away; the scripts go on, and so does this command when it is back")
+            }
+            Ok(Happening::Back) => aside("the agent is back"),
+            Ok(Happening::Interrupted) => match trial.unit() {
+                Some(unit) => {
+                    aside("cancelling; Ctrl-C again leaves the scripts alone");
+                    if let Err(fault) = door.ask::<serde_json::Value>("Cancel", &json!({ "unit": unit })) {
+                        aside(fault);
+                    }
+                }
+                None => return Ok(Exit::Detached),
+            },
+            Ok(Happening::Over(fault)) => return Err(fault),
+            Err(RecvTimeoutError::Timeout) => trial.look()?,
+            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
+                return Err(Fault::Other("the trial ended without an end: journalctl -u perilog-agent".to_owned()));
+            }
+        }
+    }
+}
+
+impl Args {
+    fn request(self) -> Result<Request, Fault> {
+        let mut directories = Vec::new();
+        for path in self.directories {
+            let absolute =
+                path.canonicalize().map_err(|source| Fault::File { what: "cannot run", path: path.clone(), source })?;
+            if !absolute.is_dir() {
+                return Err(Fault::Usage(format!("{} is no directory", path.display())));
+            }
+            directories.push(absolute);
+        }
+        // A name that was not used before on this host: an old one would attach to what ended long ago.
+        let fresh = format!("try-{}-{}", std::process::id(), clock::wall_ms());
+        let job = match self.job {
+            Some(job) => job,
+            None => JobId::new(&fresh).map_err(|error| Fault::Usage(error.to_string()))?,
+        };
+        Ok(Request {
+            job,
+            action: self.action,
+            userid: self.user,
+            env: self.env.into_iter().collect(),
+            timeout: self.timeout.map(Span::to_exact),
+            directories,
+        })
+    }
+}

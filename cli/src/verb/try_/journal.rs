@@ -1,0 +1,66 @@
+//! What a unit printed, out of this host's journal: everything once, in order, by the journal's own cursor.
+
+use std::process::{Command, Stdio};
+
+/// A place in the journal of one unit.
+pub(super) struct Journal {
+    unit: String,
+    cursor: Option<String>,
+}
+
+const CURSOR: &str = "-- cursor: ";
+
+impl Journal {
+    pub(super) const fn new(unit: String) -> Self {
+        Self { unit, cursor: None }
+    }
+
+    /// What is new since the last time, as lines; nothing where there is no journal to read.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let mut command = Command::new("journalctl");
+        command.args(["--quiet", "--no-pager", "--boot", "--output=cat", "--show-cursor"]);
+        command.arg(match &self.cursor {
+            Some(cursor) => format!("--after-cursor={cursor}"),
+            None => "--lines=all".to_owned(),
+        });
+        // What the unit's processes printed, not what systemd says about it.
+        command.arg(format!("_SYSTEMD_UNIT={}", self.unit)).stdin(Stdio::null()).stderr(Stdio::null());
+        let Ok(output) = command.output() else { return Vec::new() };
+        self.take(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    fn take(&mut self, text: &str) -> Vec<String> {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        if let Some(cursor) = lines.last().and_then(|line| line.strip_prefix(CURSOR)).map(str::to_owned) {
+            self.cursor = Some(cursor);
+            lines.pop();
+        }
+        lines
+    }
+
+    /// Everything that was printed before now can be read after this.
+    pub(super) fn settle() {
+        // Without a journal there is nothing to settle.
+        let _ = Command::new("journalctl")
+            .arg("--sync")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cursor_is_remembered_and_not_shown() {
+        let mut journal = Journal::new("u.service".to_owned());
+        assert_eq!(journal.take("one\ntwo\n-- cursor: s=1;i=2\n"), ["one", "two"]);
+        assert_eq!(journal.cursor.as_deref(), Some("s=1;i=2"));
+        // Nothing new: journalctl gives no cursor, and the old one stands.
+        assert!(journal.take("").is_empty());
+        assert_eq!(journal.cursor.as_deref(), Some("s=1;i=2"));
+    }
+}

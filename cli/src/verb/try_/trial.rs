@@ -1,0 +1,282 @@
+//! What the agent tells of a trial, for people: where it stands, what it prints, how each step ended.
+
+use perilog_core::message::Phase;
+use perilog_core::task::{Ended, Step};
+use perilog_core::{ExitStatus, Outcome, Verdict};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::journal::Journal;
+use crate::columns::{Columns, cell, styled};
+use crate::door::Answer;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Face, Faces, Out, Page};
+use crate::{style, text};
+
+/// A reply of `io.perilog.Agent.Exec`.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Reply {
+    unit: String,
+    #[serde(default)]
+    attached: Option<bool>,
+    #[serde(default)]
+    phase: Option<Phase>,
+    #[serde(default)]
+    ended: Option<Ended>,
+    /// Ended before; nothing else is left.
+    #[serde(default)]
+    outcome: Option<Outcome>,
+    #[serde(default)]
+    status: Option<u8>,
+}
+
+impl Reply {
+    pub(super) fn is_last(&self) -> bool {
+        self.ended.is_some() || self.outcome.is_some() || self.status.is_some()
+    }
+}
+
+pub(super) struct Trial {
+    out: Out,
+    /// Known with the first reply.
+    journal: Option<(String, Journal)>,
+    said: Option<Phase>,
+}
+
+enum Said<'a> {
+    /// As it came, for programs.
+    Raw(&'a Value),
+    Line(String),
+    End(&'a Reply),
+}
+
+impl Trial {
+    pub(super) const fn new(out: Out) -> Self {
+        Self { out, journal: None, said: None }
+    }
+
+    pub(super) fn unit(&self) -> Option<&str> {
+        self.journal.as_ref().map(|(unit, _)| unit.as_str())
+    }
+
+    pub(super) fn reply(&mut self, reply: &Answer<Reply>) -> Result<Option<Exit>, Fault> {
+        self.out.show(&Said::Raw(&reply.raw))?;
+        let body = &reply.body;
+        if self.unit() != Some(&body.unit) {
+            let attached = if body.attached == Some(true) { "attached to " } else { "" };
+            self.out
+                .show(&Said::Line(style::QUIET.style(format!("{attached}{}", text::line(&body.unit))).to_string()))?;
+            self.journal = Some((body.unit.clone(), Journal::new(body.unit.clone())));
+        }
+        if let Some(phase) = body.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
+            self.look()?;
+            self.said = Some(phase.clone());
+            self.out.show(&Said::Line(describe(phase)))?;
+        }
+        if !body.is_last() {
+            return Ok(None);
+        }
+        if self.out.face == Face::Table {
+            Journal::settle();
+        }
+        self.look()?;
+        self.out.show(&Said::End(body))?;
+        Ok(Some(body.exit()))
+    }
+
+    /// Shows what was printed meanwhile.
+    pub(super) fn look(&mut self) -> Result<(), Fault> {
+        if self.out.face == Face::Table
+            && let Some((_, journal)) = &mut self.journal
+        {
+            for line in journal.news() {
+                self.out.show(&Said::Line(format!("  {}", text::block(&line))))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reply {
+    fn exit(&self) -> Exit {
+        match (self.status, self.outcome()) {
+            (Some(status), _) => Exit::Status(status),
+            (None, Some(outcome)) => match outcome.status() {
+                Some(status) if status > 0 => Exit::Status(status),
+                _ => Exit::of(Verdict::of([outcome])),
+            },
+            (None, None) => Exit::Other,
+        }
+    }
+
+    fn outcome(&self) -> Option<&Outcome> {
+        self.ended.as_ref().map(|ended| &ended.outcome).or(self.outcome.as_ref())
+    }
+}
+
+fn describe(phase: &Phase) -> String {
+    let line = match phase {
+        Phase::Waiting { why } => format!("waiting: {}", text::line(why)),
+        Phase::Starting => "starting".to_owned(),
+        Phase::Running { script, index, of, progress } => {
+            let said = progress.as_deref().map(|said| format!(": {}", text::line(said))).unwrap_or_default();
+            format!("{index} of {of}  {}{said}", text::line(script))
+        }
+        Phase::Overdue { script, limit_ms } => {
+            format!("overdue: {} is past its limit of {}", text::line(script), text::age(*limit_ms))
+        }
+        Phase::Lingering { processes } => {
+            let list: Vec<String> =
+                processes.iter().map(|p| format!("{} ({})", p.pid, text::line(&p.command))).collect();
+            format!("lingering: the scripts ended, these processes did not: {}", list.join(", "))
+        }
+        Phase::Milestone { name } => format!("reached {}", text::line(name)),
+    };
+    style::STRONG.style(line).to_string()
+}
+
+impl Faces for Said<'_> {
+    fn table(&self, page: &mut Page) {
+        match self {
+            Self::Raw(_) => {}
+            Self::Line(line) => page.line(line),
+            Self::End(reply) => reply.end(page),
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        match self {
+            Self::Raw(raw) => Some((*raw).clone()),
+            _ => None,
+        }
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+impl Reply {
+    fn end(&self, page: &mut Page) {
+        if let Some(ended) = &self.ended {
+            let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);
+            for step in &ended.steps {
+                let (word, result) = result(step);
+                columns.row([
+                    cell(text::line(&step.script)),
+                    styled(result, style::of(word)),
+                    cell(text::took(step.elapsed_ms)),
+                    cell(note(step)),
+                ]);
+            }
+            page.columns(columns);
+            for tail in &ended.tails {
+                page.line(format_args!("the end of what {} printed:", text::line(&tail.script)));
+                text::block(&tail.text)
+                    .lines()
+                    .for_each(|line| page.line(format_args!("  {}", style::QUIET.style(format!("| {line}")))));
+            }
+            for check in &ended.checks {
+                page.line(format_args!("check {}: {}", text::line(&check.check), text::quoted(&check.message)));
+            }
+            for name in &ended.milestones {
+                page.line(format_args!("milestone {}", text::line(name)));
+            }
+            if ended.dropped_env > 0 {
+                let dropped = text::count(u64::from(ended.dropped_env), "variable");
+                page.line(format_args!("{dropped} not on the node's list: dropped (agent.toml)"));
+            }
+            for line in ended.note.iter().chain(&ended.user_message) {
+                page.line(text::line(line));
+            }
+        }
+        if let Some(outcome) = self.outcome() {
+            let took =
+                self.ended.as_ref().and_then(|ended| ended.elapsed_ms).map(|ms| format!(" after {}", text::took(ms)));
+            page.line(format_args!(
+                "{}{}",
+                style::worded(outcome.word(), &text::line(&outcome.to_string())),
+                took.unwrap_or_default()
+            ));
+        }
+    }
+}
+
+fn result(step: &Step) -> (&'static str, String) {
+    match step.status {
+        _ if step.tolerable => ("tolerable", "tolerable".to_owned()),
+        Some(ExitStatus::Exit(0)) => ("ok", "ok".to_owned()),
+        Some(status) => ("failed", status.to_string()),
+        None => ("lost", "did not end".to_owned()),
+    }
+}
+
+fn note(step: &Step) -> String {
+    let mut notes = Vec::new();
+    if step.attempt > 0 {
+        notes.push(format!("try {}", step.attempt + 1));
+    }
+    if step.timed_out {
+        notes.push("past its limit".to_owned());
+    }
+    if step.tolerable
+        && let Some(status) = step.status
+    {
+        notes.push(status.to_string());
+    }
+    notes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::out::tests::people;
+
+    fn reply(body: &Value) -> Reply {
+        Reply::deserialize(body).unwrap()
+    }
+
+    #[test]
+    fn the_end_has_a_line_for_each_script() {
+        let step = |script: &str, attempt: u32, exit: u8, tolerable: bool| {
+            json!({"script": script, "digest": "d", "attempt": attempt, "began_ms": 0, "elapsed_ms": 1500, "status": {"exit": exit},
+                   "tolerable": tolerable, "timed_out": false})
+        };
+        let body = json!({"unit": "u.service", "status": 7, "ended": {
+            "outcome": {"outcome": "failed", "why": {"exit": 7}}, "began_ms": 0, "ended_ms": 4500, "elapsed_ms": 4500,
+            "steps": [step("/etc/p/10-a.sh", 0, 0, false), step("/etc/p/20-b.sh", 1, 7, false), step("/etc/p/30-c.sh", 0, 2, true)],
+            "tails": [{"script": "/etc/p/20-b.sh", "text": "no such device\n"}], "dropped_env": 1}});
+        let reply = reply(&body);
+        assert!(reply.is_last());
+        assert_eq!(reply.exit(), Exit::Status(7));
+        assert_eq!(
+            people(&Said::End(&reply), 0),
+            "SCRIPT          RESULT     TOOK  NOTE\n\
+             /etc/p/10-a.sh  ok         1.5s\n\
+             /etc/p/20-b.sh  exit 7     1.5s  try 2\n\
+             /etc/p/30-c.sh  tolerable  1.5s  exit 2\n\
+             the end of what /etc/p/20-b.sh printed:\n\
+             \u{20} | no such device\n\
+             1 variable not on the node's list: dropped (agent.toml)\n\
+             failed (exit 7) after 4.5s\n"
+        );
+    }
+
+    #[test]
+    fn an_end_without_a_status_is_never_success() {
+        let unit = json!({"unit": "u.service"});
+        let with = |more: Value| {
+            let mut body = unit.clone();
+            if let (Value::Object(all), Value::Object(more)) = (&mut body, more) {
+                all.extend(more);
+            }
+            reply(&body)
+        };
+        assert!(!with(json!({"phase": {"phase": "starting"}})).is_last());
+        assert_eq!(with(json!({"outcome": {"outcome": "lost", "why": "vanished"}})).exit(), Exit::Lost);
+        assert_eq!(with(json!({"outcome": {"outcome": "ok"}})).exit(), Exit::Ok);
+        assert_eq!(with(json!({"outcome": {"outcome": "tolerable"}})).exit(), Exit::Failed);
+        assert_eq!(with(json!({})).exit(), Exit::Other);
+    }
+}

@@ -1,0 +1,252 @@
+//! `perilog wait`: until a job's actions have their verdict, or until an event has come. Everything is read from the job's event log.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::RecvTimeoutError;
+
+use perilog_core::{ActionName, Attempt, JobId, Span, Verdict};
+use perilog_host::clock;
+use serde_json::Value;
+
+use crate::door::Door;
+use crate::exit::{self, Exit, worse};
+use crate::fault::Fault;
+use crate::log::{Decided, Entry, Roster, Told};
+use crate::out::{Faces, Out, Page, aside};
+use crate::patience::{Happening, keep};
+use crate::tail::{News, Tail};
+use crate::values::{self, Awaited};
+use crate::{style, text};
+
+/// Waits until every action of a job's open attempt has its verdict; exits by the worst of them.
+///
+/// With --action: until that one has its verdict, also if it has not begun yet. With --for: until an event or milestone of that name has
+/// come. A controller that goes away is waited for. With --json: the verdicts, or the event, as RFC 18 events.
+#[derive(Debug, clap::Args)]
+#[command(after_help = exit::help())]
+pub(crate) struct Args {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// Only for this action.
+    #[arg(long, value_name = "ACTION", value_parser = values::action, conflicts_with = "awaited")]
+    action: Option<ActionName>,
+    /// For an event (finish, verdict, attempt-closed...) or a milestone (data-out...), of that action.
+    #[arg(long = "for", value_name = "EVENT[:ACTION]", value_parser = values::awaited, id = "awaited")]
+    awaited: Option<Awaited>,
+    /// Of this attempt; without it of the newest.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+    /// At most so long; 0s only looks.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    timeout: Option<Span>,
+}
+
+pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
+    let deadline_ms = args.timeout.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
+    let mut tail = Tail::new(door.clone(), args.job.clone(), 0);
+    let happenings = keep(door, false, move |client, teller| {
+        tail.past(client, teller)?;
+        tail.follow(client, teller)
+    })?;
+    let mut ledger = Ledger::new(args);
+    loop {
+        // What the log has already is read whole, whatever the limit: `--timeout 0s` is a question about now.
+        let happening = match deadline_ms.filter(|_| ledger.caught_up) {
+            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
+        };
+        match happening {
+            Ok(Happening::Told(News::Event(entry))) => ledger.note(entry),
+            Ok(Happening::Told(News::CaughtUp)) => ledger.caught_up()?,
+            Ok(Happening::Told(News::Attached(_))) => {}
+            Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
+            Ok(Happening::Back) => aside("the controller is back"),
+            Ok(Happening::Over(fault)) => return Err(fault),
+            Ok(Happening::Done | Happening::Interrupted) | Err(RecvTimeoutError::Disconnected) => {
+                return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                aside(ledger.still());
+                return Ok(Exit::StillRunning);
+            }
+        }
+        if let Some(end) = ledger.end() {
+            out.show(&end)?;
+            return Ok(end.exit);
+        }
+    }
+}
+
+/// One action of the attempt that is waited for.
+#[derive(Default)]
+struct Action {
+    roster: Roster,
+    verdict: Option<(Decided, Entry)>,
+}
+
+#[derive(Default)]
+struct AttemptLog {
+    actions: BTreeMap<String, Action>,
+    closed: Option<String>,
+    awaited: Option<Entry>,
+}
+
+/// All that the log says of each attempt, as far as it matters here.
+struct Ledger {
+    args: Args,
+    attempts: BTreeMap<Attempt, AttemptLog>,
+    caught_up: bool,
+    /// The attempt that is waited for; settled when the log was read once.
+    chosen: Option<Attempt>,
+}
+
+/// What came of it.
+struct End {
+    exit: Exit,
+    lines: Vec<String>,
+    events: Vec<Entry>,
+}
+
+impl Ledger {
+    const fn new(args: Args) -> Self {
+        Self { args, attempts: BTreeMap::new(), caught_up: false, chosen: None }
+    }
+
+    fn note(&mut self, entry: Entry) {
+        let Some(number) = entry.attempt() else { return };
+        let log = self.attempts.entry(number).or_default();
+        if entry.name == "attempt-closed" {
+            log.closed = Some(text::line(entry.text("why").unwrap_or("no reason given")));
+        }
+        if self.args.awaited.as_ref().is_some_and(|awaited| is_awaited(awaited, &entry)) {
+            log.awaited.get_or_insert_with(|| entry.clone());
+        }
+        let Some(action) = entry.action() else { return };
+        let action = log.actions.entry(action.to_owned()).or_default();
+        match entry.told() {
+            Told::Start { ranks, hosts } => action.roster = Roster { ranks, hosts },
+            Told::Verdict(decided) => action.verdict = Some((decided, entry)),
+            _ => {}
+        }
+    }
+
+    fn caught_up(&mut self) -> Result<(), Fault> {
+        self.caught_up = true;
+        if self.chosen.is_some() {
+            return Ok(());
+        }
+        let newest = self.attempts.last_key_value().map(|(number, _)| *number);
+        let chosen = self.args.attempt.or(newest);
+        match chosen.filter(|number| self.attempts.contains_key(number)) {
+            Some(number) => self.chosen = Some(number),
+            None => {
+                let known: Vec<String> = self.attempts.keys().map(ToString::to_string).collect();
+                let asked = chosen.map(|number| number.to_string()).unwrap_or_default();
+                return Err(Fault::Usage(format!(
+                    "{} has no attempt {asked}; it has: {}",
+                    self.args.job,
+                    known.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Is it over, and how?
+    fn end(&self) -> Option<End> {
+        let log = self.attempts.get(&self.chosen?)?;
+        if let Some(awaited) = &self.args.awaited {
+            return self.end_of_event(awaited, log);
+        }
+        let wanted: Vec<(&String, &Action)> = match &self.args.action {
+            Some(name) => log.actions.iter().filter(|(known, _)| *known == name.as_str()).collect(),
+            None => log.actions.iter().collect(),
+        };
+        let decided: Vec<&(Decided, Entry)> = wanted.iter().filter_map(|(_, action)| action.verdict.as_ref()).collect();
+        let missing = self.args.action.is_some() && wanted.is_empty();
+        if decided.len() == wanted.len() && !missing {
+            let verdict = decided.iter().fold(Verdict::Ok, |all, (decided, _)| worse(all, decided.verdict));
+            let mut lines: Vec<String> = wanted.iter().filter_map(|(_, action)| action.line(&self.args.job)).collect();
+            if lines.is_empty() {
+                lines.push(format!("{} has no action to wait for", self.args.job));
+            }
+            return Some(End {
+                exit: Exit::of(verdict),
+                lines,
+                events: decided.into_iter().map(|(_, entry)| entry.clone()).collect(),
+            });
+        }
+        let why = log.closed.as_ref().filter(|_| missing)?;
+        Some(self.never(format!("the attempt was closed ({why}) before {} began", self.args.action.as_ref()?)))
+    }
+
+    fn end_of_event(&self, awaited: &Awaited, log: &AttemptLog) -> Option<End> {
+        if let Some(entry) = &log.awaited {
+            let exit = match entry.told() {
+                Told::Verdict(decided) => Exit::of(decided.verdict),
+                _ => Exit::Ok,
+            };
+            return Some(End {
+                exit,
+                lines: vec![format!("{} of {}", awaited.event, self.args.job)],
+                events: vec![entry.clone()],
+            });
+        }
+        if let Some(why) = &log.closed {
+            return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));
+        }
+        // After its verdict an action tells no more than late results.
+        let (decided, _) = log.actions.get(awaited.action.as_ref()?.as_str())?.verdict.as_ref()?;
+        (awaited.event != "late")
+            .then(|| self.never(format!("{} ended ({}) without {}", decided.action, decided.verdict, awaited.event)))
+    }
+
+    fn never(&self, why: String) -> End {
+        End {
+            exit: Exit::Failed,
+            lines: vec![style::BAD.style(format!("{}: {why}", self.args.job)).to_string()],
+            events: Vec::new(),
+        }
+    }
+
+    /// What is still open, for one whose time is over.
+    fn still(&self) -> String {
+        let waits = |text: String| format!("still waiting for {text}; see: perilog ps");
+        let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {
+            let event = self.args.awaited.as_ref().map_or("the controller", |awaited| &awaited.event);
+            return waits(format!("{event} of {}", self.args.job));
+        };
+        let named = self.args.action.as_ref().map(ActionName::as_str);
+        let mut open: Vec<&str> =
+            log.actions.iter().filter(|(_, a)| a.verdict.is_none()).map(|(name, _)| name.as_str()).collect();
+        open.retain(|name| named.is_none_or(|named| *name == named));
+        if open.is_empty() {
+            open.extend(named);
+        }
+        waits(format!("{} of {}", text::line(&open.join(", ")), self.args.job))
+    }
+}
+
+impl Action {
+    fn line(&self, job: &JobId) -> Option<String> {
+        let (decided, _) = self.verdict.as_ref()?;
+        Some(format!("{} of {job} {}", decided.action, decided.words(Some(&self.roster))))
+    }
+}
+
+fn is_awaited(awaited: &Awaited, entry: &Entry) -> bool {
+    let named =
+        entry.name == awaited.event || (entry.name == "milestone" && entry.text("name") == Some(&awaited.event));
+    named && awaited.action.as_ref().is_none_or(|action| entry.action() == Some(action.as_str()))
+}
+
+impl Faces for End {
+    fn table(&self, page: &mut Page) {
+        self.lines.iter().for_each(|line| page.line(line));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(Value::Array(self.events.iter().filter_map(Faces::json).collect()))
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}

@@ -1,0 +1,138 @@
+//! `perilog why`: the chain from a node to what is stuck on it, and what to type next.
+
+use perilog_core::HostName;
+use perilog_core::controller::view::{WhyTask, WhyView};
+use perilog_core::message::Phase;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::show::{details, last_line};
+use crate::columns::{Columns, cell, styled};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{style, text, values};
+
+/// Why a node is not free: the node, what has not ended on it, its script, its age, its last words, and what to type next.
+///
+/// With --quiet: the units of what has not ended.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(value_name = "NODE", value_parser = values::host)]
+    node: HostName,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Why> = door.ask("Why", &json!({ "node": args.node }))?;
+    out.show(&answer)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Why {
+    why: WhyView,
+}
+
+impl Faces for Answer<Why> {
+    fn table(&self, page: &mut Page) {
+        let WhyView { node, open, failed } = &self.body.why;
+        let mut known = vec![format!("for {}", text::age(node.since_ms))];
+        known.extend(node.boot_number.map(|n| format!("boot #{n}")));
+        known.extend(node.version.as_deref().map(|version| format!("perilog {}", text::line(version))));
+        known.extend(node.peer.as_deref().map(|peer| format!("from {}", text::line(peer))));
+        page.line(format_args!(
+            "{}  {}  {}",
+            style::STRONG.style(text::line(&node.host)),
+            style::worded(&node.state, &text::line(&node.state)),
+            style::QUIET.style(known.join(", "))
+        ));
+        if let Some(note) = &node.note {
+            page.line(format_args!("  {}", style::CARE.style(text::line(note))));
+        }
+        if open.is_empty() {
+            page.line("  nothing of any job is open on it");
+        }
+        for task in open {
+            page.blank();
+            task.show(page, &text::age(task.age_ms));
+        }
+        if !failed.is_empty() {
+            page.blank();
+            page.line("ended badly before, newest first:");
+        }
+        for task in failed {
+            page.blank();
+            task.show(page, &format!("{} ago", text::age(task.age_ms)));
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        for task in &self.body.why.open {
+            page.line(text::line(&task.unit));
+        }
+    }
+}
+
+trait Chain {
+    fn show(&self, page: &mut Page, age: &str);
+}
+
+impl Chain for WhyTask {
+    /// From the task to the next command, one link a line.
+    fn show(&self, page: &mut Page, age: &str) {
+        let outcome = self.ended.as_ref().map(|ended| ended.outcome.to_string());
+        let (state, word) = match (&self.ended, &outcome) {
+            (Some(ended), Some(outcome)) => (outcome.as_str(), ended.outcome.word()),
+            _ => (self.state.as_str(), self.state.as_str()),
+        };
+        page.line(format_args!(
+            "  {} of {}, rank {}{}: {} {}",
+            style::STRONG.style(&self.action),
+            style::STRONG.style(&self.job),
+            self.rank,
+            if self.attempt == perilog_core::Attempt::FIRST {
+                String::new()
+            } else {
+                format!(", attempt {}", self.attempt)
+            },
+            style::worded(word, &text::line(state)),
+            style::QUIET.style(age)
+        ));
+        let mut columns = Columns::headless();
+        let mut link = |head: &str, what: String| columns.row([styled(head, style::QUIET), cell(what)]);
+        match &self.phase {
+            Some(Phase::Running { script, index, of, progress }) => {
+                link("script", format!("{} ({index} of {of})", text::line(script)));
+                progress.iter().for_each(|said| link("says", text::quoted(said)));
+            }
+            Some(Phase::Overdue { script, limit_ms }) => {
+                link("script", format!("{}, limit {}", text::line(script), text::age(*limit_ms)))
+            }
+            Some(Phase::Lingering { processes }) => {
+                for process in processes {
+                    link("process", format!("{} {}", process.pid, text::line(&process.command)));
+                }
+            }
+            _ => {}
+        }
+        if !self.why.is_empty() && self.ended.is_none() {
+            link("why", text::line(&self.why));
+        }
+        if let Some(last) = self.ended.as_ref().and_then(last_line) {
+            link("last line", text::quoted(&last));
+        }
+        link("unit", text::line(&self.unit));
+        for (at, command) in self.next.iter().enumerate() {
+            link(if at == 0 { "next" } else { "or" }, text::line(command));
+        }
+        page.indented(4, columns);
+        if let Some(ended) = &self.ended {
+            details(ended, "", page);
+        }
+    }
+}

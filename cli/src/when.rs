@@ -1,0 +1,43 @@
+//! Moments as an operator's clock shows them: local time, as systemd and journalctl write it.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// `2026-11-20 03:12:07`. `wall_ms`: milliseconds since the epoch.
+pub(crate) fn second(wall_ms: u64) -> String {
+    shown(wall_ms, "%Y-%m-%d %H:%M:%S", &TimeZone::system())
+}
+
+/// `2026-11-20 03:12:07.123`
+pub(crate) fn milli(wall_ms: u64) -> String {
+    shown(wall_ms, "%Y-%m-%d %H:%M:%S.%3f", &TimeZone::system())
+}
+
+/// `2026-11-20`
+pub(crate) fn day(wall_ms: u64) -> String {
+    shown(wall_ms, "%Y-%m-%d", &TimeZone::system())
+}
+
+/// RFC 3339 in UTC, for programs.
+pub(crate) fn rfc3339(wall_ms: u64) -> String {
+    shown(wall_ms, "%Y-%m-%dT%H:%M:%SZ", &TimeZone::UTC)
+}
+
+fn shown(wall_ms: u64, format: &str, zone: &TimeZone) -> String {
+    let moment = i64::try_from(wall_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    // Past the year 9999 a clock is broken, not early.
+    moment.map_or_else(|| "?".to_owned(), |moment| moment.to_zoned(zone.clone()).strftime(format).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_shown_in_their_zone() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        assert_eq!(shown(1_795_144_327_123, "%Y-%m-%d %H:%M:%S.%3f", &berlin), "2026-11-20 04:12:07.123");
+        assert_eq!(rfc3339(1_795_144_327_123), "2026-11-20T03:12:07Z");
+        assert_eq!(rfc3339(u64::MAX), "?");
+    }
+}

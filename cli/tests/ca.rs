@@ -1,0 +1,200 @@
+//! `perilog ca`: what it makes is judged by a real TLS handshake, and by perilog's own loader.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fake::{Place, Said};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use serde_json::Value;
+
+struct Ca {
+    place: Place,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let ca = Self { place: Place::new() };
+        let said = ca.run(&["ca", "init", "--dir", &ca.path("ca"), "--name", "test authority", "-q"]);
+        assert_eq!(
+            (said.code, said.out.as_str(), said.err.as_str()),
+            (Some(0), ca.fingerprint("ca/ca.pem").as_str(), "")
+        );
+        ca
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.place.dir().join(name).display().to_string()
+    }
+
+    fn run(&self, args: &[&str]) -> Said {
+        Said::of(self.place.command(args).output().unwrap())
+    }
+
+    fn fingerprint(&self, file: &str) -> String {
+        self.run(&["ca", "show", &self.path(file), "-q"]).out
+    }
+
+    fn issue(&self, role: &str, hosts: &[&str], out: &str) -> Said {
+        let (dir, out) = (self.path("ca"), self.path(out));
+        self.run(&[&["ca", "issue", "--dir", &dir, "--role", role, "--out", &out], hosts].concat())
+    }
+}
+
+type Files = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, Arc<RootCertStore>);
+
+fn load(dir: &str) -> Files {
+    let dir = Path::new(dir);
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_file_iter(dir.join("ca.pem")).unwrap() {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let chain = CertificateDer::pem_file_iter(dir.join("cert.pem")).unwrap().map(Result::unwrap).collect();
+    (chain, PrivateKeyDer::from_pem_file(dir.join("key.pem")).unwrap(), Arc::new(roots))
+}
+
+/// A whole mutual handshake in memory, with `node` as the client that dials `name`.
+fn handshake(node: &str, controller: &str, name: &str) -> Result<(), rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let (chain, key, roots) = load(controller);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build().unwrap();
+    let server =
+        ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&rustls::version::TLS13])?;
+    let server = server.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
+    let (chain, key, roots) = load(node);
+    let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
+    let client = client.with_root_certificates(roots).with_client_auth_cert(chain, key)?;
+    let mut client = ClientConnection::new(Arc::new(client), ServerName::try_from(name.to_owned()).unwrap())?;
+    let mut server = ServerConnection::new(Arc::new(server))?;
+    while client.is_handshaking() || server.is_handshaking() {
+        let mut wire = Vec::new();
+        client.write_tls(&mut wire).unwrap();
+        server.read_tls(&mut wire.as_slice()).unwrap();
+        server.process_new_packets()?;
+        wire.clear();
+        server.write_tls(&mut wire).unwrap();
+        client.read_tls(&mut wire.as_slice()).unwrap();
+        client.process_new_packets()?;
+    }
+    // What the client sent last, the server judges last.
+    let mut wire = Vec::new();
+    client.write_tls(&mut wire).unwrap();
+    server.read_tls(&mut wire.as_slice()).unwrap();
+    server.process_new_packets().map(drop)
+}
+
+#[test]
+fn nodes_and_controller_know_each_other_by_what_was_issued() {
+    let ca = Ca::new();
+    assert_eq!(ca.issue("controller", &["ctl.site.example", "10.0.0.1", "fd00::1"], "ctl").code, Some(0));
+    assert_eq!(ca.issue("node", &["n[0-1]", "login1"], "nodes").code, Some(0));
+    let (ctl, n0) = (ca.path("ctl"), ca.path("nodes/n0"));
+    for name in ["ctl.site.example", "10.0.0.1", "fd00::1"] {
+        handshake(&n0, &ctl, name).unwrap();
+    }
+    handshake(&ca.path("nodes/login1"), &ctl, "10.0.0.1").unwrap();
+    // Not under another name, not in the other role, not from another authority.
+    assert!(handshake(&n0, &ctl, "other.site.example").is_err());
+    assert!(handshake(&n0, &n0, "n0").is_err());
+    assert!(handshake(&ctl, &ctl, "10.0.0.1").is_err());
+    let other = Ca::new();
+    assert_eq!(other.issue("node", &["n0"], "n0").code, Some(0));
+    assert!(handshake(&other.path("n0"), &ctl, "10.0.0.1").is_err());
+}
+
+#[test]
+fn perilogs_own_loader_takes_what_was_issued() {
+    use perilog_host::tls::{ClientTls, ServerTls, TlsFiles};
+    let ca = Ca::new();
+    ca.issue("controller", &["ctl"], "ctl");
+    ca.issue("node", &["n0"], "n0");
+    let files = |dir: &str| {
+        let at = |name: &str| PathBuf::from(ca.path(dir)).join(name);
+        TlsFiles { ca: at("ca.pem"), cert: at("cert.pem"), key: at("key.pem"), crl: None }
+    };
+    ServerTls::load(&files("ctl")).unwrap();
+    ClientTls::load(&files("n0")).unwrap();
+}
+
+#[test]
+fn keys_are_for_their_owner_and_nothing_is_overwritten_unasked() {
+    let ca = Ca::new();
+    ca.issue("node", &["n0"], "n0");
+    let mode = |name: &str| std::fs::metadata(ca.path(name)).unwrap().mode() & 0o777;
+    assert_eq!(
+        (mode("ca/ca-key.pem"), mode("n0/key.pem"), mode("n0/cert.pem"), mode("ca")),
+        (0o600, 0o600, 0o644, 0o700)
+    );
+
+    let before = ca.fingerprint("n0/cert.pem");
+    let again = ca.issue("node", &["n0"], "n0");
+    assert_eq!((again.code, again.err.contains("n0/ca.pem exists: --force")), (Some(2), true), "{}", again.err);
+    assert_eq!(ca.fingerprint("n0/cert.pem"), before);
+    assert_eq!(ca.issue("node", &["n0", "--force"], "n0").code, Some(0));
+    assert_ne!(ca.fingerprint("n0/cert.pem"), before);
+    let files: Vec<_> = std::fs::read_dir(ca.path("n0")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(files.len(), 3, "no temporary file is left: {files:?}");
+
+    let again = ca.run(&["ca", "init", "--dir", &ca.path("ca")]);
+    assert_eq!(again.code, Some(2), "{}", again.err);
+
+    std::fs::set_permissions(ca.path("ca/ca-key.pem"), std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    let read_by_others = ca.issue("node", &["n1"], "n1");
+    assert_eq!((read_by_others.code, read_by_others.err.contains("(mode 0640): chmod 600")), (Some(2), true));
+    assert!(!Path::new(&ca.path("n1")).exists(), "nothing was begun");
+}
+
+#[test]
+fn wrong_names_are_refused_before_anything_is_written() {
+    let ca = Ca::new();
+    #[rustfmt::skip]
+    let table: [(&str, &[&str], &str); 4] = [
+        ("node", &["n0", "n[0-3]"], "n0 is named twice"),
+        ("node", &["10.0.0.1"], "an address: a node speaks for its host name"),
+        ("node", &["-n0"], "unexpected argument"),
+        ("controller", &["ctl/x"], "    ctl/x\n       ^"),
+    ];
+    for (role, hosts, part) in table {
+        let said = ca.issue(role, hosts, "out");
+        assert_eq!((said.code, said.err.contains(part)), (Some(2), true), "{hosts:?}: {}", said.err);
+    }
+    assert!(!Path::new(&ca.path("out")).exists());
+}
+
+#[test]
+fn show_tells_what_certificates_say() {
+    let ca = Ca::new();
+    ca.issue("controller", &["ctl", "10.0.0.1"], "ca/issued");
+    let said = ca.run(&["ca", "show", "--dir", &ca.path("ca"), "--json"]);
+    let all: Value = serde_json::from_str(&said.out).unwrap();
+    let all = all["certificates"].as_array().unwrap();
+    let field = |at: usize, name: &str| all[at][name].as_str().unwrap().to_owned();
+    assert_eq!(all.len(), 3, "ca.pem twice and cert.pem: {all:#?}");
+    assert_eq!((field(0, "role"), field(0, "subject")), ("authority".to_owned(), "CN=test authority".to_owned()));
+    assert_eq!((field(2, "role"), field(2, "issuer")), ("controller".to_owned(), "CN=test authority".to_owned()));
+    assert_eq!(all[2]["names"], serde_json::json!(["ctl", "10.0.0.1"]));
+    assert!(field(2, "not_after") < field(0, "not_after"));
+    assert_eq!(field(2, "fingerprint_sha256").len(), 32 * 3 - 1);
+    let none = ca.run(&["ca", "show", &ca.path("ca/ca-key.pem")]);
+    assert_eq!((none.code, none.err.contains("has no certificate in it")), (Some(2), true));
+}
+
+#[test]
+fn a_certificate_does_not_outlive_its_authority() {
+    let ca = Ca { place: Place::new() };
+    let dir = ca.path("ca");
+    assert_eq!(ca.run(&["ca", "init", "--dir", &dir, "--days", "10"]).code, Some(0));
+    assert_eq!(ca.issue("node", &["n0"], "n0").code, Some(0));
+    let end = |file: &str| {
+        let shown: Value = serde_json::from_str(&ca.run(&["ca", "show", &ca.path(file), "--json"]).out).unwrap();
+        shown["certificates"][0]["not_after"].clone()
+    };
+    assert_eq!(end("ca/ca.pem"), end("n0/cert.pem"));
+}

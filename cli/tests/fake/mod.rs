@@ -1,0 +1,169 @@
+//! A scripted Varlink daemon for the tests of the verbs: it says what it was told to say, and remembers what it was asked.
+
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+#![allow(clippy::panic, reason = "a test fails by it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+/// What the daemon does on one connection, in order.
+pub(crate) enum Step {
+    /// Reads a call of this method.
+    Call(&'static str),
+    /// One of several replies.
+    More(Value),
+    /// The last reply.
+    Done(Value),
+    Error(&'static str, Value),
+    /// Waits for the client to go away.
+    Hold,
+}
+
+pub(crate) use Step::{Call, Done, Error, Hold, More};
+
+/// Serves these connections one after the other, then removes its socket. Gives the parameters of each call.
+pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> JoinHandle<Vec<Value>> {
+    let listener = UnixListener::bind(path).unwrap();
+    let path = path.to_owned();
+    std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        let mut connections = connections.into_iter().peekable();
+        while let Some(steps) = connections.next() {
+            let (stream, _) = listener.accept().unwrap();
+            if connections.peek().is_none() {
+                // Whoever comes after the last one finds nobody.
+                std::fs::remove_file(&path).unwrap();
+            }
+            play(&stream, steps, &mut asked);
+        }
+        asked
+    })
+}
+
+fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
+    let mut reader = BufReader::new(stream);
+    let mut say = |value: Value| {
+        let mut bytes = value.to_string().into_bytes();
+        bytes.push(0);
+        // A client that has seen enough may be gone.
+        let _ = stream.write_all(&bytes);
+    };
+    for step in steps {
+        match step {
+            Step::Call(method) => {
+                let mut bytes = Vec::new();
+                reader.read_until(0, &mut bytes).unwrap();
+                assert_eq!(bytes.pop(), Some(0), "a whole call of {method}");
+                let call: Value = serde_json::from_slice(&bytes).unwrap();
+                assert!(call["method"].as_str().unwrap().ends_with(&format!(".{method}")), "{method}: {call}");
+                asked.push(call["parameters"].clone());
+            }
+            Step::More(parameters) => say(json!({"parameters": parameters, "continues": true})),
+            Step::Done(parameters) => say(json!({"parameters": parameters})),
+            Step::Error(name, parameters) => say(json!({"error": name, "parameters": parameters})),
+            Step::Hold => drop(reader.read(&mut [0])),
+        }
+    }
+}
+
+/// A directory with a place for a socket in it.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("s")
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perilog"));
+        command
+            .args(args)
+            .env("PERILOG_SOCKET", self.socket())
+            .env("PERILOG_AGENT_SOCKET", self.socket())
+            .env("TZ", "UTC");
+        command.env_remove("NO_COLOR").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Runs to the end against a daemon that serves `connections`: what was said, and what it was asked.
+    pub(crate) fn ask(&self, args: &[&str], connections: Vec<Vec<Step>>) -> (Said, Vec<Value>) {
+        let daemon = serve(&self.socket(), connections);
+        let said = Said::of(self.command(args).output().unwrap());
+        (said, daemon.join().unwrap())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    pub(crate) fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// An event of the prolog of f1, attempt 0.
+pub(crate) fn event(sequence: u64, name: &str, context: Value) -> Value {
+    let mut all = json!({"action": "prolog", "attempt": "0"});
+    if let (Value::Object(all), Value::Object(context)) = (&mut all, context) {
+        all.extend(context);
+    }
+    json!({"sequence": sequence, "timestamp": 1_795_144_327.0, "name": name, "context": all})
+}
+
+pub(crate) fn finish(sequence: u64, ranks: &str, hosts: &str, result: &str, more: Value) -> Value {
+    let mut context = json!({"ranks": ranks, "hosts": hosts, "outcome": result.split(' ').next(), "result": result});
+    if let (Value::Object(all), Value::Object(more)) = (&mut context, more) {
+        all.extend(more);
+    }
+    event(sequence, "finish", context)
+}
+
+pub(crate) fn running(attached: bool, events_after: u64) -> Value {
+    json!({"job": "f1", "attempt": "0", "id": "00000000-0000-5000-8000-000000000000", "ranks": "0-3", "hosts": "n[0-3]",
+           "attached": attached, "events_after": events_after})
+}
+
+pub(crate) fn events(events: &[Value]) -> Value {
+    json!({ "events": events })
+}
+
+/// Reads lines until one has `part`; gives all of them.
+pub(crate) fn read_until(lines: &mut impl Iterator<Item = std::io::Result<String>>, part: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    for line in lines {
+        let line = line.unwrap();
+        seen.push(line.clone());
+        if line.contains(part) {
+            return seen;
+        }
+    }
+    panic!("the output ended without {part:?}: {seen:#?}");
+}

@@ -1,0 +1,222 @@
+//! The other verbs against a scripted daemon: what they ask, what they say, how they end.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, serve};
+use serde_json::{Value, json};
+
+fn log() -> Value {
+    events(&[
+        json!({"sequence": 1, "timestamp": 1.0, "name": "attempt", "context": {"attempt": "0", "hosts": "n[0-1]"}}),
+        event(2, "action-start", json!({"id": "x", "ranks": "0-1", "hosts": "n[0-1]"})),
+        finish(3, "0-1", "n[0-1]", "ok", json!({})),
+        event(4, "verdict", json!({"verdict": "ok", "status": 0, "ok": "0-1", "by_outcome": {}})),
+    ])
+}
+
+fn epilog(sequence: u64, name: &str, context: Value) -> Value {
+    let mut event = event(sequence, name, context);
+    event["context"]["action"] = json!("epilog");
+    event
+}
+
+#[test]
+fn wait_ends_when_every_action_of_the_attempt_has_its_verdict() {
+    let place = Place::new();
+    let past = vec![
+        Call("Events"),
+        More(log()),
+        Done(events(&[epilog(5, "action-start", json!({"id": "y", "ranks": "0-1", "hosts": "n[0-1]"}))])),
+        Call("Events"),
+        More(events(&[epilog(
+            6,
+            "verdict",
+            json!({"verdict": "timeout", "status": 0, "ok": "0", "by_outcome": {"timeout": "1"}}),
+        )])),
+        Hold,
+    ];
+    let (said, asked) = place.ask(&["wait", "f1"], vec![past]);
+    assert_eq!(
+        (said.out.as_str(), said.code),
+        ("epilog of f1 timeout: 1 ok, 1 timeout (n1)\nprolog of f1 ok on 2 ranks\n", Some(3))
+    );
+    assert_eq!(
+        asked,
+        [json!({"job": "f1", "after": 0, "follow": false}), json!({"job": "f1", "after": 5, "follow": true})]
+    );
+}
+
+#[test]
+fn wait_has_its_forms() {
+    let past = |follow: Vec<Value>| {
+        let mut steps = vec![Call("Events"), Done(log()), Call("Events")];
+        steps.extend((!follow.is_empty()).then(|| More(events(&follow))));
+        steps.push(Hold);
+        vec![steps]
+    };
+    let milestone = || epilog(7, "milestone", json!({"ranks": "0", "hosts": "n0", "name": "data-out"}));
+    let closed = || json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed", "context": {"attempt": "0", "why": "a newer one"}});
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], Vec<Value>, i32, &str, &str)> = vec![
+        (&["--action", "prolog"], vec![], 0, "prolog of f1 ok on 2 ranks\n", ""),
+        (&["--for", "data-out:epilog"], vec![milestone()], 0, "data-out of f1\n", ""),
+        (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
+        (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
+        (&["--action", "epilog"], vec![closed()], 1, "f1: the attempt was closed (a newer one) before epilog began\n", ""),
+        (&["--action", "epilog", "--timeout", "0s"], vec![], 124, "", "perilog: still waiting for epilog of f1; see: perilog ps\n"),
+        (&["--attempt", "3"], vec![], 2, "", "perilog: f1 has no attempt 3; it has: 0\n"),
+    ];
+    for (args, follow, code, out, err) in table {
+        let place = Place::new();
+        let (said, _) = place.ask(&[&["wait", "f1"], args].concat(), past(follow));
+        assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(code), out, err), "{args:?}");
+    }
+}
+
+#[test]
+fn events_are_lines_for_people_and_rfc_18_for_programs() {
+    let place = Place::new();
+    let script = || vec![vec![Call("Events"), Done(log())]];
+    let (said, asked) = place.ask(&["events", "f1", "--after", "3"], script());
+    let last = "    4  2026-11-20 03:12:07.000  verdict       prolog        ok on 2 ranks";
+    assert_eq!(said.out.lines().last(), Some(last));
+    assert_eq!((said.code, asked[0]["after"].as_u64()), (Some(0), Some(3)));
+    let (json, _) = Place::new().ask(&["events", "f1", "--json"], script());
+    let first: Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
+    assert_eq!(first, log()["events"][0]);
+    let (quiet, _) = Place::new().ask(&["events", "f1", "-q"], script());
+    assert_eq!(quiet.out, "attempt\naction-start\nfinish\nverdict\n");
+}
+
+#[test]
+fn changes_ask_for_what_was_named_and_tell_how_many_were_reached() {
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], &'static str, Value, u64, i32, &str)> = vec![
+        (&["cancel", "f1"], "Cancel", json!({"job": "f1", "attempt": null, "action": null, "targets": null, "why": null}), 4, 0,
+         "asked 4 tasks of f1 to stop; wait for the end with: perilog wait f1\n"),
+        (&["cancel", "f1", "prolog", "--ranks", "n[0-1]", "--reason", "wrong", "--attempt", "2"], "Cancel",
+         json!({"job": "f1", "attempt": "2", "action": "prolog", "targets": "n[0-1]", "why": "wrong"}), 0, 0,
+         "nothing to cancel: what was named of f1 has ended\n"),
+        (&["kill", "f1", "prolog", "--ranks", "3", "-s", "SIGUSR1"], "Signal",
+         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "signal": "USR1"}), 1, 0, "sent SIGUSR1 to 1 task of f1\n"),
+        (&["kill", "f1", "-s", "9"], "Signal", json!({"job": "f1", "attempt": null, "action": null, "targets": null, "signal": "KILL"}), 0, 1,
+         "no signal sent: nothing that was named of f1 runs on a node that is connected; see: perilog ps\n"),
+        (&["resolve", "f1", "prolog", "--ranks", "3", "--reason", "node is gone", "--ok"], "Resolve",
+         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "reason": "node is gone", "ok": true}), 1, 0,
+         "resolved 1 task of f1 as ok\n"),
+    ];
+    for (args, method, parameters, tasks, code, out) in table {
+        let (said, asked) = Place::new().ask(args, vec![vec![Call(method), Done(json!({"tasks": tasks}))]]);
+        assert_eq!((said.code, said.out.as_str(), &asked[0]), (Some(code), out, &parameters), "{args:?}");
+    }
+    for args in [
+        &["resolve", "f1", "--ranks", "3"][..],
+        &["resolve", "f1", "--reason", "x"],
+        &["resolve", "f1", "--ranks", "3", "--reason", " "],
+    ] {
+        let said = Said::of(Place::new().command(args).output().unwrap());
+        assert_eq!(said.code, Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn logs_name_the_nodes_that_could_not_be_asked() {
+    let script = || {
+        vec![vec![
+            Call("Logs"),
+            More(json!({"host": "n0", "text": "mounting\nmou"})),
+            More(json!({"host": "n1", "text": "ready\n", "last": true})),
+            More(json!({"host": "n0", "text": "nted\n", "last": true})),
+            Done(json!({"unreachable": "n[2-3]"})),
+        ]]
+    };
+    let (said, asked) = Place::new().ask(&["logs", "f1", "--rank", "n[0-3]", "-n", "20"], script());
+    assert_eq!(said.out, "n0: mounting\nn1: ready\nn0: mounted\n");
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (Some(4), "perilog: could not ask n[2-3]; on the node itself: journalctl PERILOG_JOB=f1\n")
+    );
+    assert_eq!(asked[0], json!({"job": "f1", "targets": "n[0-3]", "action": null, "attempt": null, "lines": 20}));
+    assert_eq!(Place::new().ask(&["logs", "f1", "-q"], script()).0.out, "mounting\nready\nmounted\n");
+}
+
+#[test]
+fn why_is_a_chain_down_to_the_next_command() {
+    let why = json!({"why": {
+        "node": {"host": "n3", "state": "online", "since_ms": 7_380_000, "machine": "m", "boot": "b", "boot_number": 2, "version": "0.1.0",
+                 "peer": "10.0.0.3:40000", "tasks": 1, "note": null},
+        "open": [{"job": "f1", "attempt": "0", "action": "prolog", "rank": 3, "unit": "perilog-task-prolog-f1-3-0123456789ab.service",
+                  "state": "overdue", "phase": {"phase": "overdue", "script": "10-mount.sh", "limit_ms": 600_000}, "age_ms": 720_000,
+                  "why": "10-mount.sh is past its limit of 10m", "ended": null,
+                  "next": ["perilog logs f1 --rank 3", "perilog cancel f1 prolog --ranks 3"]}],
+        "failed": [{"job": "f0", "attempt": "1", "action": "epilog", "rank": 0, "unit": "u.service", "state": "ended", "phase": null,
+                    "age_ms": 3_600_000, "why": "", "next": ["perilog logs f0 --rank 0"],
+                    "ended": {"outcome": {"outcome": "failed", "why": {"exit": 7}}, "ended_ms": 1,
+                              "tails": [{"script": "10-x.sh", "text": "device busy\n"}]}}],
+    }});
+    let (said, _) = Place::new().ask(&["why", "n3"], vec![vec![Call("Why"), Done(why.clone())]]);
+    assert_eq!(
+        said.out,
+        "n3  online  for 2h03m, boot #2, perilog 0.1.0, from 10.0.0.3:40000\n\
+         \n\
+         \u{20} prolog of f1, rank 3: overdue 12m00s\n\
+         \u{20}   script  10-mount.sh, limit 10m00s\n\
+         \u{20}   why     10-mount.sh is past its limit of 10m\n\
+         \u{20}   unit    perilog-task-prolog-f1-3-0123456789ab.service\n\
+         \u{20}   next    perilog logs f1 --rank 3\n\
+         \u{20}   or      perilog cancel f1 prolog --ranks 3\n\
+         \n\
+         ended badly before, newest first:\n\
+         \n\
+         \u{20} epilog of f0, rank 0, attempt 1: failed (exit 7) 1h00m ago\n\
+         \u{20}   last line  \"device busy\"\n\
+         \u{20}   unit       u.service\n\
+         \u{20}   next       perilog logs f0 --rank 0\n\
+         \u{20}     | device busy\n"
+    );
+    let (json, _) = Place::new().ask(&["why", "n3", "--json"], vec![vec![Call("Why"), Done(why.clone())]]);
+    assert_eq!(serde_json::from_str::<Value>(&json.out).unwrap(), why);
+}
+
+#[test]
+fn a_member_that_is_new_passes_through_json() {
+    let status = json!({"status": {"version": "9", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0, "actions_open": 0,
+        "tasks_open": 0, "outbox": 0, "notes": [], "brand_new": 7}});
+    let (said, _) = Place::new().ask(&["status", "--json"], vec![vec![Call("Status"), Done(status.clone())]]);
+    assert_eq!((serde_json::from_str::<Value>(&said.out).unwrap(), said.code), (status, Some(0)));
+}
+
+#[test]
+fn a_reader_who_may_not_is_told_so() {
+    let denied = Error("org.varlink.service.PermissionDenied", json!({}));
+    let (said, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), denied]]);
+    assert_eq!(said.code, Some(8));
+    assert_eq!(said.err, "perilog: not permitted: the controller lets only root and its configured group do that\n");
+    let (said, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), Done(json!({"rows": [{"odd": 1}]}))]]);
+    assert_eq!((said.code, said.err.contains("cannot read")), (Some(8), true), "{}", said.err);
+}
+
+#[test]
+fn a_trial_goes_on_when_the_agent_is_restarted_and_exits_with_the_status() {
+    let place = Place::new();
+    let unit = "perilog-task-prolog-try-0-0123456789ab.service";
+    let running = json!({"unit": unit, "phase": {"phase": "running", "script": "10-a.sh", "index": 1, "of": 2, "progress": null}});
+    let ended = json!({"unit": unit, "status": 7, "ended": {"outcome": {"outcome": "failed", "why": {"exit": 7}}, "ended_ms": 5, "elapsed_ms": 40}});
+    let daemon = vec![
+        vec![Call("Exec"), More(json!({"unit": unit, "attached": false})), More(running.clone())],
+        vec![Call("Exec"), More(json!({"unit": unit, "attached": true})), More(running), Done(ended)],
+    ];
+    let dir = place.dir().canonicalize().unwrap();
+    let daemon = serve(&place.socket(), daemon);
+    let said =
+        Said::of(place.command(&["try", dir.to_str().unwrap(), "--env", "A=1", "--color", "never"]).output().unwrap());
+    assert_eq!(said.code, Some(7), "{}", said.err);
+    assert_eq!(said.out, format!("{unit}\n1 of 2  10-a.sh\nfailed (exit 7) after 40ms\n"));
+    let asked = daemon.join().unwrap();
+    assert_eq!(asked[0], asked[1], "the same key attaches");
+    assert_eq!((&asked[0]["directories"], &asked[0]["action"]), (&json!([dir]), &json!("prolog")));
+    let missing = Said::of(place.command(&["try", "/no/such/directory"]).output().unwrap());
+    assert_eq!(missing.code, Some(8));
+}
