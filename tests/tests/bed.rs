@@ -136,19 +136,25 @@ fn a_command_that_runs_can_be_watched_and_killed() -> Result<()> {
 /// as its upper side, as in most containers), and where nothing else happens that could hide what is left behind.
 #[test]
 fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    if mounts.lines().any(|mount| mount.starts_with("overlay / overlay ")) {
+        println!("not here: / is an overlay, a node's is the second, and the kernel stacks no third");
+        return Ok(());
+    }
     let bed = Bed::builder().node("host").boot()?;
     let host = bed.node("host")?;
     let state = "cat /proc/self/mounts; ls /sys/class/net /run /var/tmp; find /sys/fs/cgroup -type d | sort; lsns -n -o NS,TYPE -t net -t mnt -t pid";
     host.systemctl(&["start", "machine.slice"])?; // systemd makes it for the first bed and keeps it
     let before = host.sh(state)?;
-    let program = std::env::current_exe()?;
+    // This program may lie on a file system that nodes do not see.
+    host.write_script("/usr/local/bin/nodes", std::fs::read(std::env::current_exe()?)?)?;
     let output = host.run(&[
         "systemd-run",
         "--quiet",
         "--wait",
         "--pipe",
         "--slice=machine.slice",
-        &program.to_string_lossy(),
+        "/usr/local/bin/nodes",
         "--exact",
         "--nocapture",
         "nodes_boot_as_machines_of_their_own",

@@ -10,24 +10,25 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, LAYER_VARIABLE, Layer};
 
 use crate::cargo::TestProgram;
+use crate::privilege;
 use crate::stages::say;
 use crate::tally::Tally;
-use crate::{privilege, test};
 
 /// `xtask on-nodes-tests BINARIES PROGRAM...`
 pub(crate) const TESTS: &str = "on-nodes-tests";
 /// `xtask on-nodes-demo BINARIES`
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
+/// Begins the line before what a test program says.
+const HEADLINE: &str = "-- ";
 /// A program of tests on nodes takes a minute or two; one that hangs shall not hang CI.
 const LIMIT_SECONDS: &str = "1800";
 /// Each test boots nodes of its own and mostly waits for them; beyond a few at a time they wait for each other.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// This program as root, with `arguments`.
+/// This program as root. Not the running file: the build may just have put another in its place.
 pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
-    let own = std::env::current_exe().context("the path of this program")?;
-    let mut root = privilege::command(&own)?;
+    let mut root = privilege::command(&binaries.join("xtask"))?;
     root.arg(command).arg(binaries);
     Ok(root)
 }
@@ -38,17 +39,22 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
     let mut command = as_root(TESTS, binaries)?;
     command.args(programs.iter().map(|program| &program.path)).stdout(Stdio::piped());
     let mut child = command.spawn().context("running tests as root")?;
-    let mut output = String::new();
+    let mut outputs: Vec<String> = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines() {
             let line = line.context("reading what tests say")?;
             say(&line)?;
-            output.push_str(&line);
-            output.push('\n');
+            match outputs.last_mut() {
+                Some(output) if !line.starts_with(HEADLINE) => output.extend([line.as_str(), "\n"]),
+                _ => outputs.push(line + "\n"),
+            }
         }
     }
     let success = child.wait().context("waiting for tests")?.success();
-    let tally = test::judge(&output, success);
+    let mut tally = Tally::default();
+    outputs.iter().for_each(|output| tally += Tally::judge(output, true));
+    ensure!(outputs.len() == programs.len() || !success, "{} of {} programs ran", outputs.len(), programs.len());
+    tally.failed = tally.failed.max(usize::from(!success));
     *total += tally;
     ensure!(tally.failed == 0, "tests on real nodes failed");
     Ok(())
@@ -62,7 +68,9 @@ pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
     let threads = cores.clamp(*THREADS.start(), *THREADS.end()).to_string();
     let mut all = true;
     for program in programs {
-        say(&format!("-- {}", Path::new(program).file_name().unwrap_or_default().to_string_lossy()))?;
+        let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+        // cargo appends a hash to the name.
+        say(&format!("{HEADLINE}{}", name.rsplit_once('-').map_or(&*name, |(name, _)| name)))?;
         let mut command = Command::new("timeout");
         command.args(["--foreground", "-k", "10", LIMIT_SECONDS, program, "--test-threads", &threads]);
         command.env(LAYER_VARIABLE, holder.layer()).env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null());

@@ -10,20 +10,25 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Reads all lines like `test result: ok. 5 passed; 0 failed; 1 ignored; ...`; `None` where there is no such line,
-    /// which is a program that ended before its end.
+    /// Reads the last line like `test result: ok. 5 passed; 0 failed; 1 ignored; ...` of one test program; `None` where there
+    /// is no such line, which is a program that ended before its end. (Lines before it may be what a failed test has quoted.)
     pub(crate) fn read(output: &str) -> Option<Self> {
-        let mut results = output.lines().filter_map(|line| line.trim().strip_prefix("test result: ")).peekable();
-        results.peek()?;
-        let mut tally = Self::default();
-        for result in results {
-            let count = |word: &str| -> Option<usize> {
-                let part = result.split([';', '.']).map(str::trim).find_map(|part| part.strip_suffix(word))?;
-                part.trim().parse().ok()
-            };
-            tally += Self { passed: count("passed")?, failed: count("failed")? };
+        let result = output.lines().filter_map(|line| line.strip_prefix("test result: ")).next_back()?;
+        let count = |word: &str| -> Option<usize> {
+            let part = result.split([';', '.']).map(str::trim).find_map(|part| part.strip_suffix(word))?;
+            part.trim().parse().ok()
+        };
+        Some(Self { passed: count("passed")?, failed: count("failed")? })
+    }
+
+    /// What a test program that has ended counts for. One that failed without a failed test, for instance because it
+    /// crashed, is a failure of its own; so is one that ends well and says nothing.
+    pub(crate) fn judge(output: &str, success: bool) -> Self {
+        let mut tally = Self::read(output).unwrap_or(Self { passed: 0, failed: 1 });
+        if !success {
+            tally.failed = tally.failed.max(1);
         }
-        Some(tally)
+        tally
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -56,12 +61,27 @@ mod tests {
             ("test a ... ok\n", None),
             ("test result: ok. many passed; 0 failed", None),
             (line, Some((5, 2))),
-            (&format!("running\n{line}\nmore\n{}\n", line.replace("FAILED", "ok")), Some((10, 4))),
+            (&format!("running\ntest result: ok. 9 passed; 9 failed\nmore\n{line}\n"), Some((5, 2))),
         ];
         for (text, expected) in cases {
             let expected = expected.map(|(passed, failed)| Tally { passed, failed });
             assert_eq!(Tally::read(text), expected, "{text}");
         }
         assert_eq!(Tally { passed: 123, failed: 0 }.to_string(), "123 passed, 0 failed");
+    }
+
+    #[test]
+    fn a_program_that_dies_is_a_failure() {
+        let result = "test result: ok. 5 passed; 0 failed; 0 ignored";
+        let cases = [
+            (result, true, (5, 0)),
+            (result, false, (5, 1)),
+            ("", true, (0, 1)),
+            ("test a ... ", false, (0, 1)),
+            ("test result: FAILED. 5 passed; 2 failed", false, (5, 2)),
+        ];
+        for (output, success, (passed, failed)) in cases {
+            assert_eq!(Tally::judge(output, success), Tally { passed, failed }, "{output}");
+        }
     }
 }

@@ -44,7 +44,7 @@ fn pure_tests(programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
         command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
         let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {}", program.name))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let tally = judge(&text, output.status.success());
+        let tally = Tally::judge(&text, output.status.success());
         *total += tally;
         if tally.failed > 0 {
             say(&format!("{text}{}", String::from_utf8_lossy(&output.stderr)))?;
@@ -60,43 +60,15 @@ fn pure_tests(programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
 
 fn documentation_tests(total: &mut Tally) -> Result<()> {
     let mut command = cargo::command();
-    command.args(["test", "--quiet", "--workspace", "--doc"]).stdin(Stdio::null());
+    command.args(["test", "--workspace", "--doc"]).stdin(Stdio::null());
     let output = command.output().context("running cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    *total += judge(&text, output.status.success());
+    // One result for each library, each under a headline of its own.
+    let results = text.split("\nrunning ").filter_map(Tally::read);
+    results.for_each(|tally| *total += tally);
     if !output.status.success() {
         say(&text)?;
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
-}
-
-/// What a test program that has ended counts for. One that failed without a failed test, for instance because it
-/// crashed, is a failure of its own; so is one that ends well and says nothing.
-pub(crate) fn judge(output: &str, success: bool) -> Tally {
-    let mut tally = Tally::read(output).unwrap_or(Tally { passed: 0, failed: 1 });
-    if !success {
-        tally.failed = tally.failed.max(1);
-    }
-    tally
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_that_dies_is_a_failure() {
-        let result = "test result: ok. 5 passed; 0 failed; 0 ignored";
-        let cases = [
-            (result, true, (5, 0)),
-            (result, false, (5, 1)),
-            ("", true, (0, 1)),
-            ("test a ... ", false, (0, 1)),
-            ("test result: FAILED. 5 passed; 2 failed", false, (5, 2)),
-        ];
-        for (output, success, (passed, failed)) in cases {
-            assert_eq!(judge(output, success), Tally { passed, failed }, "{output}");
-        }
-    }
 }

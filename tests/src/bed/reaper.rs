@@ -94,7 +94,8 @@ impl Reaper {
         let Some(&hub) = children(outer).first() else { bail!("the bed's hub is gone: {}", file("log").trim()) };
         self.cgroup = PathBuf::from(file("cgroup").trim());
         if let Some(reason) = file("storage").strip_prefix("memory: ") {
-            eprintln!("{}: no disk for the nodes' files, they are kept in memory ({})", self.name, reason.trim());
+            let first = reason.lines().next().unwrap_or_default();
+            eprintln!("{}: no disk for the nodes' files, they are kept in memory ({})", self.name, first);
         }
         self.hub = hub;
         Ok(())
@@ -157,8 +158,11 @@ pub(super) fn sweep() {
             continue;
         };
         if ours && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            if let Ok(cgroup) = std::fs::read_to_string(directory.join("cgroup")) {
-                remove_cgroup(Path::new(cgroup.trim()));
+            let cgroup = std::fs::read_to_string(directory.join("cgroup")).unwrap_or_default();
+            let cgroup = Path::new(cgroup.trim());
+            remove_cgroup(cgroup);
+            if !cgroup.as_os_str().is_empty() && cgroup.exists() {
+                continue; // its last processes are just ending: the next bed's turn
             }
             let _ = std::fs::remove_dir_all(&directory);
         }

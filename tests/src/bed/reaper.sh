@@ -35,8 +35,8 @@ init=$(cat "/proc/$hub/task/$hub/children" 2>/dev/null)
 [ -n "$init" ] && kill -KILL $init
 wait "$hub"
 tries=0
-while [ -n "$(find "$cgroup" -mindepth 1 -type d ! -name reaper 2>/dev/null)" ] && [ "$tries" -lt 200 ]; do
-    find "$cgroup" -mindepth 1 -depth -type d ! -name reaper -exec rmdir {} + 2>/dev/null || sleep 0.02
+while [ -n "$(find "$cgroup" -mindepth 1 -type d ! -path "$cgroup/reaper" 2>/dev/null)" ] && [ "$tries" -lt 200 ]; do
+    find "$cgroup" -mindepth 1 -depth -type d ! -path "$cgroup/reaper" -exec rmdir {} + 2>/dev/null || sleep 0.02
     tries=$((tries + 1))
 done
 # Our own cgroup goes by our hand; a scope goes by systemd's, when its last process, this one, has ended.
