@@ -41,8 +41,8 @@ pub(crate) struct Global {
     /// Bare names, or nothing but the exit status.
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Colours; NO_COLOR is heeded by `auto`.
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    /// Colours: auto (heeds NO_COLOR), always, never.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: Color,
 }
 

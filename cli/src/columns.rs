@@ -8,8 +8,9 @@ use owo_colors::Style;
 
 use crate::style;
 
-/// Longest cell of any but the last column on a terminal.
-const WIDEST: usize = 40;
+/// Longest cell of any but the last column: this part of the terminal's width, and never less than the least.
+const WIDEST_PART: usize = 4;
+const WIDEST_LEAST: usize = 20;
 /// The last column is not made narrower than this, however narrow the terminal.
 const NARROWEST: usize = 24;
 const GAP: &str = "  ";
@@ -70,8 +71,9 @@ impl<const N: usize> Columns<N> {
         let shown: Vec<usize> = (0..N).filter(|&i| self.rows.iter().any(|row| !row[i].text.is_empty())).collect();
         let Some((&last, others)) = shown.split_last() else { return String::new() };
         let rows: Vec<&[Cell; N]> = heads.iter().chain(&self.rows).collect();
-        let cut = |text: &str| match width {
-            Some(_) if text.chars().count() > WIDEST => text.chars().take(WIDEST - 1).chain(['…']).collect(),
+        let widest = width.map(|width| (width / WIDEST_PART).max(WIDEST_LEAST));
+        let cut = |text: &str| match widest {
+            Some(widest) if text.chars().count() > widest => text.chars().take(widest - 1).chain(['…']).collect(),
             _ => text.to_owned(),
         };
         let wide = |i: usize| rows.iter().map(|row| cut(&row[i].text).chars().count()).max().unwrap_or(0);
@@ -176,7 +178,7 @@ mod tests {
         );
         let mut columns = Columns::new(["NODES", "WHY"]);
         columns.row([cell("n".repeat(60)), cell("x")]);
-        assert!(plain(&columns.render(Some(80), 0)).contains(&format!("{}…  x", "n".repeat(39))));
+        assert!(plain(&columns.render(Some(80), 0)).contains(&format!("{}…  x", "n".repeat(19))));
         let mut columns = Columns::new(["NODES", "WHY"]);
         columns.row([cell("n".repeat(60)), cell("x")]);
         assert!(plain(&columns.render(None, 0)).contains(&"n".repeat(60)));

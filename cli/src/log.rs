@@ -274,10 +274,10 @@ impl Decided {
         format!("{verdict}: {}", counts.join(", "))
     }
 
-    /// The ranks that are not plainly ok.
-    pub(crate) fn at_fault(&self) -> IdSet {
-        let bad = self.by_outcome.iter().filter(|(word, _)| *word != "ok");
-        bad.fold(IdSet::new(), |all, (_, ranks)| all.union(ranks))
+    /// The ranks whose outcome is one of `words`.
+    pub(crate) fn ranks(&self, words: &[&str]) -> IdSet {
+        let named = self.by_outcome.iter().filter(|(word, _)| words.contains(&word.as_str()));
+        named.fold(IdSet::new(), |all, (_, ranks)| all.union(ranks))
     }
 }
 
@@ -290,12 +290,17 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
+    /// Those of `ranks` that are known here, each with its host. One walk, however many.
+    pub(crate) fn of<'a>(&'a self, ranks: &'a IdSet) -> impl Iterator<Item = (u32, &'a str)> {
+        self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank))
+    }
+
     /// The hosts of `ranks`, folded; the ranks themselves where their hosts are not known.
     pub(crate) fn name(&self, ranks: &IdSet) -> String {
-        let positions: IdSet =
-            (0..).zip(self.ranks.iter()).filter(|(_, rank)| ranks.contains(*rank)).map(|(at, _)| at).collect();
-        let hosts = self.hosts.select(&positions);
-        if hosts.len() as u64 == ranks.len() { hosts.to_string() } else { format!("rank {ranks}") }
+        match HostList::from_names(self.of(ranks).map(|(_, host)| host)) {
+            Ok(hosts) if hosts.len() as u64 == ranks.len() => hosts.to_string(),
+            _ => format!("rank {ranks}"),
+        }
     }
 }
 

@@ -128,7 +128,7 @@ fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_t
     assert_eq!(
         said.out,
         "n[0-1]: ok\nn2: ok\nn3: lost (the node rebooted)\nprolog of f1 lost: 3 ok, 1 lost (n3)\n\
-         see: perilog logs f1 --rank 3 --action prolog\n"
+         see: perilog nodes n3\n"
     );
     assert_eq!(said.code, Some(4));
     let rest: Vec<String> = err.map(Result::unwrap).collect();

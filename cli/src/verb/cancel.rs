@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 
-/// Asks a job's scripts to stop, and keeps those that have not begun from beginning.
+/// Ask scripts to stop, and keep the rest from beginning
 ///
 /// A script gets SIGTERM once and may end its work; a node that is away is told when it is back. Nothing is drained.
 #[derive(Debug, clap::Args, Serialize)]

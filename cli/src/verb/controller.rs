@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 
-/// What concerns the controller itself.
+/// Make this the controller that agents obey
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -10,7 +10,7 @@ use crate::patience::{Happening, Teller, keep};
 use crate::tail::{News, Tail};
 use crate::values;
 
-/// The event log of a job: all that happened to it, oldest first.
+/// A job's event log
 ///
 /// Columns: sequence, local time, event, action, what. With --json: one RFC 18 event a line, with its sequence. With --quiet: the names.
 #[derive(Debug, clap::Args)]

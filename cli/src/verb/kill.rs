@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::out::Out;
 use crate::values;
 
-/// Sends a signal to a job's running scripts.
+/// Send a signal to running scripts
 ///
 /// It goes to the process group of the script that runs; what ends by it is `failed (signal ...)`. To stop a task in good order: cancel.
 #[derive(Debug, clap::Args, Serialize)]

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{style, text, values};
 
-/// The output of a job's scripts, from the nodes: `HOST: LINE`.
+/// What a job's scripts printed, asked of the nodes
 ///
 /// What was kept of each script, and its lines in the node's journal. A node that cannot be asked is named at the end, and makes the exit
 /// status 4. With --quiet: the lines without their host.

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{text, values};
 
-/// The nodes as the controller sees them.
+/// The nodes as the controller sees them
 ///
 /// All nodes: those that stand alike are one line. Named nodes: one line each. With --quiet: the names.
 #[derive(Debug, clap::Args)]

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{text, values};
 
-/// What has not ended: its age, where it stands, and why it waits.
+/// What has not ended: age, state, reason
 ///
 /// Oldest first; ranks that stand alike are one line. With --quiet: the job ids.
 #[derive(Debug, clap::Args)]

@@ -8,9 +8,9 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 
-/// Settles tasks by hand: they count as failed from now on, or with --ok as ok.
+/// Settle by hand what will not end by itself
 ///
-/// For what will not end by itself, such as a node that is gone for good. It stops no script: one that lives goes on, and its own result
+/// The ranks count as failed from now on, or with --ok as ok. For what will not end by itself, such as a node that is gone for good. It stops no script: one that lives goes on, and its own result
 /// is recorded as late. Recorded with your uid and the reason, for good.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {

@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{style, text, values, when};
 
-/// A job: its attempts, their actions, and how each rank ended.
+/// One job: attempts, actions, how each rank ended
 ///
 /// With --quiet: ATTEMPT ACTION VERDICT for each action, `open` where there is none yet.
 #[derive(Debug, clap::Args)]
@@ -172,20 +172,15 @@ impl Group<'_> {
     fn show(&self, page: &mut Page) {
         let ended = &self.first.ended;
         let hosts = HostList::from_names(&self.hosts).map_or_else(|_| "?".to_owned(), |hosts| hosts.to_string());
-        let mut columns = Columns::headless();
-        let result = text::line(&self.key.0);
-        let took = ended
-            .elapsed_ms
-            .filter(|_| self.ranks.len() == 1)
-            .map(|ms| format!(" after {}", text::took(ms)))
-            .unwrap_or_default();
         let outcome = ended.outcome.word();
-        columns.row([
-            word(outcome),
-            cell(format!("{hosts}  ({})", count(&self.ranks))),
-            cell(format!("{}{took}", detail(&result, outcome))),
-        ]);
-        page.indented(4, columns);
+        let took = ended.elapsed_ms.filter(|_| self.ranks.len() == 1);
+        let took = took.map(|ms| format!(" after {}", text::took(ms))).unwrap_or_default();
+        let detail = match detail(&text::line(&self.key.0), outcome) {
+            "" => took,
+            detail => format!(": {detail}{took}"),
+        };
+        let word = style::worded(outcome, outcome);
+        page.line(format_args!("    {word}  {hosts} ({}){detail}", count(&self.ranks)));
         let whose = if self.ranks.len() > 1 { format!("on {}: ", text::line(&self.first.host)) } else { String::new() };
         details(ended, &whose, page);
         for late in &self.first.late {
@@ -198,9 +193,10 @@ impl Group<'_> {
     }
 }
 
-/// `failed (exit 7)` without the word that stands before it already.
+/// What stands in the parentheses of `failed (exit 7)`; the word stands before it already.
 fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
-    result.strip_prefix(outcome).unwrap_or(result).trim_start()
+    let rest = result.strip_prefix(outcome).unwrap_or(result).trim_start();
+    rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest)
 }
 
 /// What is known of one end: scripts that were not plainly ok, what they said, and what else a person should know.
@@ -289,12 +285,12 @@ mod tests {
                  attempt 0  closed  6 nodes: n[0-5]\n\
                  \u{20} prolog  failed  {began}, took 12.3s, limit 10m00s\n\
                  \u{20}   ok  ranks 0-1\n\
-                 \u{20}   failed  n2  (rank 2)  (exit 7) after 400ms\n\
+                 \u{20}   failed  n2 (rank 2): exit 7 after 400ms\n\
                  \u{20}     10-mount.sh: exit 7 after 380ms, try 2\n\
                  \u{20}     | trying\n\
                  \u{20}     | mount: no such device\\u{{1b}}[m\n\
                  \u{20}     unit and result differ\n\
-                 \u{20}   lost  n[3-4]  (ranks 3-4)  (the node rebooted)\n"
+                 \u{20}   lost  n[3-4] (ranks 3-4): the node rebooted\n"
             )
         );
         assert!(json.starts_with("{\"job\":"));

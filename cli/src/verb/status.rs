@@ -11,7 +11,9 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{style, text};
 
-/// The controller: its nodes, its work, and what you should know. With --quiet: only the exit status.
+/// The controller: nodes, work, what you should know
+///
+/// With --quiet: only the exit status.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

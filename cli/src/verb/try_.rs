@@ -24,9 +24,9 @@ use crate::values;
 
 use self::trial::{Reply, Trial};
 
-/// Runs script directories on this host as a task's unit would, and exits with their status.
+/// Run script directories on this host as a task's unit would
 ///
-/// Environment, user, limits and order are those of the action; nothing is told to a controller. Ctrl-C cancels the scripts as `perilog
+/// Exits with their status. Environment, user, limits and order are those of the action; nothing is told to a controller. Ctrl-C cancels the scripts as `perilog
 /// cancel` would (SIGTERM once), a second one leaves them alone. With --json: the replies of io.perilog.Agent.Exec.
 #[derive(Debug, clap::Args)]
 #[command(name = "try", after_help = exit::help())]

@@ -17,9 +17,9 @@ use crate::tail::{News, Tail};
 use crate::values::{self, Awaited};
 use crate::{style, text};
 
-/// Waits until every action of a job's open attempt has its verdict; exits by the worst of them.
+/// Wait for a job's verdicts, or for an event
 ///
-/// With --action: until that one has its verdict, also if it has not begun yet. With --for: until an event or milestone of that name has
+/// Until every action of the open attempt has its verdict; exits by the worst of them. With --action: until that one has its verdict, also if it has not begun yet. With --for: until an event or milestone of that name has
 /// come. A controller that goes away is waited for. With --json: the verdicts, or the event, as RFC 18 events.
 #[derive(Debug, clap::Args)]
 #[command(after_help = exit::help())]

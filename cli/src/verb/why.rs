@@ -14,8 +14,9 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{style, text, values};
 
-/// Why a node is not free: the node, what has not ended on it, its script, its age, its last words, and what to type next.
+/// Why a node is not free, and what to type next
 ///
+/// The chain from the node to what has not ended on it, its script, its age, its last words, and the next commands.
 /// With --quiet: the units of what has not ended.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

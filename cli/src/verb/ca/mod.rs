@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 
-/// Makes and shows the certificates with which nodes and controller know each other.
+/// Certificates for nodes and controller
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -91,7 +91,9 @@ impl Faces for Certificates {
             line("role", cell(read.role));
             line("subject", cell(&read.subject));
             line("issuer", cell(if read.issuer == read.subject { "itself" } else { &read.issuer }));
-            line("names", cell(read.names.join(", ")));
+            if !read.names.is_empty() {
+                line("names", cell(read.names.join(", ")));
+            }
             line("valid", validity(read, page.now_ms));
             line("sha256", cell(&read.fingerprint));
             page.indented(2, columns);

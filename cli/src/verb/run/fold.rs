@@ -52,13 +52,7 @@ impl Fold {
         if hosts.len() as u64 == finish.ranks.len() {
             group.hosts.extend(finish.ranks.iter().zip(hosts.iter().map(str::to_owned)));
         } else {
-            group.hosts.extend(
-                finish
-                    .ranks
-                    .intersection(&roster.ranks)
-                    .iter()
-                    .map(|rank| (rank, roster.name(&IdSet::from(rank..=rank)))),
-            );
+            group.hosts.extend(roster.of(&finish.ranks).map(|(rank, host)| (rank, host.to_owned())));
         }
         if let Some(took) = finish.elapsed_ms {
             let (min, max) = group.took.unwrap_or((took.min, took.max));

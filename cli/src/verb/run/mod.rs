@@ -24,7 +24,7 @@ use crate::values;
 
 use self::watch::Watch;
 
-/// Runs an action on a job's ranks, or attaches to it if it exists, and waits for its verdict.
+/// Run an action of a job until its verdict, or attach to it
 ///
 /// One line for ranks that end alike. Asked twice it is the same action: no script starts twice. Ctrl-C detaches, and the scripts go on; a
 /// controller that goes away is waited for. With --json: the reply of Run, then each event of the action; with --quiet: only the exit status.

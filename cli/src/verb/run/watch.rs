@@ -121,6 +121,7 @@ impl Watch {
                     self.odd.remove(host);
                 }
                 self.fold.push(finish, &self.roster);
+                // Drawn with the flush: ten thousand ends are not ten thousand drawings.
                 self.flush_ms.get_or_insert(now_ms + FOLD_MS);
             }
             Told::Verdict(decided) => {
@@ -136,9 +137,9 @@ impl Watch {
                 }
                 let at = at.map(|at| format!("{at}: ")).unwrap_or_default();
                 self.say(&format!("{at}{}", style::worded(word, &text)))?;
+                self.draw();
             }
         }
-        self.draw();
         Ok(None)
     }
 
@@ -148,17 +149,20 @@ impl Watch {
         for group in self.fold.take() {
             self.say(&group.line())?;
         }
+        self.draw();
         Ok(None)
     }
 
     fn verdict(&mut self, decided: &Decided) -> Result<(), Fault> {
         self.say(&format!("{} of {} {}", self.action, self.job, decided.words(Some(&self.roster))))?;
-        let at_fault = decided.at_fault();
-        if !at_fault.is_empty() {
-            let next = format!("see: perilog logs {} --rank {at_fault} --action {}", self.job, self.action);
-            self.say(&style::QUIET.style(next).to_string())?;
-        }
-        Ok(())
+        // Where a script said something it is asked for that, where a node is at fault for the node.
+        let (spoke, lost) = (decided.ranks(&["failed", "timeout", "tolerable", "cancelled"]), decided.ranks(&["lost"]));
+        let next = match (spoke.is_empty(), lost.is_empty()) {
+            (false, _) => format!("see: perilog logs {} --rank {spoke} --action {}", self.job, self.action),
+            (true, false) => format!("see: perilog nodes {}", self.roster.name(&lost)),
+            (true, true) => return Ok(()),
+        };
+        self.say(&style::QUIET.style(next).to_string())
     }
 
     fn exit(&self, decided: &Decided) -> Exit {

@@ -63,7 +63,8 @@ impl Trial {
     pub(super) fn reply(&mut self, reply: &Answer<Reply>) -> Result<Option<Exit>, Fault> {
         self.out.show(&Said::Raw(&reply.raw))?;
         let body = &reply.body;
-        if self.unit() != Some(&body.unit) {
+        // Before its task is known a reply has no unit.
+        if !body.unit.is_empty() && self.unit() != Some(&body.unit) {
             let attached = if body.attached == Some(true) { "attached to " } else { "" };
             self.out
                 .show(&Said::Line(style::QUIET.style(format!("{attached}{}", text::line(&body.unit))).to_string()))?;
