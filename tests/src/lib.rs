@@ -3,6 +3,7 @@
 //! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network
 //!   that can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
 //! * [`Layer`]: the installed product, as a directory.
+//! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
 //! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
 //! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
 //!
@@ -10,7 +11,9 @@
 
 mod bed;
 mod clock;
+mod cluster;
 mod command;
+mod faults;
 mod layer;
 pub mod ledger;
 mod node;
@@ -19,7 +22,9 @@ mod wait;
 
 pub use bed::{Bed, Builder};
 pub use clock::Stopwatch;
+pub use cluster::{CONTROLLER, Cluster, ClusterBuilder};
 pub use command::{Output, Running};
+pub use faults::AT_GATE;
 pub use layer::{BINARIES_VARIABLE, LAYER_VARIABLE, Layer};
 pub use node::Node;
 pub use wait::wait_until;

@@ -35,6 +35,12 @@ impl Node {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
+    /// Has a unit of the installed product started with every boot from the next one on.
+    pub(crate) fn enable(&self, unit: &str, target: &str) -> Result<()> {
+        let link = format!("/etc/systemd/system/{target}.wants/{unit}");
+        self.files()?.link(Path::new(&link), &format!("/usr/lib/systemd/system/{unit}"))
+    }
+
     /// The root of a node that has booted; the upper side of its overlay otherwise.
     pub(crate) fn files(&self) -> Result<Rootfs> {
         let leader = self.power().as_ref().filter(|power| power.booted).and_then(Power::leader);

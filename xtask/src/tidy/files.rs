@@ -19,8 +19,9 @@ pub(super) fn check(name: &str, text: &str, is_main: bool, findings: &mut Findin
         findings.errors.push(format!("{name}: {lines} lines, and a main has at most {MAIN}"));
     }
     let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("#!"));
-    // Tests in a file beside what they test are explained by that.
-    let explained = name.ends_with("/tests.rs") || first.is_some_and(|line| line.starts_with("//!"));
+    // Tests beside what they test are explained by that.
+    let beside = name.contains("/src/") && (name.contains("/tests/") || name.ends_with("/tests.rs"));
+    let explained = beside || first.is_some_and(|line| line.starts_with("//!"));
     if !explained {
         findings.errors.push(format!("{name}: does not begin with `//!`, what it is and what it is not"));
     }

@@ -1,0 +1,228 @@
+//! A controller and its nodes, configured as a site would, on a [`Bed`].
+//!
+//! `ctl` runs perilog-controller, `n0`, `n1`, ... run perilog-agent. Certificates come from `perilog ca`, TLS is on, daemons are enabled
+//! units: they come up with their node, now and after a power failure.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use perilog_core::controller::view::{JobView, NodeView};
+use serde::Deserialize;
+
+use crate::bed::Bed;
+use crate::command::{self, Output, Running};
+use crate::layer::Layer;
+use crate::ledger::{self, Comparison, Ledger};
+use crate::node::Node;
+
+/// The node that the controller runs on.
+pub const CONTROLLER: &str = "ctl";
+
+/// For a loaded machine; an agent is online some tens of milliseconds after its start.
+const ONLINE: Duration = Duration::from_secs(60);
+/// `perilog ca` computes a few signatures.
+const CA: Duration = Duration::from_secs(60);
+const TLS: &str = "/etc/perilog/tls";
+
+/// What a cluster shall have.
+#[derive(Debug)]
+pub struct ClusterBuilder {
+    nodes: usize,
+    layer: Option<Layer>,
+    scripts: BTreeMap<(String, String), String>,
+    agent: String,
+    controller: String,
+}
+
+impl ClusterBuilder {
+    /// A script of an action, on every node: its file name and [`ledger::script`] body. The action is configured by that.
+    pub fn script(mut self, action: &str, name: &str, body: &str) -> Self {
+        self.scripts.insert((action.to_owned(), name.to_owned()), ledger::script(body));
+        self
+    }
+
+    /// Lines of agent.toml beside those that say who the controller is.
+    pub fn agent(mut self, toml: &str) -> Self {
+        self.agent.push_str(toml);
+        self
+    }
+
+    /// Lines of controller.toml beside the cluster's name.
+    pub fn controller(mut self, toml: &str) -> Self {
+        self.controller.push_str(toml);
+        self
+    }
+
+    /// A product from elsewhere than [`Layer::find`] looks.
+    pub fn layer(mut self, layer: Layer) -> Self {
+        self.layer = Some(layer);
+        self
+    }
+
+    /// Makes the cluster with its nodes switched off.
+    pub fn build(self) -> Result<Cluster> {
+        let layer = self.layer.clone().map_or_else(Layer::find, Ok)?;
+        let bed = Bed::builder().node(CONTROLLER).nodes(self.nodes).layer(layer).build()?;
+        let authority = Authority::new(&bed)?;
+        let cluster = Cluster { bed };
+        let controller = cluster.controller()?;
+        authority.issue("controller", controller)?;
+        controller.write_file("/etc/perilog/controller.toml", "cluster = \"bed\"\n")?;
+        controller.write_file("/etc/perilog/controller.d/test.toml", &self.controller)?;
+        controller.enable("perilog-controller.socket", "sockets.target")?;
+        controller.enable("perilog-controller.service", "multi-user.target")?;
+        for node in cluster.nodes() {
+            authority.issue("node", node)?;
+            node.write_file("/etc/perilog/agent.toml", format!("controller = [\"{CONTROLLER}:5115\"]\n"))?;
+            node.write_file("/etc/perilog/agent.d/test.toml", &self.agent)?;
+            node.enable("perilog-agent.service", "multi-user.target")?;
+            Ledger::prepare(node)?;
+            for ((action, name), text) in &self.scripts {
+                node.write_file(&format!("/etc/perilog/agent.d/{action}.toml"), format!("[action.{action}]\n"))?;
+                node.write_script(&format!("/etc/perilog/{action}.d/{name}"), text)?;
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// Makes the cluster, boots it and waits until the controller sees every node.
+    pub fn boot(self) -> Result<Cluster> {
+        let cluster = self.build()?;
+        cluster.bed.boot()?;
+        cluster.wait_online()?;
+        Ok(cluster)
+    }
+}
+
+/// A controller and its nodes.
+#[derive(Debug)]
+pub struct Cluster {
+    bed: Bed,
+}
+
+impl Cluster {
+    /// A cluster of `nodes` nodes beside the controller's.
+    pub fn builder(nodes: usize) -> ClusterBuilder {
+        let (agent, controller) = (String::new(), String::new());
+        ClusterBuilder { nodes, layer: None, scripts: BTreeMap::new(), agent, controller }
+    }
+
+    pub fn bed(&self) -> &Bed {
+        &self.bed
+    }
+
+    /// The controller's node.
+    pub fn controller(&self) -> Result<&Node> {
+        self.bed.node(CONTROLLER)
+    }
+
+    /// The nodes that run agents, rank by rank.
+    pub fn nodes(&self) -> &[Node] {
+        self.bed.nodes().get(1..).unwrap_or_default()
+    }
+
+    /// The node of that rank.
+    pub fn node(&self, rank: usize) -> Result<&Node> {
+        self.nodes().get(rank).with_context(|| format!("this cluster has no node n{rank}"))
+    }
+
+    /// `perilog` on the controller's node, to its end.
+    pub fn perilog(&self, arguments: &[&str]) -> Result<Output> {
+        self.controller()?.run(&with_perilog(arguments))
+    }
+
+    /// `perilog` on the controller's node, left running.
+    pub fn start_perilog(&self, arguments: &[&str]) -> Result<Running> {
+        self.controller()?.spawn(&with_perilog(arguments))
+    }
+
+    /// What the controller says of the nodes.
+    pub fn node_views(&self) -> Result<Vec<NodeView>> {
+        #[derive(Deserialize)]
+        struct Nodes {
+            nodes: Vec<NodeView>,
+        }
+        let text = self.perilog(&["--json", "nodes"])?.ok()?;
+        let nodes: Nodes = serde_json::from_str(&text).with_context(|| format!("what `perilog nodes` says: {text}"))?;
+        Ok(nodes.nodes)
+    }
+
+    /// What the controller says of a job.
+    pub fn job(&self, job: &str) -> Result<JobView> {
+        #[derive(Deserialize)]
+        struct Show {
+            job: JobView,
+        }
+        let text = self.perilog(&["--json", "show", job])?.ok()?;
+        let show: Show = serde_json::from_str(&text).with_context(|| format!("what `perilog show` says: {text}"))?;
+        Ok(show.job)
+    }
+
+    /// Waits until the controller sees every node that is on.
+    pub fn wait_online(&self) -> Result<()> {
+        let expected: Vec<&str> = self.nodes().iter().filter(|node| node.is_up()).map(Node::name).collect();
+        self.bed.wait_until("the controller sees every node", ONLINE, || {
+            // The controller may be about to start.
+            let Ok(views) = self.node_views() else { return Ok(false) };
+            let online = |name: &&str| views.iter().any(|view| view.host == **name && view.state == "online");
+            Ok(expected.iter().all(online))
+        })
+    }
+
+    /// What the scripts have written about themselves, on all nodes.
+    pub fn ledger(&self) -> Result<Ledger> {
+        Ledger::read(self.nodes())
+    }
+
+    /// What the controller says of a job, held against the ledger; `scripts` as for [`ledger::compare`].
+    pub fn compare(&self, job: &str, scripts: &[(&str, &[&str])]) -> Result<Comparison> {
+        let mut ledger = self.ledger()?;
+        ledger.runs.retain(|key, _| key.job == job);
+        Ok(ledger::compare(&ledger, &ledger::known(&self.job(job)?), scripts))
+    }
+
+    /// Kills the main process of a unit, as nothing that is well does.
+    pub fn kill_unit(node: &Node, unit: &str) -> Result<()> {
+        node.systemctl(&["kill", "--kill-whom=main", "--signal=KILL", unit]).map(drop)
+    }
+}
+
+fn with_perilog<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["perilog"], arguments].concat()
+}
+
+/// A certificate authority in the bed's directory, made by the product itself.
+struct Authority {
+    program: PathBuf,
+    directory: PathBuf,
+}
+
+impl Authority {
+    fn new(bed: &Bed) -> Result<Self> {
+        let authority = Self { program: bed.layer().join("usr/bin/perilog"), directory: bed.directory().join("ca") };
+        authority.ca(&["init"])?;
+        Ok(authority)
+    }
+
+    fn ca(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        let (verb, rest) = arguments.split_first().context("a verb of `perilog ca`")?;
+        command.args(["--quiet", "ca", verb, "--dir"]).arg(&self.directory).args(rest);
+        command::run(format!("perilog ca {verb}"), &mut command, CA)?.ok().map(drop)
+    }
+
+    /// Puts in place what a daemon on that node needs.
+    fn issue(&self, role: &str, node: &Node) -> Result<()> {
+        let out = self.directory.join(node.name());
+        self.ca(&["issue", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;
+        for (name, mode) in [("ca.pem", 0o644), ("cert.pem", 0o644), ("key.pem", 0o600)] {
+            let path: &Path = &out.join(name);
+            let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            node.write_with_mode(&format!("{TLS}/{name}"), bytes, mode)?;
+        }
+        Ok(())
+    }
+}

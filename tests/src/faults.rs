@@ -1,0 +1,129 @@
+//! What the fault tests do to a cluster, and what they wait for. Scripts wait at a gate that the test opens, so that a fault always comes
+//! in the middle of a script and never depends on how fast the machine is.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cluster::Cluster;
+use crate::command::Running;
+use crate::ledger::Run;
+use crate::node::Node;
+
+/// The body of a script that waits for its gate, then ends with a status that nobody can know beforehand.
+pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
+/// For a loaded machine; what is waited for takes some tens of milliseconds.
+const SOON: Duration = Duration::from_secs(90);
+
+const AGENT: &str = "perilog-agent.service";
+const CONTROLLER: &str = "perilog-controller.service";
+
+impl Cluster {
+    /// Daemons that are killed stay down until the test starts them. Before the nodes boot.
+    pub fn stay_down(&self) -> Result<()> {
+        for (node, unit) in self.nodes().iter().map(|node| (node, AGENT)).chain([(self.controller()?, CONTROLLER)]) {
+            node.write_file(&format!("/etc/systemd/system/{unit}.d/bed.conf"), "[Service]\nRestart=no\n")?;
+        }
+        Ok(())
+    }
+
+    /// kill -9 of a node's agent; returns when it is gone.
+    pub fn kill_agent(&self, rank: usize) -> Result<()> {
+        self.kill(self.node(rank)?, AGENT)
+    }
+
+    pub fn start_agent(&self, rank: usize) -> Result<()> {
+        self.node(rank)?.systemctl(&["start", AGENT]).map(drop)
+    }
+
+    /// kill -9 of the controller; returns when it is gone.
+    pub fn kill_controller(&self) -> Result<()> {
+        // Its socket unit would start it again at the first redial.
+        self.controller()?.systemctl(&["stop", "perilog-controller.socket"])?;
+        self.kill(self.controller()?, CONTROLLER)
+    }
+
+    pub fn start_controller(&self) -> Result<()> {
+        self.controller()?.systemctl(&["start", "perilog-controller.socket", CONTROLLER]).map(drop)
+    }
+
+    fn kill(&self, node: &Node, unit: &str) -> Result<()> {
+        Self::kill_unit(node, unit)?;
+        self.bed().wait_until(&format!("{unit} of {} is gone", node.name()), SOON, || {
+            let state = node.systemctl(&["show", "--property=ActiveState", "--value", unit])?;
+            Ok(state == "failed" || state == "inactive")
+        })
+    }
+
+    /// Lets the scripts of a node go on to their end.
+    pub fn open_gate(&self, rank: usize) -> Result<()> {
+        self.node(rank)?.sh("touch /run/gate").map(drop)
+    }
+
+    pub fn open_gates(&self) -> Result<()> {
+        (0..self.nodes().len()).try_for_each(|rank| self.open_gate(rank))
+    }
+
+    /// The runs of a job's scripts, by the ledgers.
+    pub fn runs(&self, job: &str) -> Result<Vec<(u32, Run)>> {
+        let ledger = self.ledger()?;
+        Ok(ledger.of_job(job).into_iter().map(|(key, run)| (key.rank, run.clone())).collect())
+    }
+
+    /// Waits until a script of the job has begun on each of these ranks.
+    pub fn wait_begun(&self, job: &str, ranks: &[u32]) -> Result<()> {
+        self.bed().wait_until(&format!("scripts of {job} have begun on {ranks:?}"), SOON, || {
+            let runs = self.runs(job)?;
+            Ok(ranks.iter().all(|rank| runs.iter().any(|(of, _)| of == rank)))
+        })
+    }
+
+    /// Waits until every script of the job that has begun on these ranks has ended, as the ledger tells it.
+    pub fn wait_scripts_ended(&self, job: &str, ranks: &[u32]) -> Result<()> {
+        self.bed().wait_until(&format!("scripts of {job} have ended on {ranks:?}"), SOON, || {
+            let runs = self.runs(job)?;
+            let ended = |rank| runs.iter().filter(|(of, _)| of == rank).all(|(_, run)| run.ended.is_some());
+            Ok(ranks.iter().all(|rank| runs.iter().any(|(of, _)| of == rank) && ended(rank)))
+        })
+    }
+
+    /// Waits until the controller has told the verdict of every action of the job's open attempt.
+    pub fn wait_verdicts(&self, job: &str) -> Result<()> {
+        self.bed().wait_until(&format!("verdicts of {job}"), SOON, || {
+            let job = self.job(job)?;
+            let last = job.attempts.last().context("an attempt")?;
+            Ok(!last.actions.is_empty() && last.actions.iter().all(|action| action.verdict.is_some()))
+        })
+    }
+
+    /// Waits until `perilog` has ended; its status code.
+    pub fn wait_end(&self, running: &mut Running) -> Result<i32> {
+        self.bed().wait_until("perilog has ended", SOON, || running.has_ended())?;
+        running.output()?.code().context("an exit code")
+    }
+
+    /// The controller tells the truth of this job and all of it, by the ledgers: one script, `10-gate`, of each of these actions.
+    pub fn assert_true(&self, job: &str, actions: &[&str]) -> Result<()> {
+        let scripts: Vec<(&str, &[&str])> = actions.iter().map(|action| (*action, &["10-gate"][..])).collect();
+        let comparison = self.compare(job, &scripts)?;
+        ensure!(comparison.holds(), "the controller and the ledgers differ:\n{comparison}\n{}", self.bed().diagnosis());
+        Ok(())
+    }
+
+    /// The word of the outcome of a rank's task in the job's open attempt, and its text.
+    pub fn outcome(&self, job: &str, action: &str, rank: u32) -> Result<(String, String)> {
+        let view = self.job(job)?;
+        let attempt = view.attempts.last().context("an attempt")?;
+        let action = attempt.actions.iter().find(|a| a.name.as_str() == action).context("the action")?;
+        if let Some(ended) = action.ended.iter().find(|ended| ended.rank.0 == rank) {
+            return Ok((ended.ended.outcome.word().to_owned(), ended.ended.outcome.to_string()));
+        }
+        if action.ok.contains(rank) {
+            return Ok(("ok".to_owned(), "ok".to_owned()));
+        }
+        match action.open.iter().find(|row| row.ranks.contains(rank)) {
+            Some(row) => Ok((row.state.clone(), row.why.clone())),
+            None => bail!("rank {rank} is in no state: {action:?}"),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A script ends with 0 and leaves a process behind: the task has not ended, and the process is named.
+
+use anyhow::Result;
+use perilog_tests::Cluster;
+
+const LEAVES_A_CHILD: &str = "setsid sleep 987654 >/dev/null 2>&1 </dev/null &\nexit 0";
+
+#[test]
+fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
+    let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).boot()?;
+    let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_scripts_ended("j", &[0])?;
+    cluster.bed().wait_until("ps names the process", std::time::Duration::from_secs(60), || {
+        let ps = cluster.perilog(&["ps"])?.ok()?;
+        Ok(ps.contains("lingering") && ps.contains("sleep 987654"))
+    })?;
+    assert!(!run.has_ended()?, "finished with a live process");
+    let why = cluster.perilog(&["why", "n0"])?.ok()?;
+    assert!(why.contains("sleep 987654") && why.contains("perilog kill"), "{why}");
+    cluster.node(0)?.sh("pkill -f '^sleep 987654$'")?;
+    assert_eq!(cluster.wait_end(&mut run)?, 0);
+    cluster.assert_true("j", &["epilog"])
+}
+
+#[test]
+fn a_task_whose_action_kills_what_lingers_ends_and_says_what_was_killed() -> Result<()> {
+    let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).build()?;
+    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\nlingering = \"kill\"\n")?;
+    cluster.boot()?;
+    let run = cluster.perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
+    assert_eq!(run.code(), Some(0), "{run}");
+    assert!(cluster.node(0)?.run(&["pgrep", "-f", "^sleep 987654$"])?.code() == Some(1), "it lives");
+    let job = cluster.job("j")?;
+    let ended = &job.attempts[0].actions[0].ended;
+    assert!(ended.iter().any(|rank| rank.ended.lingering.iter().any(|p| p.command.contains("sleep"))), "{ended:?}");
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! The network of a node is cut in the middle of a script, and healed after its end.
+
+use anyhow::Result;
+use perilog_tests::{AT_GATE, Cluster};
+
+#[test]
+fn the_status_of_a_script_that_ended_behind_a_cut_arrives_when_it_heals() -> Result<()> {
+    let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("j", &[0, 1])?;
+    cluster.node(1)?.cut()?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0, 1])?;
+    cluster.bed().wait_until("rank 0 is shown", std::time::Duration::from_secs(60), || {
+        Ok(run.output()?.stdout.contains("n0:"))
+    })?;
+    assert!(!run.has_ended()?, "ended without rank 1");
+    cluster.node(1)?.heal()?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_true("j", &["prolog"])
+}

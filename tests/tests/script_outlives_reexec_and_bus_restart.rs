@@ -1,0 +1,48 @@
+//! systemd executes itself anew, and the bus is restarted, in the middle of a script.
+
+use anyhow::Result;
+use perilog_tests::{AT_GATE, Cluster};
+
+fn during_a_script(fault: &str) -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    let agent = || cluster.node(0)?.systemctl(&["show", "--property=MainPID", "--value", "perilog-agent"]);
+    let before = agent()?;
+    cluster.node(0)?.sh(fault)?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    assert_eq!(agent()?, before, "the agent itself lived through it");
+    cluster.assert_true("j", &["prolog"])?;
+    // And it can still start things.
+    cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n0"])?;
+    cluster.assert_true("k", &["prolog"])
+}
+
+#[test]
+fn daemon_reexec() -> Result<()> {
+    during_a_script("systemctl daemon-reexec")
+}
+
+#[test]
+fn daemon_reload() -> Result<()> {
+    during_a_script("systemctl daemon-reload")
+}
+
+#[test]
+fn restart_of_the_bus() -> Result<()> {
+    during_a_script("systemctl kill --signal=KILL --kill-whom=main dbus.service; systemctl start dbus.service || systemctl start dbus.service")
+}
+
+#[test]
+fn bus_away_until_the_script_has_ended() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    cluster.node(0)?.sh("systemctl stop dbus.socket dbus.service")?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0])?;
+    cluster.node(0)?.sh("systemctl start dbus.socket dbus.service")?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_true("j", &["prolog"])
+}
