@@ -8,7 +8,7 @@ use perilog_core::ids::TaskId;
 use perilog_core::task::{Intent, UnitFacts};
 use tokio::sync::mpsc;
 
-use crate::spool::Spool;
+use crate::spool::{Spool, Traces};
 use crate::systemd::{Bus, BusError};
 
 /// The answer of a call, and which connection it was made on.
@@ -117,16 +117,8 @@ impl Calls {
 /// The unit first, then its processes, then the files: of a unit that had ended the files are whole.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
-    let files = spool.read(stem, unit.as_ref().is_some_and(runs));
-    Ok(Seen {
-        unit,
-        unit_ids,
-        processes,
-        claim: files.claim,
-        result: files.result,
-        steps: files.steps,
-        tails: files.tails,
-    })
+    let Traces { claim, result, steps, tails } = spool.traces(stem, unit.as_ref().is_some_and(runs));
+    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails })
 }
 
 /// Is the main process there, or on its way?

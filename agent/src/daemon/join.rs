@@ -7,6 +7,7 @@ use perilog_core::agent::io::{Found, Input};
 
 use super::Daemon;
 use super::calls::runs;
+use crate::spool::Traces;
 use crate::systemd::{BusEdge, UnitFound};
 
 impl Daemon {
@@ -56,22 +57,13 @@ impl Daemon {
     }
 
     fn found(&self, stem: String, unit: Option<UnitFound>) -> Found {
-        let files = self.spool.read(&stem, unit.as_ref().is_some_and(|unit| runs(&unit.facts)));
-        let (facts, processes, unit_ids) = match unit {
+        let running = unit.as_ref().is_some_and(|unit| runs(&unit.facts));
+        let Traces { claim, result, steps, tails } = self.spool.traces(&stem, running);
+        let (intent, ended) = (self.spool.intent(&stem), self.spool.outcome(&stem));
+        let (unit, processes, unit_ids) = match unit {
             Some(unit) => (Some(unit.facts), unit.processes, unit.ids),
             None => (None, Vec::new(), None),
         };
-        Found {
-            stem,
-            intent: files.intent,
-            claim: files.claim,
-            ended: files.ended,
-            result: files.result,
-            steps: files.steps,
-            tails: files.tails,
-            unit: facts,
-            processes,
-            unit_ids,
-        }
+        Found { stem, intent, claim, ended, result, steps, tails, unit, processes, unit_ids }
     }
 }

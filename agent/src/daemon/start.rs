@@ -18,7 +18,7 @@ use crate::local::{Agent, Callers};
 use crate::logs::Logs;
 use crate::spool::{Spool, SpoolError, Watcher};
 use crate::stir::Stir;
-use crate::systemd::{BusEdge, Emptiness, Runner, keeper};
+use crate::systemd::{BusEdge, Cgroups, Emptiness, Surroundings, keeper};
 
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -45,12 +45,13 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let machine = identity::machine()?;
     let stir = Arc::new(Stir::default());
     let watcher = Watcher::new(spool.clone(), stir.clone()).map_err(io("inotify"))?;
-    let emptiness = Emptiness::new(stir.clone()).map_err(io("inotify"))?;
+    let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
+    let emptiness = Emptiness::new(cgroups.clone(), stir.clone()).map_err(io("inotify"))?;
 
     let (bus_edges, mut bus) = mpsc::channel(EDGES);
-    let runner = Runner { program: places.runner.clone(), run_dir: places.run_dir.clone() };
+    let around = Surroundings { runner: places.runner.clone(), run_dir: places.run_dir.clone(), cgroups };
     let mut crew = JoinSet::new();
-    crew.spawn(keeper::keep(bus_edges, stir.clone(), runner));
+    crew.spawn(keeper::keep(bus_edges, stir.clone(), around));
     notify::status("waiting for systemd on the system bus");
     // Nobody is served before that; a boot that is told by systemd's count of soft reboots is part of every session.
     let first = loop {

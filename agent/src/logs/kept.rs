@@ -19,7 +19,7 @@ pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String
     };
     let mut text = String::new();
     for task in tasks.iter().filter(meant) {
-        for step in spool.read(&task.stem, true).steps {
+        for step in spool.traces(&task.stem, true).steps {
             let StepRecord::Begin { seq, script, attempt, .. } = step else { continue };
             // A String never fails to be written to.
             let _ = writeln!(text, "== {} rank {}: {script} (try {attempt})", task.action, task.task.rank);

@@ -27,7 +27,7 @@ use perilog_core::task::{Claim, Ended, Intent, Tombstone};
 
 pub use error::SpoolError;
 pub use lock::Lock;
-pub use read::Files;
+pub use read::Traces;
 pub use watch::Watcher;
 
 /// What temporary entries of ours begin with.
@@ -120,9 +120,18 @@ impl Spool {
         gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))
     }
 
-    /// What a task left in its directory. `running`: a script without an end may still be at work, so its output is no tail yet.
-    pub fn read(&self, stem: &str, running: bool) -> Files {
-        read::files(&self.task(stem), stem, running)
+    /// The intent of a task, if its directory has one and it is its own.
+    pub fn intent(&self, stem: &str) -> Option<Intent> {
+        read::intent(&self.task(stem), stem)
+    }
+
+    pub fn outcome(&self, stem: &str) -> Option<Ended> {
+        read::json(&self.task(stem).join("outcome.json"))
+    }
+
+    /// What a runner left. `running`: a script without an end may still be at work, so its output is no tail yet.
+    pub fn traces(&self, stem: &str, running: bool) -> Traces {
+        read::traces(&self.task(stem), running)
     }
 
     fn remove_task(&self, stem: &str) -> Result<(), SpoolError> {

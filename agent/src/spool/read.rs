@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use perilog_core::ids;
-use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tail};
+use perilog_core::task::{Claim, Intent, RunResult, StepRecord, Tail};
 use serde::de::DeserializeOwned;
 
 use super::tails;
@@ -16,34 +16,25 @@ const MAX_JSON: u64 = 8 * 1024 * 1024;
 /// Step records: 256 reports of 4 KiB, and forensics; beyond it nothing is read.
 const MAX_STEPS: u64 = 4 * 1024 * 1024;
 
-/// The contents of a task's directory.
+/// What a runner wrote.
 #[derive(Debug, Default)]
-pub struct Files {
-    pub intent: Option<Intent>,
+pub struct Traces {
     pub claim: Option<Claim>,
-    pub ended: Option<Ended>,
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
 }
 
-pub(super) fn files(dir: &Path, stem: &str, running: bool) -> Files {
+pub(super) fn traces(dir: &Path, running: bool) -> Traces {
     // The result is read before the steps: a runner writes it last, so steps read after it are whole.
     let result: Option<RunResult> = json(&dir.join("result.json"));
     let steps = steps(&dir.join("steps.jsonl"));
     let tails = tails::of_failed(dir, &steps, running && result.is_none());
-    Files {
-        intent: intent(dir, stem),
-        claim: json(&dir.join("claim")),
-        ended: json(&dir.join("outcome.json")),
-        result,
-        steps,
-        tails,
-    }
+    Traces { claim: json(&dir.join("claim")), result, steps, tails }
 }
 
 /// The intent, if it is the one of this stem.
-fn intent(dir: &Path, stem: &str) -> Option<Intent> {
+pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     let intent: Intent = json(&dir.join("intent.json"))?;
     let own = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
     if own != stem {
@@ -80,12 +71,15 @@ fn steps(path: &Path) -> Vec<StepRecord> {
 }
 
 /// At most `most` bytes from the start of a file; `None` if there is none.
-pub(super) fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(most).read_to_end(&mut bytes)?,
+fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
+    // One byte more than there is: the end is then seen in the same read.
+    let length = file.metadata()?.len().min(most);
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }

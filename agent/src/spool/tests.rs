@@ -44,8 +44,7 @@ fn a_task_from_intent_to_tombstone() {
     assert_eq!((mode(&spool.task(&stem)), mode(&spool.task(&stem).join("intent.json"))), (0o700, 0o600));
     let ended = Ended::bare(Outcome::Ok, 7);
     spool.write_outcome(&stem, &ended).unwrap();
-    let files = spool.read(&stem, false);
-    assert_eq!((files.intent.as_ref(), files.ended.as_ref()), (Some(&intent), Some(&ended)));
+    assert_eq!((spool.intent(&stem), spool.outcome(&stem)), (Some(intent.clone()), Some(ended)));
     fs::write(spool.root.join("control").join(format!("{stem}.sock")), "").unwrap();
 
     spool.bury(&stem, &tombstone(&intent)).unwrap();
@@ -79,7 +78,7 @@ fn the_first_claim_stands() {
     spool.write_intent(&stem, &intent).unwrap();
     assert!(spool.take_claim(&stem, &Claim::Cancelled).unwrap());
     assert!(spool.take_claim(&stem, &Claim::Cancelled).unwrap(), "asked again after a crash");
-    assert_eq!(spool.read(&stem, false).claim, Some(Claim::Cancelled));
+    assert_eq!(spool.traces(&stem, false).claim, Some(Claim::Cancelled));
     fs::remove_file(spool.task(&stem).join("claim")).unwrap();
     let runner = r#"{"runner":"0123456789abcdef0123456789abcdef"}"#;
     fs::write(spool.task(&stem).join("claim"), runner).unwrap();
@@ -137,8 +136,10 @@ fn an_intent_of_another_task_and_broken_files_count_as_missing() {
     for (name, text) in [("claim", ""), ("result.json", "{\"invocation\":"), ("outcome.json", "[]")] {
         fs::write(spool.task("perilog-task-prolog-other-0-0").join(name), text).unwrap();
     }
-    let files = spool.read("perilog-task-prolog-other-0-0", false);
-    assert!(files.intent.is_none() && files.claim.is_none() && files.result.is_none() && files.ended.is_none());
+    let other = "perilog-task-prolog-other-0-0";
+    assert_eq!((spool.intent(other), spool.outcome(other)), (None, None));
+    let traces = spool.traces(other, false);
+    assert!(traces.claim.is_none() && traces.result.is_none());
 }
 
 fn begin(seq: u32, script: &str) -> StepRecord {
@@ -178,12 +179,12 @@ fn tails_of_what_failed_and_a_half_written_step_that_is_not_there_yet() {
     fs::write(dir.join("out.2.tail"), "\u{20ac}".repeat(1000)).unwrap();
     fs::write(dir.join("out.3.head"), "stuck\n").unwrap();
 
-    let running = spool.read(&stem, true);
+    let running = spool.traces(&stem, true);
     assert_eq!(running.steps, records);
     let [b] = &running.tails[..] else { panic!("{:?}", running.tails) };
     assert_eq!((b.script.as_str(), b.text.len()), ("b", 4096));
     assert!(b.text.starts_with('x') && b.text.contains("h\u{20ac}") && b.text.ends_with('\u{20ac}'));
-    let ended = spool.read(&stem, false);
+    let ended = spool.traces(&stem, false);
     assert_eq!(ended.tails.iter().map(|t| t.script.as_str()).collect::<Vec<_>>(), ["b", "c"]);
     assert_eq!(ended.tails[1].text, "stuck\n");
 }

@@ -1,7 +1,8 @@
 //! One connection to the system bus for as long as it lives, and the calls that a task needs.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perilog_core::agent::io::{StartReply, UnitIds};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use zbus::{Connection, DynamicType, Message, OwnedObjectPath, Variant};
 
+use super::cgroups::{Cgroups, populated};
 use super::error::BusError;
 use super::facts::Properties;
 use super::keeper::UnitFound;
@@ -33,11 +35,12 @@ const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
 
-/// What a unit executes.
+/// What a unit executes, and where its processes are counted.
 #[derive(Debug, Clone)]
-pub struct Runner {
-    pub program: PathBuf,
+pub struct Surroundings {
+    pub runner: PathBuf,
     pub run_dir: PathBuf,
+    pub cgroups: Cgroups,
 }
 
 /// A connection; cheap to clone. All calls fail once it is lost; [`super::keeper`] brings the next one.
@@ -53,13 +56,16 @@ struct Shared {
     probed: Mutex<Probed>,
     interest: Arc<Interest>,
     stir: Arc<Stir>,
-    runner: Runner,
+    around: Surroundings,
+    /// Which of the two ways of unloading fits a unit, by the last look at it. No more than live tasks, and units that are kept.
+    failed: Mutex<HashMap<String, bool>>,
 }
 
 impl Bus {
-    pub(super) fn new(connection: Connection, interest: Arc<Interest>, stir: Arc<Stir>, runner: Runner) -> Self {
+    pub(super) fn new(connection: Connection, interest: Arc<Interest>, stir: Arc<Stir>, around: Surroundings) -> Self {
+        let calls = Semaphore::new(IN_FLIGHT);
         let shared =
-            Shared { connection, calls: Semaphore::new(IN_FLIGHT), probed: Mutex::default(), interest, stir, runner };
+            Shared { connection, calls, probed: Mutex::default(), interest, stir, around, failed: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -77,7 +83,7 @@ impl Bus {
         let unit = unit_of(stem);
         loop {
             let probed = self.probed();
-            let properties = recipe(intent, &probed, &self.shared.runner.program, &self.shared.runner.run_dir);
+            let properties = recipe(intent, &probed, &self.shared.around.runner, &self.shared.around.run_dir);
             let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
             let body = (unit.as_str(), "fail", properties, auxiliary);
             match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StartTransientUnit", &body).await {
@@ -130,11 +136,22 @@ impl Bus {
         }
     }
 
-    /// The unit as it stands (`None`: systemd knows no such unit), the ids it bears, and its processes after that.
+    /// The unit as it stands (`None`: systemd knows no such unit), the ids it bears, and, once its main process is gone, what is left in its
+    /// cgroup.
     pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
-        // Sent one after the other and answered in that order: PID 1 is asked twice and waited for once.
-        let (properties, processes) = tokio::try_join!(self.properties(stem), self.processes(stem))?;
-        let (facts, ids) = properties.read(stem)?;
+        let (facts, ids) = self.properties(stem).await?.read(stem)?;
+        let Some(unit) = &facts else {
+            self.failed().remove(stem);
+            return Ok((None, None, Vec::new()));
+        };
+        match unit.active.as_str() {
+            settled @ ("active" | "failed") => self.failed().insert(stem.to_owned(), settled == "failed"),
+            _ => self.failed().remove(stem),
+        };
+        // A look while a script runs costs one call; the kernel says for nothing whether a second one has anything to tell.
+        let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
+        let nobody = unit.main_pid != 0 || events.is_some_and(|events| populated(&events) == Some(false));
+        let processes = if nobody { Vec::new() } else { self.processes(stem).await? };
         Ok((facts, ids, processes))
     }
 
@@ -174,15 +191,17 @@ impl Bus {
     pub async fn unload(&self, stem: &str) -> Result<(), BusError> {
         let unit = unit_of(stem);
         self.release(stem).await;
-        // StopUnit does nothing to a failed unit, and ResetFailedUnit nothing to one that is active: asking for both is asking for the state and
-        // one of them, in one round.
-        let replace = (unit.as_str(), "replace");
-        let (stop, reset) = tokio::join!(
-            self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StopUnit", &replace),
-            self.call(SYSTEMD, MANAGER_PATH, MANAGER, "ResetFailedUnit", &unit),
-        );
-        gone_is_fine(stop)?;
-        gone_is_fine(reset)
+        // Of a unit that was not settled at the last look both are asked for: StopUnit does nothing to a failed one, ResetFailedUnit nothing to any
+        // other.
+        let failed = self.failed().remove(stem);
+        if failed != Some(true) {
+            let body = (unit.as_str(), "replace");
+            gone_is_fine(self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StopUnit", &body).await)?;
+        }
+        if failed != Some(false) {
+            gone_is_fine(self.call(SYSTEMD, MANAGER_PATH, MANAGER, "ResetFailedUnit", &unit).await)?;
+        }
+        Ok(())
     }
 
     /// Every unit of ours that is loaded, with its facts, processes and ids.
@@ -250,6 +269,11 @@ impl Bus {
     {
         let _in_flight = self.shared.calls.acquire().await.map_err(|_| BusError::Unknown("closed".to_owned()))?;
         Ok(self.shared.connection.call_method(Some(to), path, Some(interface), method, body).await?)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashMap<String, bool>> {
+        // A table of flags is whole whatever a panicking holder did.
+        self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn probed(&self) -> Probed {

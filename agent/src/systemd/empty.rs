@@ -2,12 +2,12 @@
 //! Where that file is missing (cgroup v1) the task is stirred again and again, each time later, until it is forgotten.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::cgroups::{Cgroups, populated};
 use crate::inotify::{Inotify, ReadFlags, WatchFlags};
 use crate::stir::Stir;
 
@@ -23,8 +23,7 @@ pub struct Emptiness {
 
 #[derive(Debug)]
 struct Shared {
-    /// Where cgroup v2 is mounted; none on a host with v1 only.
-    root: Option<PathBuf>,
+    cgroups: Cgroups,
     inotify: Inotify,
     /// No more than live tasks, in both.
     tables: Mutex<Tables>,
@@ -38,10 +37,8 @@ struct Tables {
 }
 
 impl Emptiness {
-    pub fn new(stir: Arc<Stir>) -> io::Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let shared =
-            Arc::new(Shared { root: cgroup2_mount(&mounts), inotify: Inotify::new()?, tables: Mutex::default(), stir });
+    pub fn new(cgroups: Cgroups, stir: Arc<Stir>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { cgroups, inotify: Inotify::new()?, tables: Mutex::default(), stir });
         let reader = tokio::spawn(read(shared.clone()));
         Ok(Self { shared, reader })
     }
@@ -49,11 +46,7 @@ impl Emptiness {
     /// Stirs `stem` when `cgroup` (as systemd names it, below the root) is empty; now, if it is. Again is once.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
         let shared = &self.shared;
-        let events = shared
-            .root
-            .as_ref()
-            .zip(cgroup)
-            .map(|(root, cgroup)| root.join(cgroup.trim_start_matches('/')).join("cgroup.events"));
+        let events = shared.cgroups.events(cgroup);
         let watched = events.and_then(|events| Some((shared.inotify.add(&events, WatchFlags::MODIFY).ok()?, events)));
         match watched {
             Some((watch, events)) => {
@@ -131,43 +124,14 @@ async fn read(shared: Arc<Shared>) {
     }
 }
 
-/// `populated 1` (cgroups(7)): some process in it or below; `None` if that cannot be told.
-fn populated(events: &Path) -> Option<bool> {
-    let text = fs::read_to_string(events).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("populated ")).map(|n| n != "0")
-}
-
-/// The mount point of cgroup v2, the one under /sys/fs/cgroup first (proc_pid_mountinfo(5): the type follows " - ").
-fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (fields, kind) = line.split_once(" - ")?;
-        kind.starts_with("cgroup2 ").then(|| fields.split(' ').nth(4)).flatten()
-    });
-    let mut mounts: Vec<&str> = mounts.collect();
-    mounts.sort_by_key(|mount| !mount.starts_with("/sys/fs/cgroup"));
-    mounts.first().map(PathBuf::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_mount_of_version_2_is_found() {
-        let v1 = "31 23 0:27 / /sys/fs/cgroup/systemd rw,nosuid - cgroup cgroup rw,xattr,name=systemd\n";
-        let hybrid = format!("{v1}30 23 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n");
-        let both = format!("9 1 0:9 / /mnt/x rw - cgroup2 none rw\n{hybrid}");
-        for (text, expect) in
-            [(v1, None), (&hybrid, Some("/sys/fs/cgroup/unified")), (&both, Some("/sys/fs/cgroup/unified"))]
-        {
-            assert_eq!(cgroup2_mount(text), expect.map(PathBuf::from));
-        }
-    }
-
     #[tokio::test]
     async fn without_a_cgroup_to_watch_a_task_is_stirred_until_it_is_forgotten() {
         let stir = Arc::new(Stir::default());
-        let empty = Emptiness::new(stir.clone()).unwrap();
+        let empty = Emptiness::new(Cgroups::find().unwrap(), stir.clone()).unwrap();
         empty.watch("a", None);
         empty.watch("a", None);
         assert_eq!(stir.next().await, ["a"]);

@@ -8,7 +8,7 @@ use perilog_core::task::{Process, UnitFacts};
 use tokio::sync::mpsc;
 use zbus::MessageStream;
 
-use super::bus::{Bus, CALL_LIMIT, Runner};
+use super::bus::{Bus, CALL_LIMIT, Surroundings};
 use super::error::BusError;
 use super::signals::{self, Interest};
 use crate::stir::Stir;
@@ -38,10 +38,10 @@ pub enum BusEdge {
 }
 
 /// Runs until the loop stops listening.
-pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, runner: Runner) {
+pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
     loop {
-        match up(&stir, &runner).await {
+        match up(&stir, &around).await {
             Ok((bus, units, drained)) => {
                 pause = RETRY_FLOOR;
                 if edges.send(BusEdge::Up { bus, units }).await.is_err() {
@@ -69,14 +69,14 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, runner: Runner)
 type Drained = tokio::task::JoinHandle<String>;
 
 /// Connects and looks around. The stream is drained from the first message on.
-async fn up(stir: &Arc<Stir>, runner: &Runner) -> Result<(Bus, Vec<UnitFound>, Drained), BusError> {
+async fn up(stir: &Arc<Stir>, around: &Surroundings) -> Result<(Bus, Vec<UnitFound>, Drained), BusError> {
     let connect = zbus::connection::Builder::system().method_timeout(CALL_LIMIT).build();
     let connection = tokio::time::timeout(CONNECT_LIMIT, connect)
         .await
         .map_err(|_| BusError::Unknown(format!("the system bus did not answer within {CONNECT_LIMIT:?}")))??;
     let interest = Arc::new(Interest::default());
     let drained = tokio::spawn(signals::drain(MessageStream::from(&connection), interest.clone(), stir.clone()));
-    let bus = Bus::new(connection, interest, stir.clone(), runner.clone());
+    let bus = Bus::new(connection, interest, stir.clone(), around.clone());
     match look_around(&bus).await {
         // A loss on the way is in `drained` and comes right after `Up`.
         Ok(units) => Ok((bus, units, drained)),

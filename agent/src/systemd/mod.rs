@@ -14,6 +14,7 @@
 //! unit that is gone still answers GetAll, as a stub with LoadState=not-found.
 
 mod bus;
+mod cgroups;
 mod empty;
 mod error;
 mod facts;
@@ -24,7 +25,8 @@ mod probe;
 mod recipe;
 mod signals;
 
-pub use bus::{Bus, Runner};
+pub use bus::{Bus, Surroundings};
+pub use cgroups::Cgroups;
 pub use empty::Emptiness;
 pub use error::BusError;
 pub use keeper::{BusEdge, UnitFound};

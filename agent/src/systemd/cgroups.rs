@@ -1,0 +1,74 @@
+//! The cgroups of units as the kernel shows them: where it can be asked, it is cheaper than PID 1 and knows first.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where cgroup v2 is mounted; nowhere on a host with v1 only.
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    root: Option<PathBuf>,
+}
+
+impl Cgroups {
+    pub fn find() -> io::Result<Self> {
+        Ok(Self { root: cgroup2_mount(&fs::read_to_string("/proc/self/mountinfo")?) })
+    }
+
+    /// The file that tells whether `cgroup` (as systemd names it, below the root) has processes. It may not exist: the cgroup may be gone, or be
+    /// one of v1.
+    pub(super) fn events(&self, cgroup: Option<&str>) -> Option<PathBuf> {
+        Some(self.root.as_ref()?.join(cgroup?.trim_start_matches('/')).join("cgroup.events"))
+    }
+}
+
+/// `populated 1` (cgroups(7)): some process in it or below; `None` if that cannot be told.
+pub(super) fn populated(events: &Path) -> Option<bool> {
+    let text = fs::read_to_string(events).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("populated ")).map(|n| n != "0")
+}
+
+/// The mount point of cgroup v2, the one under /sys/fs/cgroup first (proc_pid_mountinfo(5): the type follows " - ").
+fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (fields, kind) = line.split_once(" - ")?;
+        kind.starts_with("cgroup2 ").then(|| fields.split(' ').nth(4)).flatten()
+    });
+    let mut mounts: Vec<&str> = mounts.collect();
+    mounts.sort_by_key(|mount| !mount.starts_with("/sys/fs/cgroup"));
+    mounts.first().map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_of_version_2_is_found() {
+        let v1 = "31 23 0:27 / /sys/fs/cgroup/systemd rw,nosuid - cgroup cgroup rw,xattr,name=systemd\n";
+        let hybrid = format!("{v1}30 23 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n");
+        let both = format!("9 1 0:9 / /mnt/x rw - cgroup2 none rw\n{hybrid}");
+        for (text, expect) in
+            [(v1, None), (&hybrid, Some("/sys/fs/cgroup/unified")), (&both, Some("/sys/fs/cgroup/unified"))]
+        {
+            assert_eq!(cgroup2_mount(text), expect.map(PathBuf::from));
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_populated_or_not_or_cannot_be_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let cgroups = Cgroups { root: Some(dir.path().to_owned()) };
+        let events = cgroups.events(Some("/a.slice/b.service")).unwrap();
+        assert_eq!(populated(&events), None);
+        fs::create_dir_all(events.parent().unwrap()).unwrap();
+        for (text, expect) in
+            [("populated 0\nfrozen 0\n", Some(false)), ("populated 1\nfrozen 0\n", Some(true)), ("", None)]
+        {
+            fs::write(&events, text).unwrap();
+            assert_eq!(populated(&events), expect);
+        }
+        assert_eq!(Cgroups { root: None }.events(Some("/a")), None);
+        assert_eq!(cgroups.events(None), None);
+    }
+}
