@@ -80,8 +80,7 @@ impl Machine {
 
     /// The bus is back: whatever has, or may have, a unit is looked at again.
     fn resume(&mut self, cx: &mut Cx) {
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
-        for id in ids {
+        for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             match task.state {
                 State::Live => {

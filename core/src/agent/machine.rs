@@ -116,6 +116,13 @@ impl Machine {
         }
     }
 
+    /// All tasks, in the order of their acceptance.
+    pub(super) fn in_order(&self) -> Vec<TaskId> {
+        let mut ids: Vec<TaskId> = self.tasks.keys().copied().collect();
+        ids.sort_by_key(|id| self.tasks.get(id).map(|task| task.seq));
+        ids
+    }
+
     /// Says it to the controller, if a session stands.
     pub(super) fn say(&self, cx: &mut Cx, message: FromAgent) {
         if self.session.is_open() {

@@ -182,9 +182,8 @@ impl Machine {
 
     /// Ends that are not acknowledged, milestones, and whatever happened since Hello.
     fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
-        let ids: Vec<_> = self.tasks.iter().filter(|(_, t)| !t.intent.local).map(|(id, _)| *id).collect();
-        for id in ids {
-            let Some(task) = self.tasks.get_mut(&id) else { continue };
+        for id in self.in_order() {
+            let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };
             let unsaid = std::mem::take(&mut task.unsaid);
             match &task.state {
                 State::Ended { .. } => self.say_ended(id, cx),

@@ -46,6 +46,7 @@ impl Machine {
     pub(super) fn doubt(&mut self, id: TaskId, why: String, cx: &mut Cx) {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.look.again = false;
+            task.watched = false;
             task.state = State::Doubt { why };
             self.look(id, cx);
         }

@@ -48,6 +48,20 @@ impl Bed {
         self.check(welcome(1), then);
     }
 
+    /// The first session of its agent, whatever is said in it.
+    pub(super) fn connect_any(&mut self) {
+        self.feed(Input::LinkUp { counter: 1 });
+        self.feed(welcome(1));
+        self.feed(epoch_written(1));
+    }
+
+    /// The same, whatever Hello says.
+    pub(super) fn reconnect_any(&mut self, then: &[&str]) {
+        self.check(Input::LinkDown, &[]);
+        self.feed(Input::LinkUp { counter: 3 });
+        self.check(welcome(1), then);
+    }
+
     pub(super) fn feed(&mut self, input: Input) -> Vec<Effect> {
         self.machine.handle(input, self.now)
     }

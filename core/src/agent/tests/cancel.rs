@@ -1,1 +1,258 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Input, StartReply};
+use crate::message::ToAgent;
+use crate::outcome::Outcome;
+use crate::task::Claim;
 
+const CANCELLED: &str = "take-claim j.1.prolog.0 cancelled";
+
+fn signal(signal: u8) -> Input {
+    message(ToAgent::Signal { task: task("j", 1, "prolog", 0), signal })
+}
+
+fn cancel_j() -> Input {
+    cancel("j", 1, "prolog", 0)
+}
+
+#[test]
+fn a_cancel_before_the_claim_takes_the_claim_itself() {
+    let mut bed = Bed::up();
+    bed.live("j", 2, "epilog", 0);
+    let id = task("j", 1, "prolog", 0);
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (
+            intent_written(id),
+            &[
+                "accepted j.1.prolog.0",
+                "moved j.1.prolog.0 waiting for epilog of job j, attempt 2, rank 0",
+                "wake 10001",
+            ],
+        ),
+        (cancel_j(), &[CANCELLED]),
+        // Again changes nothing while it is under way.
+        (cancel_j(), &[]),
+        (claim_taken(id, true), &["write-outcome j.1.prolog.0 cancelled"]),
+        (cancel_j(), &[]),
+        (outcome_written(id), &["finished j.1.prolog.0 cancelled"]),
+        (cancel_j(), &["finished j.1.prolog.0 cancelled"]),
+        (ack(id), &["bury j.1.prolog.0 cancelled"]),
+        (buried(id), &[]),
+        (cancel_j(), &["finished j.1.prolog.0 cancelled"]),
+    ]);
+}
+
+#[test]
+fn a_cancel_while_the_intent_is_being_written_withdraws_it_when_it_is_there() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (cancel_j(), &[]),
+        (intent_written(id), &["accepted j.1.prolog.0", CANCELLED]),
+        (claim_taken(id, true), &["write-outcome j.1.prolog.0 cancelled"]),
+    ]);
+}
+
+#[test]
+fn a_cancel_during_the_start_races_the_runner_for_the_claim_and_wins() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    let mut over = seen_exited(&intent("j", 1, "prolog", 0), 1, 75);
+    over.result = None;
+    over.claim = Some(Claim::Cancelled);
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+        (cancel_j(), &[CANCELLED]),
+        (claim_taken(id, true), &[]),
+        // The unit comes up, its runner finds the claim taken and ends; only then is there something to unload.
+        (queued(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, over), &["write-outcome j.1.prolog.0 cancelled"]),
+        (outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 cancelled"]),
+    ]);
+}
+
+#[test]
+fn a_cancel_during_the_start_that_loses_the_race_is_a_signal() {
+    let mut bed = Bed::up();
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.checks([
+        (cancel_j(), &[CANCELLED]),
+        (claim_taken(id, false), &["inspect j.1.prolog.0"]),
+        (inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["signal j.1.prolog.0 15"]),
+    ]);
+}
+
+#[test]
+fn a_cancel_of_what_systemd_then_refuses_ends_as_cancelled() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    bed.checks([
+        (start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]),
+        (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+        (cancel_j(), &[CANCELLED]),
+        (start_reply(id, StartReply::Rejected("no".to_owned())), &[]),
+        (claim_taken(id, true), &["write-outcome j.1.prolog.0 cancelled"]),
+    ]);
+}
+
+#[test]
+fn a_cancel_after_the_claim_signals_the_runner_each_time_it_is_asked() {
+    let mut bed = Bed::up();
+    bed.claimed("j", 1, "prolog", 0);
+    bed.check(cancel_j(), &["signal j.1.prolog.0 15"]);
+    bed.check(cancel_j(), &["signal j.1.prolog.0 15"]);
+}
+
+#[test]
+fn a_cancel_that_the_bus_may_have_lost_is_sent_again() {
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    bed.checks([
+        (cancel_j(), &["signal j.1.prolog.0 15"]),
+        (Input::BusLost, &[]),
+        (cancel_j(), &[]),
+        (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["signal j.1.prolog.0 15"]),
+    ]);
+}
+
+#[test]
+fn a_claim_that_cannot_be_taken_is_tried_again_and_is_visible() {
+    let mut bed = Bed::up();
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.check(cancel_j(), &[CANCELLED]);
+    bed.check(Input::ClaimTaken { task: id, result: Err("full".to_owned()) }, &["wake 250"]);
+    assert_eq!(bed.machine.status_line(), "connected; 1 starting; 1 in trouble");
+    bed.pass(249, &[]);
+    bed.pass(1, &[CANCELLED]);
+    bed.check(Input::ClaimTaken { task: id, result: Err("full".to_owned()) }, &["wake 750"]);
+    bed.pass(500, &[CANCELLED]);
+    bed.check(claim_taken(id, true), &["inspect j.1.prolog.0"]);
+}
+
+#[test]
+fn a_cancel_for_an_unknown_task_leaves_a_tombstone_that_refuses_it_and_is_told_until_acknowledged() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    let told: &[&str] = &["finished j.1.prolog.0 cancelled"];
+    bed.checks([
+        (cancel_j(), &["bury j.1.prolog.0 cancelled"]),
+        // Not before it is durable, and not to be had by being quick.
+        (start_message("j", 1, "prolog", 0), &[]),
+        (cancel_j(), &[]),
+        (buried(id), told),
+        (start_message("j", 1, "prolog", 0), told),
+        (begin(id), told),
+    ]);
+    bed.reconnect("hello 2 [j.1.prolog.0 tombstone cancelled]", &["redial 1000", told[0]]);
+    bed.check(ack(id), &[]);
+    bed.reconnect("hello 2 [j.1.prolog.0 tombstone cancelled]", &["redial 1000"]);
+    bed.check(start_message("j", 1, "prolog", 0), told);
+}
+
+#[test]
+fn a_tombstone_that_cannot_be_written_is_tried_again_and_refuses_meanwhile() {
+    let mut bed = Bed::up();
+    let id = task("j", 1, "prolog", 0);
+    bed.check(cancel_j(), &["bury j.1.prolog.0 cancelled"]);
+    let full = Input::Buried { task: id, result: Err("full".to_owned()) };
+    bed.check(full, &["error: cannot write a tombstone, trying again: full", "wake 250"]);
+    bed.check(start_message("j", 1, "prolog", 0), &[]);
+    bed.pass(250, &["bury j.1.prolog.0 cancelled"]);
+    bed.check(buried(id), &["finished j.1.prolog.0 cancelled"]);
+}
+
+#[test]
+fn past_the_cap_an_unknown_task_is_cancelled_without_a_tombstone() {
+    let mut node = node();
+    node.policy.max_tombstones = 1;
+    let mut bed = Bed::up_as(node);
+    bed.buried("k", 1, "prolog");
+    bed.check(cancel_j(), &["finished j.1.prolog.0 cancelled"]);
+    bed.check(
+        start_message("j", 1, "prolog", 0),
+        &["finished j.1.prolog.0 refused (this host holds 1 tasks and tombstones*"],
+    );
+}
+
+#[test]
+fn a_cancel_that_names_another_task_than_its_id_makes_no_tombstone() {
+    let mut bed = Bed::up();
+    let wrong = ToAgent::Cancel {
+        task: task("j", 1, "prolog", 0),
+        job: job("k"),
+        attempt: crate::ids::Attempt::from_number(1),
+        action: action("prolog"),
+        why: String::new(),
+    };
+    bed.check(message(wrong), &["finished j.1.prolog.0 cancelled"]);
+    bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
+}
+
+#[test]
+fn signals_reach_scripts_through_the_runner_and_kill_does_not_kill_the_runner() {
+    let mut bed = Bed::up();
+    bed.claimed("j", 1, "prolog", 0);
+    for (asked, sent) in [(1, 1), (2, 2), (10, 10), (12, 12), (15, 15), (9, 43)] {
+        bed.check(signal(asked), &[&format!("signal j.1.prolog.0 {sent}")]);
+    }
+    for harmful in [0, 3, 11, 19, 42, 64] {
+        bed.check(signal(harmful), &["warning: signal *"]);
+    }
+}
+
+#[test]
+fn a_signal_before_the_claim_waits_for_it() {
+    let mut bed = Bed::up();
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.check(signal(9), &[]);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    let intent = intent("j", 1, "prolog", 0);
+    let mut unclaimed = seen_running(&intent, 1);
+    unclaimed.claim = None;
+    bed.check(inspected(id, unclaimed), &[]);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&intent, 1)), &["signal j.1.prolog.0 43"]);
+}
+
+#[test]
+fn a_signal_for_what_does_not_run_is_not_sent() {
+    let mut bed = Bed::up();
+    bed.check(signal(9), &["warning: signal 43 is not sent: no script of the task runs"]);
+    bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
+    bed.check(signal(9), &["warning: signal 43 is not sent: no script of the task runs"]);
+}
+
+#[test]
+fn the_hosts_own_tasks_are_not_the_controllers_to_cancel_signal_end_or_forget() {
+    let mut bed = Bed::up();
+    let id = local("j", 1, "prolog", 0);
+    bed.feed(Input::Exec { caller: 1, exec: exec("j", 1, "prolog", 0) });
+    bed.feed(intent_written(id));
+    bed.feed(queued(id));
+    let cancel = ToAgent::Cancel {
+        task: id,
+        job: job("j"),
+        attempt: crate::ids::Attempt::from_number(1),
+        action: action("prolog"),
+        why: String::new(),
+    };
+    bed.checks([
+        (message(cancel), &["warning: the controller cannot cancel prolog of job j*"]),
+        (message(ToAgent::Signal { task: id, signal: 9 }), &["warning: signal 43 is not sent*"]),
+        (ack(id), &[]),
+        (begin(id), &[]),
+        (forget(id), &[]),
+    ]);
+    bed.feed(stirred(id));
+    bed.feed(inspected(id, seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
+    bed.check(outcome_written(id), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
+    bed.check(buried(id), &[]);
+    bed.now.boot_ms = u64::MAX / 2;
+    bed.check(forget(id), &[]);
+    assert_eq!(bed.machine.tombs.get(id).unwrap().tombstone.outcome, Outcome::Ok);
+}

@@ -1,1 +1,246 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Caller, Effect, Exec, Input};
+use crate::ids::TaskId;
+use crate::task::{Plan, Report};
 
+fn call(caller: Caller, exec: Exec) -> Input {
+    Input::Exec { caller, exec }
+}
+
+fn id() -> TaskId {
+    local("j", 1, "prolog", 0)
+}
+
+/// A host that has no controller.
+fn alone() -> Bed {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed
+}
+
+/// One that began, for caller 1.
+fn begun(bed: &mut Bed) {
+    bed.checks([
+        (call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]),
+        (intent_written(id()), &["reply 1 started", "start-unit local:j.1.prolog.0"]),
+        (queued(id()), &[]),
+    ]);
+}
+
+#[test]
+fn a_caller_starts_a_task_and_is_told_how_it_goes_and_ends_without_a_controller() {
+    let mut bed = alone();
+    begun(&mut bed);
+    let mut running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
+    running.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
+    bed.checks([
+        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (inspected(id(), running), &["reply 1 milestone half", "reply 1 running a 1/1"]),
+        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (
+            inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 3)),
+            &["write-outcome local:j.1.prolog.0 failed (exit 3)"],
+        ),
+        // Told is acknowledged.
+        (outcome_written(id()), &["reply 1 ended failed (exit 3)", "bury local:j.1.prolog.0 failed (exit 3)"]),
+        (call(2, exec("j", 1, "prolog", 0)), &["reply 2 attached", "reply 2 ended failed (exit 3)"]),
+        (buried(id()), &[]),
+        (call(3, exec("j", 1, "prolog", 0)), &["reply 3 ended before failed (exit 3)"]),
+    ]);
+}
+
+#[test]
+fn a_second_caller_attaches_at_whatever_point_it_comes() {
+    let mut bed = alone();
+    bed.checks([
+        (call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]),
+        (call(2, exec("j", 1, "prolog", 0)), &[]),
+        (intent_written(id()), &["reply 1 started", "reply 2 attached", "start-unit local:j.1.prolog.0"]),
+        (call(3, exec("j", 1, "prolog", 0)), &["reply 3 attached", "reply 3 starting"]),
+        (queued(id()), &[]),
+        (Input::Hangup { caller: 1 }, &[]),
+        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (
+            inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
+            &["write-outcome local:j.1.prolog.0 ok"],
+        ),
+        (
+            outcome_written(id()),
+            &["unload local:j.1.prolog.0", "reply 2 ended ok", "reply 3 ended ok", "bury local:j.1.prolog.0 ok"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_task_goes_on_when_all_its_callers_have_gone() {
+    let mut bed = alone();
+    begun(&mut bed);
+    bed.checks([
+        (Input::Hangup { caller: 1 }, &[]),
+        (stirred(id()), &["inspect local:j.1.prolog.0"]),
+        (
+            inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
+            &["write-outcome local:j.1.prolog.0 ok"],
+        ),
+        (outcome_written(id()), &["unload local:j.1.prolog.0", "bury local:j.1.prolog.0 ok"]),
+    ]);
+}
+
+#[test]
+fn an_older_attempt_than_one_that_is_known_is_refused_and_a_known_one_is_not() {
+    let mut bed = alone();
+    begun(&mut bed);
+    let older = "is older than attempt 1, which this host has seen";
+    let refused = format!("reply 2 refused: attempt 0 of prolog of job j {older}");
+    let ask = |a: &str, rank| call(2, exec("j", 0, a, rank));
+    bed.check(ask("prolog", 0), &[&refused]);
+    bed.check(ask("prolog", 1), &[&refused]);
+    bed.check(ask("epilog", 0), &["write-intent local:j.0.epilog.0"]);
+    bed.check(call(3, exec("k", 0, "prolog", 0)), &["write-intent local:k.0.prolog.0"]);
+    // A newer one waits for it, on the host.
+    bed.check(call(4, exec("j", 2, "prolog", 0)), &["write-intent local:j.2.prolog.0"]);
+    bed.check(call(5, exec("j", 1, "prolog", 0)), &["reply 5 attached", "reply 5 starting"]);
+    // Also known by its tombstone alone.
+    let mut bed = alone();
+    begun(&mut bed);
+    bed.feed(stirred(id()));
+    bed.feed(inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
+    bed.feed(outcome_written(id()));
+    bed.feed(buried(id()));
+    bed.check(ask("prolog", 0), &[&refused]);
+}
+
+#[test]
+fn what_cannot_be_taken_on_is_refused_to_its_callers() {
+    let mut bed = alone();
+    bed.check(call(1, exec("j", 1, "nothing", 0)), &["reply 1 refused: action nothing is not configured on n0*"]);
+    bed.check(call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]);
+    bed.check(call(2, exec("j", 1, "prolog", 0)), &[]);
+    let full = Input::IntentWritten { task: id(), result: Err("full".to_owned()) };
+    let refused = "refused: this host cannot record the task: full";
+    bed.check(full, &[&format!("reply 1 {refused}"), &format!("reply 2 {refused}")]);
+    bed.check(call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]);
+}
+
+#[test]
+fn a_plan_of_the_callers_stands_in_for_the_configured_one() {
+    let mut bed = alone();
+    let own = Plan { user: "tester".to_owned(), timeout_ms: Some(9), ..plan() };
+    let mut try_it = exec("j", 1, "nothing", 0);
+    (try_it.plan, try_it.timeout_ms) = (Some(own), Some(5));
+    let effects = bed.check(call(1, try_it), &["write-intent local:j.1.nothing.0"]);
+    let [Effect::WriteIntent { intent, .. }] = &effects[..] else { unreachable!() };
+    assert_eq!((intent.plan.user.as_str(), intent.plan.timeout_ms, intent.local), ("tester", Some(5), true));
+    assert_eq!((intent.start.ranks.to_string(), intent.start.hosts.to_string()), ("0".to_owned(), "n0".to_owned()));
+}
+
+#[test]
+fn callers_that_come_before_everything_was_found_wait_for_it() {
+    let mut bed = Bed::cold();
+    for caller in 0..64 {
+        bed.check(call(caller, exec("j", 1, "prolog", 0)), &[]);
+    }
+    bed.check(
+        call(64, exec("j", 1, "prolog", 0)),
+        &["reply 64 refused: the agent is still looking for the tasks of this host*"],
+    );
+    for caller in 1..64 {
+        bed.check(Input::Hangup { caller }, &[]);
+    }
+    bed.check(joined(vec![], vec![]), &["write-intent local:j.1.prolog.0"]);
+    bed.check(intent_written(id()), &["reply 0 started", "start-unit local:j.1.prolog.0"]);
+}
+
+#[test]
+fn the_callers_of_one_task_are_not_without_number() {
+    let mut bed = alone();
+    bed.feed(call(0, exec("j", 1, "prolog", 0)));
+    for caller in 1..64 {
+        bed.check(call(caller, exec("j", 1, "prolog", 0)), &[]);
+    }
+    bed.check(call(64, exec("j", 1, "prolog", 0)), &["reply 64 refused: 64 callers wait for this task"]);
+}
+
+#[test]
+fn after_a_restart_a_task_that_nobody_claimed_begins_when_a_caller_comes_back() {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
+    bed.check(call(1, exec("j", 1, "prolog", 0)), &["reply 1 attached", "start-unit local:j.1.prolog.0"]);
+}
+
+#[test]
+fn after_a_restart_a_task_that_nobody_comes_back_for_is_given_up() {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
+    let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
+    bed.pass(10_001, &[&format!("take-claim local:j.1.prolog.0 {refused}")]);
+    bed.check(claim_taken(id(), true), &[&format!("write-outcome local:j.1.prolog.0 {refused}")]);
+    bed.check(outcome_written(id()), &["bury local:j.1.prolog.0 refused*"]);
+}
+
+#[test]
+fn a_local_cancel_stops_a_task_of_the_hosts_own_and_no_other() {
+    let stop = |caller, task| Input::CancelLocal { caller, task };
+    let mut bed = Bed::up();
+    bed.live("k", 1, "prolog", 0);
+    bed.check(
+        stop(9, task("k", 1, "prolog", 0)),
+        &["reply 9 refused: it is the controller's: `perilog cancel k --action prolog`"],
+    );
+    bed.check(stop(9, id()), &["reply 9 refused: there is no such task on this host"]);
+    begun(&mut bed);
+    bed.check(stop(9, id()), &["reply 9 cancelling", "take-claim local:j.1.prolog.0 cancelled"]);
+    bed.check(claim_taken(id(), false), &["inspect local:j.1.prolog.0"]);
+    let running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
+    bed.check(inspected(id(), running), &["signal local:j.1.prolog.0 15"]);
+    bed.feed(stirred(id()));
+    bed.feed(inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)));
+    bed.check(stop(9, id()), &["reply 9 ended before ok"]);
+    bed.check(outcome_written(id()), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
+    bed.check(buried(id()), &[]);
+    bed.check(stop(9, id()), &["reply 9 ended before ok"]);
+}
+
+#[test]
+fn the_controller_is_shown_the_hosts_own_and_told_nothing_else_of_them() {
+    let mut bed = alone();
+    begun(&mut bed);
+    bed.connect(&["hello 1 [local:j.1.prolog.0 live starting]"], &["redial 1000"]);
+    let mut running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
+    running.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
+    bed.check(stirred(id()), &["inspect local:j.1.prolog.0"]);
+    bed.check(inspected(id(), running), &["reply 1 milestone half", "reply 1 running a 1/1"]);
+    bed.check(stirred(id()), &["inspect local:j.1.prolog.0"]);
+    bed.check(
+        inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 0)),
+        &["write-outcome local:j.1.prolog.0 ok"],
+    );
+    bed.reconnect("hello 2 [local:j.1.prolog.0 live running a 1/1]", &["redial 1000"]);
+    bed.check(outcome_written(id()), &["unload local:j.1.prolog.0", "reply 1 ended ok", "bury local:j.1.prolog.0 ok"]);
+    bed.check(buried(id()), &[]);
+    bed.reconnect("hello 2 [local:j.1.prolog.0 tombstone ok]", &["redial 1000"]);
+}
+
+#[test]
+fn the_oldest_tombstones_of_the_hosts_own_make_room_and_the_controllers_do_not() {
+    let mut node = node();
+    node.policy.max_tombstones = 6;
+    let mut bed = Bed::up_as(node);
+    bed.buried("k", 1, "prolog");
+    for rank in 0..3 {
+        bed.now.boot_ms += 1;
+        let id = local("j", 1, "mount", rank);
+        bed.feed(call(1, exec("j", 1, "mount", rank)));
+        bed.feed(intent_written(id));
+        bed.feed(queued(id));
+        bed.feed(stirred(id));
+        bed.feed(inspected(id, seen_exited(&local_intent("j", 1, "mount", rank), 1, 0)));
+        bed.feed(outcome_written(id));
+        bed.check(buried(id), &[]);
+    }
+    bed.check(
+        call(1, exec("j", 1, "mount", 3)),
+        &["remove-tombstone local:j.1.mount.0", "write-intent local:j.1.mount.3"],
+    );
+}

@@ -1,1 +1,198 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::Input;
+use crate::ids::TaskId;
 
+/// Takes a Start up to the word about its turn.
+#[track_caller]
+fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Option<&str>) -> TaskId {
+    let id = task(j, attempt, a, rank);
+    let name = super::words::name(id);
+    bed.feed(start_message(j, attempt, a, rank));
+    let accepted = format!("accepted {name}");
+    let next = match waits_for {
+        Some(why) => format!("moved {name} waiting for {why}"),
+        None => format!("start-unit {name}"),
+    };
+    let effects = bed.feed(intent_written(id));
+    let got: Vec<String> = effects.iter().map(super::words::words).filter(|w| !w.starts_with("wake")).collect();
+    assert_eq!(got, [accepted, next]);
+    id
+}
+
+/// Ends a live task; the effects beside those of the end itself.
+#[track_caller]
+fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
+    let name = super::words::name(id);
+    bed.feed(queued(id));
+    bed.feed(stirred(id));
+    let written = format!("write-outcome {name} ok");
+    let expect: Vec<&str> = [written.as_str()].into_iter().chain(then.iter().copied()).collect();
+    bed.check(inspected(id, seen_exited(&intent(j, attempt, a, rank), 1, 0)), &expect);
+}
+
+#[test]
+fn no_task_begins_while_another_action_or_attempt_of_its_job_lives() {
+    for (j, attempt, a, rank, waits) in [
+        ("j", 1, "prolog", 1, false),
+        ("j", 1, "epilog", 0, true),
+        ("j", 2, "prolog", 0, true),
+        ("k", 1, "epilog", 0, false),
+        ("k", 1, "prolog", 0, false),
+    ] {
+        let mut bed = Bed::up();
+        ask(&mut bed, "j", 1, "prolog", 0, None);
+        let why = waits.then_some("prolog of job j, attempt 1, rank 0");
+        ask(&mut bed, j, attempt, a, rank, why);
+    }
+}
+
+#[test]
+fn the_queue_is_first_come_first_served_and_each_says_what_it_waits_for() {
+    let mut bed = Bed::up();
+    let prolog = ask(&mut bed, "j", 1, "prolog", 0, None);
+    let epilog = ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    let again = ask(&mut bed, "j", 2, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    // One of the step that lives, but behind an epilog: it would keep the epilog waiting.
+    let late = ask(&mut bed, "j", 1, "prolog", 1, Some("epilog of job j, attempt 1, rank 0"));
+    end(
+        &mut bed,
+        prolog,
+        "j",
+        1,
+        "prolog",
+        0,
+        &[
+            "moved j.1.epilog.0 starting",
+            "start-unit j.1.epilog.0",
+            "moved j.2.prolog.0 waiting for epilog of job j, attempt 1, rank 0",
+        ],
+    );
+    end(
+        &mut bed,
+        epilog,
+        "j",
+        1,
+        "epilog",
+        0,
+        &[
+            "moved j.2.prolog.0 starting",
+            "start-unit j.2.prolog.0",
+            "moved j.1.prolog.1 waiting for prolog of job j, attempt 2, rank 0",
+        ],
+    );
+    end(&mut bed, again, "j", 2, "prolog", 0, &["moved j.1.prolog.1 starting", "start-unit j.1.prolog.1"]);
+    end(&mut bed, late, "j", 1, "prolog", 1, &[]);
+}
+
+#[test]
+fn an_exclusive_host_runs_one_task_at_a_time() {
+    let mut node = node();
+    node.policy.serialize_host = true;
+    let mut bed = Bed::up_as(node);
+    let first = ask(&mut bed, "j", 1, "prolog", 0, None);
+    ask(&mut bed, "j", 1, "prolog", 1, Some("prolog of job j, attempt 1, rank 0"));
+    ask(&mut bed, "k", 1, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    end(
+        &mut bed,
+        first,
+        "j",
+        1,
+        "prolog",
+        0,
+        &[
+            "moved j.1.prolog.1 starting",
+            "start-unit j.1.prolog.1",
+            "moved k.1.prolog.0 waiting for prolog of job j, attempt 1, rank 1",
+        ],
+    );
+}
+
+#[test]
+fn a_host_that_is_not_exclusive_any_more_lets_its_queue_go() {
+    let mut node = node();
+    node.policy.serialize_host = true;
+    let mut bed = Bed::up_as(node.clone());
+    ask(&mut bed, "j", 1, "prolog", 0, None);
+    ask(&mut bed, "k", 1, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    node.policy.serialize_host = false;
+    bed.check(Input::Policy(node.policy), &["moved k.1.prolog.0 starting", "start-unit k.1.prolog.0"]);
+}
+
+#[test]
+fn lingering_processes_hold_the_host_and_those_that_are_meant_to_stay_do_not() {
+    for (a, holds) in [("prolog", true), ("mount", false)] {
+        let mut bed = Bed::up();
+        let id = bed.claimed("j", 1, a, 0);
+        ask(&mut bed, "j", 1, "epilog", 0, Some(&format!("{a} of job j, attempt 1, rank 0")));
+        bed.feed(stirred(id));
+        let mut over = seen_exited(&intent("j", 1, a, 0), 1, 0);
+        over.processes = processes(&[7]);
+        let effects = bed.feed(inspected(id, over));
+        let began = effects.iter().any(|e| matches!(e, crate::agent::Effect::StartUnit { .. }));
+        assert_eq!(began, !holds, "{a}");
+    }
+}
+
+#[test]
+fn tasks_of_the_hosts_own_count_too() {
+    let mut bed = Bed::up();
+    bed.feed(Input::Exec { caller: 1, exec: exec("j", 1, "prolog", 0) });
+    bed.feed(intent_written(local("j", 1, "prolog", 0)));
+    ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    bed.check(Input::Exec { caller: 2, exec: exec("j", 1, "epilog", 1) }, &["write-intent local:j.1.epilog.1"]);
+    bed.check(
+        intent_written(local("j", 1, "epilog", 1)),
+        &["reply 2 started", "reply 2 waiting for prolog of job j, attempt 1, rank 0"],
+    );
+}
+
+#[test]
+fn no_task_of_any_job_begins_while_a_script_of_a_released_attempt_lives() {
+    let mut bed = Bed::up();
+    let stuck = bed.claimed("j", 1, "prolog", 0);
+    bed.check(forget(stuck), &[]);
+    let next = ask(&mut bed, "k", 1, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    bed.feed(stirred(stuck));
+    bed.check(
+        inspected(stuck, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)),
+        &["write-outcome j.1.prolog.0 ok", "moved k.1.prolog.0 starting", "start-unit k.1.prolog.0"],
+    );
+    bed.check(queued(next), &[]);
+}
+
+#[test]
+fn a_task_of_an_attempt_that_was_forgotten_does_not_begin() {
+    let mut bed = Bed::up();
+    ask(&mut bed, "j", 1, "prolog", 0, None);
+    let waiting = ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    let refused = "refused (its attempt was closed before it began)";
+    bed.check(forget(waiting), &[&format!("take-claim j.1.epilog.0 {refused}")]);
+}
+
+#[test]
+fn what_waits_past_its_not_after_is_refused_with_its_claim_taken() {
+    let mut bed = Bed::up();
+    let first = ask(&mut bed, "j", 1, "prolog", 0, None);
+    bed.feed(queued(first));
+    let id = task("j", 1, "epilog", 0);
+    bed.feed(start_message("j", 1, "epilog", 0));
+    bed.check(intent_written(id), &["accepted j.1.epilog.0", "moved j.1.epilog.0 waiting for prolog*", "wake 10001"]);
+    bed.pass(10_000, &[]);
+    let refused = "refused (it is too late to begin: it waited for prolog of job j, attempt 1, rank 0)";
+    bed.pass(1, &[&format!("take-claim j.1.epilog.0 {refused}")]);
+    bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.epilog.0 {refused}")]);
+    bed.check(outcome_written(id), &[&format!("finished j.1.epilog.0 {refused}")]);
+}
+
+#[test]
+fn a_withdrawn_start_that_a_runner_may_still_claim_holds_the_host_until_the_claim_is_ours() {
+    let mut bed = Bed::up();
+    let first = ask(&mut bed, "j", 1, "prolog", 0, None);
+    bed.feed(start_reply(first, crate::agent::io::StartReply::Rejected("no".to_owned())));
+    ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    bed.check(
+        claim_taken(first, true),
+        &["write-outcome j.1.prolog.0 failed (systemd: no)", "moved j.1.epilog.0 starting", "start-unit j.1.epilog.0"],
+    );
+}

@@ -1,1 +1,332 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Effect, Found, Input, Seen};
+use crate::ids::BootId;
+use crate::message::{FromAgent, HeldState};
+use crate::outcome::Outcome;
+use crate::task::{Claim, Ended, Intent, Lingering};
 
+fn ended(outcome: Outcome) -> Option<Ended> {
+    Some(Ended::bare(outcome, 5))
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { why: crate::outcome::Failure::Exit(3) }
+}
+
+/// A machine that comes up on what is found.
+#[track_caller]
+fn come_up(found: Vec<Found>, expect: &[&str]) -> Bed {
+    let mut bed = Bed::cold();
+    bed.check(joined(found, vec![]), expect);
+    bed
+}
+
+/// A unit that has our ids and no directory.
+fn without_directory(intent: &Intent, seen: Seen) -> Found {
+    Found { intent: None, ..found(intent, seen) }
+}
+
+#[test]
+fn outcome_written_unload_the_unit_and_say_finished_until_acknowledged() {
+    let intent = intent("j", 1, "prolog", 0);
+    for (seen, unload) in
+        [(seen_exited(&intent, 1, 0), true), (Seen { claim: Some(claim(1)), ..Seen::default() }, false)]
+    {
+        let found = Found { ended: ended(Outcome::Ok), ..found(&intent, seen) };
+        let expect: &[&str] = if unload { &["unload j.1.prolog.0"] } else { &[] };
+        let mut bed = come_up(vec![found], expect);
+        bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 ok"]);
+        bed.check(ack(intent.start.task), &["bury j.1.prolog.0 ok"]);
+    }
+}
+
+#[test]
+fn an_outcome_of_the_hosts_own_is_buried_at_once() {
+    let intent = local_intent("j", 1, "prolog", 0);
+    let found = Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
+    come_up(vec![found], &["bury local:j.1.prolog.0 ok"]);
+}
+
+#[test]
+fn a_job_that_is_pending_is_waited_for() {
+    let intent = intent("j", 1, "prolog", 0);
+    let pending = Seen { claim: None, ..seen_running(&intent, 1) };
+    let mut bed = come_up(vec![found(&intent, pending)], &["watch j.1.prolog.0"]);
+    bed.connect(&["hello 1 [j.1.prolog.0 live starting]"], &["redial 1000"]);
+    bed.check(stirred(intent.start.task), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(intent.start.task, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
+}
+
+#[test]
+fn a_running_unit_is_adopted_and_read_once_more() {
+    let intent = intent("j", 1, "prolog", 0);
+    let mut seen = seen_running(&intent, 1);
+    seen.steps = vec![begin_step(0, "a", 1)];
+    let mut bed = come_up(vec![found(&intent, seen)], &["watch j.1.prolog.0"]);
+    bed.connect(&["hello 1 [j.1.prolog.0 live running a 1/1]"], &["redial 1000"]);
+    bed.check(stirred(intent.start.task), &["inspect j.1.prolog.0"]);
+    bed.check(
+        inspected(intent.start.task, seen_exited(&intent, 1, 3)),
+        &["write-outcome j.1.prolog.0 failed (exit 3)"],
+    );
+}
+
+#[test]
+fn a_unit_that_is_over_is_collected_once_nothing_lingers() {
+    let intent = intent("j", 1, "prolog", 0);
+    for (code, outcome) in [(0, "ok"), (3, "failed (exit 3)")] {
+        come_up(
+            vec![found(&intent, seen_exited(&intent, 1, code))],
+            &[&format!("write-outcome j.1.prolog.0 {outcome}")],
+        );
+    }
+    let lingers = Seen { processes: processes(&[7]), ..seen_exited(&intent, 1, 0) };
+    let mut bed = come_up(vec![found(&intent, lingers)], &["watch-empty j.1.prolog.0"]);
+    bed.connect(&["hello 1 [j.1.prolog.0 live lingering 1]"], &["redial 1000"]);
+}
+
+#[test]
+fn a_claim_whose_unit_is_gone_is_its_complete_result_or_lost_and_never_zero() {
+    let intent = intent("j", 1, "prolog", 0);
+    let gone = Seen { claim: Some(claim(1)), ..Seen::default() };
+    let lost = "lost (its unit vanished without a result)";
+    for (seen, expect) in [
+        (Seen { result: Some(result(1, 0)), ..gone.clone() }, "ok"),
+        (Seen { result: Some(result(9, 0)), ..gone.clone() }, lost),
+        (gone, lost),
+    ] {
+        // Looked at again, since claim and unit were not read in one moment.
+        let mut bed = come_up(vec![found(&intent, seen.clone())], &["inspect j.1.prolog.0"]);
+        bed.check(inspected(intent.start.task, seen), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
+    }
+}
+
+#[test]
+fn what_nobody_claimed_begins_only_with_this_sessions_word() {
+    let intent = intent("j", 1, "prolog", 0);
+    let id = intent.start.task;
+    let unclaimed = || found(&intent, seen_nothing());
+    let hello: &[&str] = &["hello 1 [j.1.prolog.0 unclaimed]"];
+    for (word, expect) in [
+        (begin(id), &["start-unit j.1.prolog.0"][..]),
+        (start_message("j", 1, "prolog", 0), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+        (cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]),
+        (probe(), &["probed 5"]),
+    ] {
+        let mut bed = come_up(vec![unclaimed()], &["wake 10001"]);
+        bed.check(stirred(id), &[]);
+        bed.connect(hello, &["redial 1000"]);
+        bed.check(word, expect);
+    }
+}
+
+fn probe() -> Input {
+    message(crate::message::ToAgent::Probe { nonce: 5 })
+}
+
+#[test]
+fn what_nobody_claimed_and_is_too_late_is_refused_with_its_claim_taken() {
+    let intent = intent("j", 1, "prolog", 0);
+    let mut bed = Bed::cold();
+    bed.now.boot_ms = 10_001;
+    let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
+    bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[&format!("take-claim j.1.prolog.0 {refused}")]);
+    bed.check(claim_taken(intent.start.task, true), &[&format!("write-outcome j.1.prolog.0 {refused}")]);
+}
+
+#[test]
+fn a_task_of_another_boot_never_begins_and_is_lost_by_the_reboot() {
+    let mut of_before = intent("j", 1, "prolog", 0);
+    of_before.start.boot = BootId::new("boot-0").unwrap();
+    let id = of_before.start.task;
+    let lost = "lost (the node rebooted)";
+    let mut bed = come_up(vec![found(&of_before, seen_nothing())], &[&format!("take-claim j.1.prolog.0 {lost}")]);
+    bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {lost}")]);
+    let claimed = Seen { claim: Some(claim(1)), ..Seen::default() };
+    let mut bed = come_up(vec![found(&of_before, claimed.clone())], &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, claimed), &[&format!("write-outcome j.1.prolog.0 {lost}")]);
+}
+
+#[test]
+fn a_claim_of_the_agent_before_us_is_the_end_that_it_names() {
+    let intent = intent("j", 1, "prolog", 0);
+    for (claim, expect) in [
+        (Claim::Cancelled, "cancelled"),
+        (Claim::Withdrawn(Outcome::Refused { why: "late".to_owned() }), "refused (late)"),
+    ] {
+        let seen = Seen { claim: Some(claim), ..Seen::default() };
+        let mut bed = come_up(vec![found(&intent, seen.clone())], &["inspect j.1.prolog.0"]);
+        bed.check(inspected(intent.start.task, seen), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
+    }
+}
+
+#[test]
+fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
+    let intent = intent("j", 1, "sweep", 0);
+    let id = intent.start.task;
+    let mut bed = Bed::cold();
+    let found = without_directory(&intent, Seen { claim: None, ..seen_running(&intent, 1) });
+    let effects = bed.check(
+        joined(vec![found], vec![]),
+        &[
+            "warning: the directory of perilog-task-sweep-j-0-*",
+            "write-intent j.1.sweep.0",
+            "take-claim j.1.sweep.0 for its runner",
+        ],
+    );
+    let Effect::WriteIntent { intent: rebuilt, .. } = &effects[1] else { unreachable!() };
+    assert_eq!((rebuilt.start.task, &rebuilt.start.job, rebuilt.local), (id, &intent.start.job, false));
+    assert_eq!(rebuilt.plan.lingering, Lingering::Kill);
+    bed.check(intent_written(id), &[]);
+    bed.check(claim_taken(id, true), &["inspect j.1.sweep.0"]);
+    bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.sweep.0"]);
+    bed.check(stirred(id), &["inspect j.1.sweep.0"]);
+    // Its result was in the directory that is gone: then it is never a success.
+    let over = Seen { result: None, ..seen_exited(&intent, 1, 0) };
+    bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
+}
+
+#[test]
+fn a_rebuilt_task_of_an_action_that_is_not_configured_any_more_is_held() {
+    let intent = local_intent("j", 1, "nothing", 0);
+    let mut bed = Bed::cold();
+    let effects = bed.feed(joined(vec![without_directory(&intent, seen_running(&intent, 1))], vec![]));
+    let Effect::WriteIntent { intent: rebuilt, .. } = &effects[1] else { unreachable!() };
+    assert_eq!((rebuilt.plan.lingering, rebuilt.local), (Lingering::Hold, true));
+    let text = Input::IntentWritten { task: intent.start.task, result: Err("full".to_owned()) };
+    bed.check(text, &["error: cannot write the rebuilt intent of nothing of job j, attempt 1, rank 0: full"]);
+}
+
+#[test]
+fn an_orphan_is_reported_once_and_nothing_is_done_to_it() {
+    let intent = intent("j", 1, "prolog", 0);
+    let orphan = || Found { unit_ids: None, ..without_directory(&intent, seen_running(&intent, 1)) };
+    let told = "warning: perilog-task-prolog-j-0-*";
+    let mut bed = come_up(vec![orphan()], &[told]);
+    bed.check(joined(vec![orphan()], vec![]), &[]);
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.check(joined(vec![orphan()], vec![]), &[told]);
+}
+
+#[test]
+fn a_directory_without_an_intent_is_reported_and_does_not_stand_in_the_way() {
+    let intent = intent("j", 1, "prolog", 0);
+    let empty = || Found { intent: None, unit_ids: None, ..found(&intent, seen_nothing()) };
+    let mut bed = come_up(vec![empty()], &["warning: the directory perilog-task-prolog-j-0-*"]);
+    bed.check(joined(vec![empty()], vec![]), &[]);
+    bed.connect(&["hello 1 []"], &["redial 1000"]);
+    bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
+}
+
+#[test]
+fn an_intent_whose_unit_is_anothers_is_refused() {
+    let (mine, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
+    let seen = Seen { claim: None, unit_ids: Some(unit_ids(&other)), ..seen_running(&mine, 1) };
+    come_up(vec![found(&mine, seen)], &["take-claim j.1.prolog.0 refused (something else on this host has the name*"]);
+}
+
+#[test]
+fn tombstones_are_remembered_answer_for_their_tasks_and_are_shown() {
+    let intent = intent("j", 1, "prolog", 0);
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![tombstone(&intent, failed())]), &[]);
+    bed.connect(&["hello 1 [j.1.prolog.0 tombstone failed (exit 3)]"], &["redial 1000"]);
+    bed.check(start_message("j", 1, "prolog", 0), &["finished j.1.prolog.0 failed (exit 3)"]);
+    bed.now.boot_ms = 10_000;
+    bed.check(forget(intent.start.task), &["remove-tombstone j.1.prolog.0"]);
+}
+
+#[test]
+fn the_newest_failed_units_are_kept_over_a_restart_and_not_taken_for_tasks() {
+    let names = [("j", 1), ("j", 2), ("k", 1), ("k", 2)];
+    let mut stones = Vec::new();
+    let mut units = Vec::new();
+    for (i, (j, attempt)) in names.into_iter().enumerate() {
+        let mut intent = intent(j, attempt, "prolog", 0);
+        intent.not_after_boottime_ms = [30, 20, 10, 40][i];
+        let code = if i == 3 { 0 } else { 3 };
+        stones.push(tombstone(&intent, if code == 0 { Outcome::Ok } else { failed() }));
+        units.push(without_directory(&intent, seen_exited(&intent, 1, code)));
+    }
+    let mut bed = Bed::cold();
+    // The oldest of three failed ones is one too many; the one that did not fail has no reason to stay.
+    bed.check(joined(units.clone(), stones), &["unload k.1.prolog.0", "unload k.2.prolog.0"]);
+    // Found again, two are kept still.
+    bed.check(joined(units[..2].to_vec(), vec![]), &[]);
+    // A kept one that somebody reset by hand makes room.
+    bed.check(joined(units[1..2].to_vec(), vec![]), &[]);
+    bed.connect_any();
+    bed.ended("l", 1, "prolog", 3, &["finished l.1.prolog.0 failed (exit 3)"]);
+}
+
+#[test]
+fn what_is_unloaded_without_a_bus_is_unloaded_when_it_is_back() {
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    let intent = intent("j", 1, "prolog", 0);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
+    bed.check(Input::BusLost, &[]);
+    bed.check(outcome_written(id), &["finished j.1.prolog.0 ok"]);
+    bed.check(joined(vec![found(&intent, seen_exited(&intent, 1, 0))], vec![]), &["unload j.1.prolog.0"]);
+}
+
+#[test]
+fn what_we_know_is_newer_than_what_was_found_while_it_was_being_found() {
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    let intent = intent("j", 1, "prolog", 0);
+    // systemd was re-executed; the look at everything saw a directory as it was before.
+    let stale = || found(&intent, Seen { claim: None, ..seen_exited(&intent, 1, 0) });
+    bed.check(joined(vec![stale()], vec![]), &["watch j.1.prolog.0"]);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
+    bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(buried(id), &[]);
+    // It is buried: what was found of it is no task any more, but for its unit.
+    bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
+    bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[]);
+}
+
+#[test]
+fn a_start_of_the_agent_before_us_that_came_late_is_noticed() {
+    let intent = intent("j", 1, "prolog", 0);
+    let id = intent.start.task;
+    let mut bed = come_up(vec![found(&intent, seen_nothing())], &["wake 10001"]);
+    let late = found(&intent, seen_running(&intent, 1));
+    bed.check(joined(vec![late], vec![]), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]);
+    // One that went again without a claim leaves it where it was: nobody wants it yet.
+    let mut bed = come_up(vec![found(&intent, seen_nothing())], &["wake 10001"]);
+    let late = found(&intent, Seen { claim: None, ..seen_running(&intent, 1) });
+    bed.check(joined(vec![late], vec![]), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_nothing()), &[]);
+    let effects = bed.feed(Input::LinkUp { counter: 1 });
+    let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
+    assert_eq!(hello.tasks[0].state, HeldState::Unclaimed);
+}
+
+#[test]
+fn the_queue_after_a_restart_is_in_the_order_of_acceptance() {
+    let mut later = intent("j", 1, "epilog", 0);
+    later.accepted_boottime_ms = 7;
+    let earlier = intent("j", 1, "prolog", 0);
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![found(&later, seen_nothing()), found(&earlier, seen_nothing())], vec![]));
+    bed.connect_any();
+    bed.check(begin(later.start.task), &["start-unit j.1.epilog.0"]);
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![found(&later, seen_nothing()), found(&earlier, seen_nothing())], vec![]));
+    bed.feed(Input::BusLost);
+    bed.connect_any();
+    bed.check(begin(later.start.task), &["moved j.1.epilog.0 waiting for the system bus"]);
+    bed.check(
+        begin(earlier.start.task),
+        &[
+            "moved j.1.prolog.0 waiting for the system bus",
+            "moved j.1.epilog.0 waiting for prolog of job j, attempt 1, rank 0",
+        ],
+    );
+}

@@ -1,1 +1,286 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Effect, Input};
+use crate::agent::session::MAX_PENDING;
+use crate::ids::Epoch;
+use crate::message::{Ask, FromAgent, ToAgent};
+use crate::task::Report;
 
+fn up(counter: u64) -> Input {
+    Input::LinkUp { counter }
+}
+
+fn probe() -> Input {
+    message(ToAgent::Probe { nonce: 5 })
+}
+
+#[test]
+fn hello_waits_until_everything_is_found() {
+    let mut bed = Bed::cold();
+    bed.check(up(7), &[]);
+    bed.check(joined(vec![], vec![]), &["hello 7 []"]);
+    bed.check(joined(vec![], vec![]), &[]);
+}
+
+#[test]
+fn an_epoch_is_on_disk_before_anything_of_its_session_is_obeyed() {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    let id = task("j", 1, "prolog", 0);
+    bed.checks([
+        (up(1), &["hello 1 []"]),
+        (welcome(3), &["write-epoch 3"]),
+        (start_message("j", 1, "prolog", 0), &[]),
+        (probe(), &[]),
+        (epoch_written(3), &["redial 1000", "write-intent j.1.prolog.0", "probed 5"]),
+        (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
+    ]);
+}
+
+#[test]
+fn the_epoch_that_was_obeyed_last_is_not_written_again() {
+    let mut bed = Bed::cold();
+    let epoch = Some(epoch(3));
+    bed.check(Input::Joined { found: vec![], tombstones: vec![], epoch }, &[]);
+    bed.check(up(1), &["hello 1 []"]);
+    bed.check(welcome(3), &["redial 1000"]);
+    bed.check(probe(), &["probed 5"]);
+}
+
+#[test]
+fn a_lower_epoch_or_an_equal_one_of_another_controller_is_refused() {
+    let welcome_of = |number, nonce| {
+        message(ToAgent::Welcome { epoch: Epoch { number, nonce }, cluster: cluster(), redial_window_ms: 1 })
+    };
+    for (number, nonce) in [(2, 2), (3, 4)] {
+        let mut bed = Bed::cold();
+        let epoch = Some(epoch(3));
+        bed.check(Input::Joined { found: vec![], tombstones: vec![], epoch }, &[]);
+        bed.check(up(1), &["hello 1 []"]);
+        bed.check(
+            welcome_of(number, nonce),
+            &["epoch-refused 3", "error: the controller is not obeyed: *", "hang: its epoch is*"],
+        );
+        // Deaf until the next session.
+        bed.check(start_message("j", 1, "prolog", 0), &[]);
+        bed.check(welcome(3), &[]);
+        assert_eq!(bed.machine.status_line(), "turned away; idle");
+        bed.check(Input::LinkDown, &[]);
+        bed.check(up(2), &["hello 2 []"]);
+        bed.check(welcome(3), &["redial 1000"]);
+    }
+}
+
+#[test]
+fn an_epoch_that_is_being_written_counts_as_seen() {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.checks([
+        (up(1), &["hello 1 []"]),
+        (welcome(3), &["write-epoch 3"]),
+        (Input::LinkDown, &[]),
+        (up(2), &["hello 2 []"]),
+        (welcome(2), &["epoch-refused 3", "error: *", "hang: *"]),
+        (up(3), &["hello 3 []"]),
+        // The same one needs no second writing.
+        (welcome(3), &[]),
+        (probe(), &[]),
+        (up(4), &["hello 4 []"]),
+        (welcome(5), &["write-epoch 5"]),
+        (epoch_written(3), &[]),
+        (probe(), &[]),
+        (epoch_written(5), &["redial 1000", "probed 5"]),
+    ]);
+}
+
+#[test]
+fn an_epoch_that_cannot_be_written_is_not_obeyed() {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    let full = || Input::EpochWritten { epoch: epoch(3), result: Err("full".to_owned()) };
+    bed.checks([
+        (up(1), &["hello 1 []"]),
+        (welcome(3), &["write-epoch 3"]),
+        (start_message("j", 1, "prolog", 0), &[]),
+        (full(), &["hang: cannot remember the controller's epoch: full"]),
+        (up(2), &["hello 2 []"]),
+        (welcome(3), &["write-epoch 3"]),
+        (epoch_written(3), &["redial 1000"]),
+    ]);
+}
+
+#[test]
+fn what_waits_for_an_epoch_is_not_without_number() {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.check(up(1), &["hello 1 []"]);
+    bed.check(welcome(3), &["write-epoch 3"]);
+    for _ in 0..MAX_PENDING {
+        bed.check(probe(), &[]);
+    }
+    bed.check(probe(), &["hang: the controller said too much before its epoch was on disk"]);
+    bed.check(epoch_written(3), &[]);
+    bed.check(up(2), &["hello 2 []"]);
+    bed.check(welcome(3), &["redial 1000"]);
+}
+
+#[test]
+fn a_controller_that_speaks_before_its_welcome_is_hung_up_on() {
+    let orders = [
+        start_message("j", 1, "prolog", 0),
+        cancel("j", 1, "prolog", 0),
+        ack(task("j", 1, "prolog", 0)),
+        begin(task("j", 1, "prolog", 0)),
+        forget(task("j", 1, "prolog", 0)),
+        probe(),
+    ];
+    for order in orders {
+        let mut bed = Bed::cold();
+        bed.check(up(1), &[]);
+        bed.check(joined(vec![], vec![]), &["hello 1 []"]);
+        bed.check(order, &["hang: the controller spoke before its Welcome"]);
+        bed.check(welcome(1), &[]);
+    }
+    // Before Hello even Welcome is too early; without a link nothing is heard at all.
+    let mut bed = Bed::cold();
+    bed.check(welcome(1), &[]);
+    bed.check(up(1), &[]);
+    bed.check(welcome(1), &["hang: the controller spoke before its Welcome"]);
+    bed.check(joined(vec![], vec![]), &[]);
+}
+
+#[test]
+fn a_second_welcome_ends_the_session() {
+    let mut bed = Bed::up();
+    bed.check(welcome(1), &["hang: the controller said Welcome twice"]);
+}
+
+#[test]
+fn a_host_that_is_turned_away_says_so_and_hangs_up() {
+    let turned_away = || message(ToAgent::TurnedAway { why: "cloned".to_owned() });
+    let expect: &[&str] = &["warning: the controller turned this host away: cloned", "hang: turned away: cloned"];
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.check(up(1), &["hello 1 []"]);
+    bed.check(turned_away(), expect);
+    bed.check(up(2), &["hello 2 []"]);
+    bed.check(welcome(1), &["write-epoch 1"]);
+    bed.check(turned_away(), expect);
+    bed.check(epoch_written(1), &[]);
+    let mut bed = Bed::up();
+    bed.check(turned_away(), expect);
+}
+
+#[test]
+fn a_message_the_controller_does_not_know_is_noted_once_a_session() {
+    let mut bed = Bed::up();
+    let unsupported = || message(ToAgent::Unsupported { message: 99 });
+    bed.check(unsupported(), &["warning: the controller does not know message 99: an older version?"]);
+    bed.check(unsupported(), &[]);
+    bed.reconnect("hello 2 []", &["redial 1000"]);
+    bed.check(unsupported(), &["warning: the controller does not know message 99*"]);
+}
+
+#[test]
+fn questions_are_handed_on_with_the_tasks_they_are_about() {
+    let mut bed = Bed::up();
+    bed.live("j", 1, "prolog", 0);
+    bed.live("k", 1, "prolog", 0);
+    let logs = Ask::Logs { job: job("k"), action: None, attempt: None, rank: None, lines: 10 };
+    bed.check(message(ToAgent::Ask { question: 1, ask: logs }), &["answer 1 1"]);
+    bed.check(message(ToAgent::Ask { question: 2, ask: Ask::Status }), &["answer 2 2"]);
+}
+
+#[test]
+fn what_happens_between_hello_and_welcome_is_said_after_it() {
+    let mut bed = Bed::up();
+    let running = bed.claimed("j", 1, "prolog", 0);
+    let ending = bed.claimed("k", 1, "prolog", 0);
+    let recording = task("l", 1, "prolog", 0);
+    bed.feed(start_message("l", 1, "prolog", 0));
+    bed.check(Input::LinkDown, &[]);
+    let effects = bed.feed(up(2));
+    let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
+    // Not on disk is not held.
+    assert_eq!(hello.tasks.len(), 2);
+    let mut seen = seen_running(&intent("j", 1, "prolog", 0), 1);
+    seen.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
+    bed.feed(stirred(running));
+    bed.check(inspected(running, seen), &[]);
+    bed.feed(stirred(ending));
+    bed.check(inspected(ending, seen_exited(&intent("k", 1, "prolog", 0), 1, 0)), &["write-outcome k.1.prolog.0 ok"]);
+    bed.check(outcome_written(ending), &["unload k.1.prolog.0"]);
+    bed.check(intent_written(recording), &["start-unit l.1.prolog.0"]);
+    bed.check(
+        welcome(1),
+        &[
+            "redial 1000",
+            "accepted j.1.prolog.0",
+            "moved j.1.prolog.0 running a 1/1",
+            "moved j.1.prolog.0 milestone half",
+            "finished k.1.prolog.0 ok",
+            "accepted l.1.prolog.0",
+            "moved l.1.prolog.0 starting",
+        ],
+    );
+    // Told once; milestones once a session, since a frame of the last one may be lost.
+    bed.reconnect_any(&["redial 1000", "moved j.1.prolog.0 milestone half", "finished k.1.prolog.0 ok"]);
+}
+
+#[test]
+fn hello_shows_every_task_in_its_state() {
+    let mut bed = Bed::cold();
+    let unclaimed = found(&intent("j", 1, "prolog", 0), seen_nothing());
+    let live = found(&intent("k", 1, "prolog", 0), seen_running(&intent("k", 1, "prolog", 0), 1));
+    let mut ended = found(&intent("l", 1, "prolog", 0), seen_nothing());
+    ended.ended = Some(crate::task::Ended::bare(crate::outcome::Outcome::Ok, 0));
+    let stone = tombstone(&intent("l", 2, "prolog", 0), crate::outcome::Outcome::Ok);
+    bed.feed(joined(vec![unclaimed, live, ended], vec![stone]));
+    let effects = bed.feed(up(1));
+    let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
+    let mut held: Vec<String> = hello.tasks.iter().map(super::words::held_words).collect();
+    held.sort();
+    assert_eq!(
+        held,
+        ["j.1.prolog.0 unclaimed", "k.1.prolog.0 live starting", "l.1.prolog.0 ended", "l.2.prolog.0 tombstone ok"]
+    );
+    for held in &hello.tasks {
+        let is_stone = held.attempt == crate::ids::Attempt::from_number(2);
+        assert_eq!(
+            (held.ranks.is_empty(), held.hosts.is_empty(), held.userid.is_none()),
+            (is_stone, is_stone, is_stone)
+        );
+    }
+    assert_eq!(
+        (hello.host.as_str(), hello.machine.as_str(), hello.boot.as_str(), hello.version.as_str()),
+        ("n0", "m0", BOOT, "0.1.0")
+    );
+}
+
+#[test]
+fn hello_comes_in_pages_that_fit_a_frame() {
+    let pages = |stones: Vec<crate::task::Tombstone>, found: Vec<crate::agent::io::Found>| -> Vec<(usize, bool)> {
+        let mut bed = Bed::cold();
+        bed.feed(joined(found, stones));
+        let effects = bed.feed(up(1));
+        let page = |effect: &Effect| match effect {
+            Effect::Send(FromAgent::Hello(hello)) => Some((hello.tasks.len(), hello.more)),
+            _ => None,
+        };
+        effects.iter().filter_map(page).collect()
+    };
+    let stones =
+        |n: u32| (0..n).map(|rank| tombstone(&intent("j", 1, "prolog", rank), crate::outcome::Outcome::Ok)).collect();
+    assert_eq!(pages(stones(0), vec![]), [(0, false)]);
+    assert_eq!(pages(stones(512), vec![]), [(512, false)]);
+    assert_eq!(pages(stones(1030), vec![]), [(512, true), (512, true), (6, false)]);
+    // Four jobs of hosts whose names do not fold.
+    let names: Vec<String> =
+        (0..16_000u64).map(|i| format!("n{}x{}", i * 7919 % 16_001, i * 104_729 % 65_537)).collect();
+    let wide = |rank| {
+        let mut intent = intent("j", 1, "prolog", rank);
+        intent.start.hosts = crate::hostlist::HostList::from_names(&names).unwrap();
+        found(&intent, seen_nothing())
+    };
+    assert_eq!(pages(vec![], (0..5).map(wide).collect()), [(2, true), (2, true), (1, false)]);
+}

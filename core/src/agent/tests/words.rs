@@ -92,7 +92,7 @@ fn message_words(message: &FromAgent) -> String {
     }
 }
 
-fn held_words(held: &Held) -> String {
+pub(super) fn held_words(held: &Held) -> String {
     let state = match &held.state {
         HeldState::Unclaimed => "unclaimed".to_owned(),
         HeldState::Live { phase, .. } => format!("live {}", phase_words(phase)),
