@@ -27,6 +27,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// Boots every node that is off, and waits until the controller sees it.
+    pub fn boot(&self) -> Result<()> {
+        self.bed().boot()?;
+        self.wait_online()
+    }
+
     /// kill -9 of a node's agent; returns when it is gone.
     pub fn kill_agent(&self, rank: usize) -> Result<()> {
         self.kill(self.node(rank)?, AGENT)

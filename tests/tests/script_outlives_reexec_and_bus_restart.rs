@@ -31,7 +31,9 @@ fn daemon_reload() -> Result<()> {
 
 #[test]
 fn restart_of_the_bus() -> Result<()> {
-    during_a_script("systemctl kill --signal=KILL --kill-whom=main dbus.service; systemctl start dbus.service || systemctl start dbus.service")
+    during_a_script(
+        "systemctl kill --signal=KILL --kill-whom=main dbus.service; systemctl start dbus.service || systemctl start dbus.service",
+    )
 }
 
 #[test]

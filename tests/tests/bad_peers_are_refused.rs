@@ -1,0 +1,62 @@
+//! What is no agent, or not the one that it should be, is refused and logged with its address; the controller goes on.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use perilog_tests::Cluster;
+
+/// Waits for a line in the controller's journal.
+fn wait_logged(cluster: &Cluster, words: &[&str]) -> Result<()> {
+    cluster.bed().wait_until(&format!("the controller logs {words:?}"), Duration::from_secs(60), || {
+        let journal = cluster.controller()?.sh("journalctl --no-pager -o cat -u perilog-controller")?;
+        Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
+    })
+}
+
+#[test]
+fn garbage_and_half_a_handshake_are_refused_and_the_controller_goes_on() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-gate", "exit 0").boot()?;
+    let node = cluster.node(0)?;
+    let pid = || cluster.controller()?.systemctl(&["show", "--property=MainPID", "--value", "perilog-controller"]);
+    let before = pid()?;
+    node.sh("head -c 100000 /dev/urandom > /dev/tcp/ctl/5115 || true")?;
+    node.sh("printf 'GET / HTTP/1.1\\r\\n\\r\\n' > /dev/tcp/ctl/5115 || true")?;
+    wait_logged(&cluster, &[node.address()])?;
+    // A hundred that connect and say nothing keep nobody out.
+    let mut silent =
+        node.spawn(&["bash", "-c", "for i in $(seq 100); do exec {fd}<>/dev/tcp/ctl/5115; done; sleep 1000"])?;
+    let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    assert_eq!(run.code(), Some(0), "{run}");
+    assert!(!silent.has_ended()?);
+    assert_eq!(pid()?, before, "another controller");
+    cluster.assert_true("j", &["prolog"])
+}
+
+#[test]
+fn a_certificate_for_another_host_speaks_for_nobody() -> Result<()> {
+    let cluster = Cluster::builder(2).script("prolog", "10-gate", "exit 0").boot()?;
+    // n1 says that it is n0, with the certificate of n1.
+    let thief = cluster.node(1)?;
+    thief.write_file("/etc/perilog/agent.d/thief.toml", "host = \"n0\"\n")?;
+    thief.systemctl(&["restart", "perilog-agent"])?;
+    wait_logged(&cluster, &["the certificate is for n1, not for n0"])?;
+    let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    assert_eq!(run.code(), Some(0), "{run}");
+    let runs = cluster.runs("j")?;
+    assert_eq!(runs.iter().map(|(_, run)| run.node.as_str()).collect::<Vec<_>>(), ["n0"]);
+    Ok(())
+}
+
+#[test]
+fn an_agent_of_another_authority_is_refused_with_its_address() -> Result<()> {
+    let cluster = Cluster::builder(2).script("prolog", "10-gate", "exit 0").boot()?;
+    let stranger = cluster.node(1)?;
+    stranger
+        .sh("perilog -q ca init --dir /root/ca && perilog -q ca issue --dir /root/ca --role node n1 --out /root/out")?;
+    stranger.sh("cp /root/out/cert.pem /root/out/key.pem /etc/perilog/tls/")?;
+    stranger.systemctl(&["restart", "perilog-agent"])?;
+    wait_logged(&cluster, &[stranger.address()])?;
+    let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    assert_eq!(run.code(), Some(0), "{run}");
+    Ok(())
+}

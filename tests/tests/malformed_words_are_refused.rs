@@ -1,0 +1,40 @@
+//! Malformed idsets, hostlists, job ids, durations, environment names: refused with the position, before anything is asked of anybody.
+
+use anyhow::Result;
+use perilog_tests::{Bed, Layer};
+
+#[test]
+fn each_is_refused_with_its_position() -> Result<()> {
+    let bed = Bed::builder().node("n0").layer(Layer::find()?).boot()?;
+    let node = bed.node("n0")?;
+    let run = ["run", "prolog", "--job", "j", "--nodes", "n0"];
+    // Arguments, the word that is wrong, and the character of it that does not fit, counted from 1.
+    let cases: &[(&[&str], &str, usize)] = &[
+        (&["run", "prolog", "--job", "j", "--nodes", "n[0-3"], "n[0-3", 6),
+        (&["run", "prolog", "--job", "j/k", "--nodes", "n0"], "j/k", 2),
+        (&["run", "Prolog", "--job", "j", "--nodes", "n0"], "Prolog", 1),
+        (&[&run[..], &["--ranks", "3,2"]].concat(), "3,2", 3),
+        (&[&run[..], &["--timeout", "5min"]].concat(), "5min", 2),
+        (&[&run[..], &["--env", "A-B=1"]].concat(), "A-B=1", 2),
+        (&[&run[..], &["--attempt", "1.x"]].concat(), "1.x", 3),
+        (&["ps", "--older-than", "5 s"], "5 s", 2),
+        (&["why", "a:b"], "a:b", 2),
+    ];
+    for (arguments, word, at) in cases {
+        let output = node.run(&[&["perilog"], *arguments].concat())?;
+        assert_eq!(output.code(), Some(2), "{output}");
+        let lines: Vec<&str> = output.stderr.lines().collect();
+        let below =
+            lines.iter().position(|line| line.trim() == *word).and_then(|shown| Some((shown, lines.get(shown + 1)?)));
+        let (shown, caret) = below.unwrap_or_else(|| panic!("{word:?} is not shown: {output}"));
+        let margin = lines[shown].find(word).unwrap_or_default();
+        assert_eq!(caret.find('^'), Some(margin + at - 1), "{output}");
+    }
+    let output = node.run(&["perilog", "kill", "j", "-s", "NOPE"])?;
+    assert!(output.code() == Some(2) && output.stderr.contains("NOPE"), "{output}");
+    // Nothing wrong with the words, and nobody there to hear them.
+    let output = node.run(&["perilog", "ps"])?;
+    assert_eq!(output.code(), Some(7), "{output}");
+    assert!(output.stderr.contains("systemctl status perilog-controller"), "{output}");
+    Ok(())
+}
