@@ -96,7 +96,7 @@ fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_t
     let mut err = BufReader::new(child.stderr.take().unwrap()).lines();
     let seen = read_until(&mut err, "the controller is away");
     assert_eq!(seen.len(), 1, "{seen:?}");
-    before.join().unwrap();
+    before.asked();
 
     // It is back: first one that still starts up, then one that lost the connection at once, then one that stays.
     let after = serve(
@@ -133,7 +133,7 @@ fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_t
     assert_eq!(said.code, Some(4));
     let rest: Vec<String> = err.map(Result::unwrap).collect();
     assert_eq!(rest, ["perilog: the controller is back"]);
-    let asked = after.join().unwrap();
+    let asked = after.asked();
     assert_eq!(asked[2]["attempt"], "0", "the attempt was learned");
     assert_eq!(asked[3]["after"], 6, "from the last event that was seen");
 }
@@ -210,7 +210,7 @@ fn ctrl_c_detaches_and_says_how_to_go_on() {
          \u{20} wait for it:  perilog wait f1 --action prolog --attempt 0\n\
          \u{20} cancel it:    perilog cancel f1 prolog --attempt 0\n"
     );
-    assert_eq!(daemon.join().unwrap().len(), 2, "nothing was cancelled");
+    assert_eq!(daemon.asked().len(), 2, "nothing was cancelled");
 }
 
 #[test]
@@ -255,5 +255,5 @@ fn a_reader_that_went_away_ends_it_quietly_and_not_as_success() {
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
     assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(141), ""));
-    daemon.join().unwrap();
+    daemon.asked();
 }

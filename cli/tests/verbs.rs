@@ -214,7 +214,7 @@ fn a_trial_goes_on_when_the_agent_is_restarted_and_exits_with_the_status() {
         Said::of(place.command(&["try", dir.to_str().unwrap(), "--env", "A=1", "--color", "never"]).output().unwrap());
     assert_eq!(said.code, Some(7), "{}", said.err);
     assert_eq!(said.out, format!("{unit}\n1 of 2  10-a.sh\nfailed (exit 7) after 40ms\n"));
-    let asked = daemon.join().unwrap();
+    let asked = daemon.asked();
     assert_eq!(asked[0], asked[1], "the same key attaches");
     assert_eq!((&asked[0]["directories"], &asked[0]["action"]), (&json!([dir]), &json!("prolog")));
     let missing = Said::of(place.command(&["try", "/no/such/directory"]).output().unwrap());

@@ -26,23 +26,37 @@ pub(crate) enum Step {
 
 pub(crate) use Step::{Call, Done, Error, Hold, More};
 
-/// Serves these connections one after the other, then removes its socket. Gives the parameters of each call.
-pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> JoinHandle<Vec<Value>> {
+pub(crate) struct Daemon {
+    path: PathBuf,
+    thread: JoinHandle<Vec<Value>>,
+}
+
+impl Daemon {
+    /// The parameters of each call, once the client is done. A daemon that still waits for one finds nobody, and fails the test.
+    pub(crate) fn asked(self) -> Vec<Value> {
+        drop(UnixStream::connect(&self.path));
+        self.thread.join().unwrap()
+    }
+}
+
+/// Serves these connections one after the other, then removes its socket.
+pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> Daemon {
     let listener = UnixListener::bind(path).unwrap();
-    let path = path.to_owned();
-    std::thread::spawn(move || {
+    let at = path.to_owned();
+    let thread = std::thread::spawn(move || {
         let mut asked = Vec::new();
         let mut connections = connections.into_iter().peekable();
         while let Some(steps) = connections.next() {
             let (stream, _) = listener.accept().unwrap();
             if connections.peek().is_none() {
                 // Whoever comes after the last one finds nobody.
-                std::fs::remove_file(&path).unwrap();
+                std::fs::remove_file(&at).unwrap();
             }
             play(&stream, steps, &mut asked);
         }
         asked
-    })
+    });
+    Daemon { path: path.to_owned(), thread }
 }
 
 fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
@@ -108,7 +122,7 @@ impl Place {
     pub(crate) fn ask(&self, args: &[&str], connections: Vec<Vec<Step>>) -> (Said, Vec<Value>) {
         let daemon = serve(&self.socket(), connections);
         let said = Said::of(self.command(args).output().unwrap());
-        (said, daemon.join().unwrap())
+        (said, daemon.asked())
     }
 }
 
