@@ -125,3 +125,23 @@ async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
 pub(super) fn runs(unit: &UnitFacts) -> bool {
     unit.main_pid != 0 || unit.job_pending
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn without_a_bus_a_call_is_answered_at_once_and_an_old_answer_is_dropped() {
+        let (answers, _queue) = mpsc::channel(1);
+        let mut calls = Calls::new(answers);
+        let intent = testing::intent();
+        let task = intent.start.task;
+        let started = calls.start("x".to_owned(), Box::new(intent));
+        assert!(matches!(started, Some(Input::Started { reply: StartReply::Unknown(_), .. })), "{started:?}");
+        let answer = |connection| Answer { connection, input: Input::Stirred { task } };
+        assert!(calls.input(answer(0)).is_some(), "the bus is lost, and nothing was joined since");
+        calls.connection += 1;
+        assert!(calls.input(answer(0)).is_none());
+    }
+}

@@ -107,6 +107,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     });
     crew.spawn(link::dial(controllers, link_edges, window, version));
     notify::ready(&daemon.machine.status_line());
+    tracing::info!(tasks = daemon.roll.len(), "ready");
     daemon.serve(Edges { signals, bus, link, asked, answers, crew }).await
 }
 

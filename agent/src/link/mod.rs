@@ -24,3 +24,6 @@ pub enum LinkEdge {
     Message { counter: u64, message: ToAgent },
     Down { counter: u64 },
 }
+
+#[cfg(test)]
+mod tests;

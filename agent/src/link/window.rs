@@ -47,6 +47,12 @@ impl Window {
         Duration::from_millis(random % self.lock().now)
     }
 
+    /// One that tests need not wait for.
+    #[cfg(test)]
+    pub(super) fn brief() -> Self {
+        Self(Mutex::new(Sizes { base: 20, now: 20 }))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Sizes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

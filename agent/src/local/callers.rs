@@ -12,8 +12,8 @@ use tokio::sync::{oneshot, watch};
 /// What a caller of `Exec` is told: the latest of each.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
-    /// The task's stem, and whether it was there before.
-    pub attached: Option<(String, bool)>,
+    /// Whether the task was there before.
+    pub attached: Option<bool>,
     pub phase: Option<Phase>,
     pub end: Option<End>,
 }
@@ -129,7 +129,7 @@ impl Callers {
 /// Puts the reply into the caller's slot; true if it is the last.
 fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
     follow.send_modify(|told| match reply {
-        ExecReply::Attached { stem, attached, .. } => told.attached = Some((stem, attached)),
+        ExecReply::Attached { attached, .. } => told.attached = Some(attached),
         ExecReply::Phase(phase) => told.phase = Some(phase),
         ExecReply::Ended(ended) => told.end = Some(End::Ended(ended)),
         ExecReply::EndedBefore(outcome) => told.end = Some(End::Before(outcome)),
@@ -137,4 +137,59 @@ fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
         ExecReply::Cancelling => {}
     });
     follow.borrow().end.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use perilog_core::ids::{ActionName, Attempt, JobId, Rank};
+
+    fn exec() -> Box<Exec> {
+        Box::new(Exec {
+            job: JobId::new("j1").unwrap(),
+            attempt: Attempt::FIRST,
+            action: ActionName::new("prolog").unwrap(),
+            rank: Rank(0),
+            userid: None,
+            env: std::collections::BTreeMap::new(),
+            timeout_ms: None,
+            plan: None,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_slow_caller_misses_phases_and_not_the_end() {
+        let mut callers = Callers::default();
+        let (follow, mut followed) = watch::channel(Followed::default());
+        let (number, caller) = oneshot::channel();
+        let asked = Asked::Exec { exec: exec(), caller: number, follow };
+        assert!(matches!(callers.asked(asked, |_| None), Some(Input::Exec { caller: 1, .. })));
+        let caller = caller.await.unwrap();
+        let task = testing::intent().start.task;
+        callers.tell(caller, ExecReply::Attached { task, stem: String::new(), attached: false });
+        for name in ["a", "b"] {
+            callers.tell(caller, ExecReply::Phase(Phase::Milestone { name: name.to_owned() }));
+        }
+        callers.tell(caller, ExecReply::EndedBefore(Outcome::Ok));
+        let told = followed.borrow_and_update().clone();
+        assert_eq!((told.attached, told.phase), (Some(false), Some(Phase::Milestone { name: "b".to_owned() })));
+        assert!(matches!(told.end, Some(End::Before(Outcome::Ok))));
+        assert!(callers.waiting.is_empty(), "nothing is kept of a caller that was told its end");
+        assert!(callers.asked(Asked::Hangup { caller }, |_| None).is_none(), "its leaving is no news");
+    }
+
+    #[tokio::test]
+    async fn a_cancel_of_nothing_is_answered_here() {
+        let mut callers = Callers::default();
+        let (reply, answer) = oneshot::channel();
+        assert!(callers.asked(Asked::Cancel { stem: "x".to_owned(), reply }, |_| None).is_none());
+        assert!(answer.await.unwrap().unwrap_err().contains("no task x"));
+        let (reply, answer) = oneshot::channel();
+        let task = testing::intent().start.task;
+        let input = callers.asked(Asked::Cancel { stem: "x".to_owned(), reply }, |_| Some(task));
+        let Some(Input::CancelLocal { caller, .. }) = input else { panic!("{input:?}") };
+        callers.tell(caller, ExecReply::Refused("the controller's".to_owned()));
+        assert_eq!(answer.await.unwrap(), Err("the controller's".to_owned()));
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use perilog_core::agent::io::Caller;
-use perilog_core::ids::{BootId, HostName, UNIT_PREFIX, unit_of};
+use perilog_core::agent::io::{Caller, Exec};
+use perilog_core::ids::{self, ActionId, BootId, ClusterId, HostName, TaskId, UNIT_PREFIX, unit_of};
 use perilog_host::varlink::{About, Call, Gone, InterfaceDescription, PeerCred, ReplySink, Service};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,8 +61,11 @@ impl Agent {
         Self { host, boot, config: RwLock::new(config), ask }
     }
 
-    /// After a reload.
+    /// After a reload. A node keeps its name for as long as its agent runs.
     pub fn configure(&self, config: Config) {
+        if config.host.as_ref().is_some_and(|host| *host != self.host) {
+            tracing::warn!("`host` has changed; it counts from the agent's next start on");
+        }
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
@@ -136,6 +139,7 @@ impl Agent {
             Ok(exec) => Box::new(exec),
             Err(text) => return refuse(reply, &text).await,
         };
+        let unit = unit_of(&exec_stem(&exec));
         let (follow, mut followed) = watch::channel(Followed::default());
         let (number, caller) = oneshot::channel();
         let asked = self.ask.send(Asked::Exec { exec, caller: number, follow }).await;
@@ -147,12 +151,12 @@ impl Agent {
             };
             let told = followed.borrow_and_update().clone();
             if let Some(end) = &told.end {
-                return finish(reply, &told, end).await;
+                return finish(reply, &unit, &told, end).await;
             }
             if !changed {
                 return refuse(reply, ENDING).await;
             }
-            if more && let Err(gone) = reply.more(progress(&told)).await {
+            if more && let Err(gone) = reply.more(progress(&unit, &told)).await {
                 return self.hang_up(caller).await.and(Err(gone));
             }
         }
@@ -168,22 +172,50 @@ impl Agent {
 
 const ENDING: &str = "the agent is ending; ask again, the task goes on";
 
-fn progress(told: &Followed) -> Value {
-    let (unit, attached) = told.attached.clone().unwrap_or_default();
-    json!({ "unit": unit_of(&unit), "attached": attached, "phase": told.phase })
+/// The stem of the task with this key: the host's own tasks are of the cluster that stands for "here".
+fn exec_stem(exec: &Exec) -> String {
+    let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
+    ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-async fn finish(reply: ReplySink, told: &Followed, end: &End) -> Result<(), Gone> {
+fn progress(unit: &str, told: &Followed) -> Value {
+    json!({ "unit": unit, "attached": told.attached, "phase": told.phase })
+}
+
+async fn finish(reply: ReplySink, unit: &str, told: &Followed, end: &End) -> Result<(), Gone> {
     let (outcome, ended) = match end {
         End::Refused(text) => return refuse(reply, text).await,
         End::Ended(ended) => (&ended.outcome, Some(ended)),
         End::Before(outcome) => (outcome, None),
     };
-    let (unit, attached) = told.attached.clone().unwrap_or_default();
-    let unit = if unit.is_empty() { unit } else { unit_of(&unit) };
-    reply.done(json!({ "unit": unit, "attached": attached, "ended": ended, "outcome": outcome, "status": status(outcome) })).await
+    let attached = told.attached.or(ended.is_none().then_some(true));
+    let status = status(outcome);
+    reply
+        .done(json!({ "unit": unit, "attached": attached, "ended": ended, "outcome": outcome, "status": status }))
+        .await
 }
 
 async fn refuse(reply: ReplySink, text: &str) -> Result<(), Gone> {
     reply.error("io.perilog.Agent.Refused", json!({ "text": text })).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_may_everything_and_others_read_if_the_site_says_so() {
+        let peer = |uid| PeerCred { uid, gid: uid, pid: 1, groups: vec![uid] };
+        let (host, boot) = (HostName::new("n0").unwrap(), BootId::new("b").unwrap());
+        let agent = Agent::new(host, boot, Config::default(), mpsc::channel(1).0);
+        let open = Config::parse("t", "[local]\nstatus = \"anyone\"\n").unwrap();
+        for (method, root, user, reader) in
+            [("Status", true, false, true), ("Exec", true, false, false), ("Cancel", true, false, false)]
+        {
+            agent.configure(Config::default());
+            assert_eq!((agent.may(method, &peer(0)), agent.may(method, &peer(1000))), (root, user), "{method}");
+            agent.configure(open.clone());
+            assert_eq!(agent.may(method, &peer(1000)), reader, "{method}");
+        }
+    }
 }

@@ -1,0 +1,120 @@
+//! The dialler against a controller of a few lines, over plain TCP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use perilog_core::message::{FromAgent, ToAgent};
+use perilog_host::link::{Keepalive, Link, Listener, bind};
+use perilog_proto::{Decoded, Preamble, decode_from_agent, encode_to_agent};
+use tokio::sync::{mpsc, watch};
+
+use super::*;
+
+struct Bed {
+    listener: Listener,
+    edges: mpsc::Receiver<LinkEdge>,
+    dialler: tokio::task::JoinHandle<()>,
+    _controllers: watch::Sender<Controllers>,
+}
+
+fn bed() -> Bed {
+    let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::new(socket, None, Keepalive::default()).unwrap();
+    let addresses = vec![listener.local_addr().unwrap().to_string()];
+    let (controllers, current) = watch::channel(Controllers { addresses, tls: None, server_name: None });
+    let (sender, edges) = mpsc::channel(8);
+    let dialler = tokio::spawn(dial(current, sender, Arc::new(Window::brief()), "9.9".to_owned()));
+    Bed { listener, edges, dialler, _controllers: controllers }
+}
+
+impl Bed {
+    /// The next connection, preambles exchanged.
+    async fn accept(&mut self, preamble: Bytes) -> Link {
+        let mut link = self.listener.next().await.handshake().await.unwrap();
+        let theirs = link.reader.next().await.unwrap().unwrap();
+        assert_eq!(Preamble::decode(&theirs).unwrap().release, "9.9");
+        link.writer.send(preamble).await.unwrap();
+        link
+    }
+
+    async fn up(&mut self) -> (u64, Session) {
+        match self.edges.recv().await.unwrap() {
+            LinkEdge::Up { counter, session, .. } => (counter, session),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn down(&mut self) -> u64 {
+        match self.edges.recv().await.unwrap() {
+            LinkEdge::Down { counter } => counter,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.dialler.abort();
+    }
+}
+
+fn ours() -> Bytes {
+    Preamble::ours("controller").encode()
+}
+
+#[tokio::test]
+async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
+    let mut bed = bed();
+    let mut link = bed.accept(ours()).await;
+    let (first, session) = bed.up().await;
+    link.writer.send(encode_to_agent(&ToAgent::Probe { nonce: 7 })).await.unwrap();
+    let edge = bed.edges.recv().await.unwrap();
+    assert!(matches!(edge, LinkEdge::Message { counter, message: ToAgent::Probe { nonce: 7 } } if counter == first));
+    session.outbox.send(FromAgent::Probed { nonce: 7 }).await.unwrap();
+    let frame = link.reader.next().await.unwrap().unwrap();
+    assert_eq!(decode_from_agent(&frame).unwrap(), Decoded::Known(FromAgent::Probed { nonce: 7 }));
+
+    link.writer.send(Bytes::from_static(&[0x7f, 0xff, 1, 2, 3])).await.unwrap();
+    let frame = link.reader.next().await.unwrap().unwrap();
+    assert_eq!(decode_from_agent(&frame).unwrap(), Decoded::Known(FromAgent::Unsupported { message: 0x7fff }));
+
+    // The loop hangs up, even while somebody still holds an outbox; the next session has a higher number.
+    let _held = session.outbox.clone();
+    drop(session);
+    assert!(link.reader.next().await.unwrap().is_none());
+    assert_eq!(bed.down().await, first);
+    let _link = bed.accept(ours()).await;
+    assert!(bed.up().await.0 > first);
+}
+
+#[tokio::test]
+async fn a_peer_that_speaks_nonsense_is_left_and_dialled_again() {
+    let mut bed = bed();
+    // No preamble of ours, and one of a version to come: there never was a session.
+    let _http = bed.accept(Bytes::from_static(b"HTTP/1.1 400 Bad Request")).await;
+    let future = Preamble { lowest: 900, highest: 901, release: "x".to_owned() };
+    let _later = bed.accept(future.encode()).await;
+    let mut link = bed.accept(ours()).await;
+    let (counter, _session) = bed.up().await;
+    link.writer.send(Bytes::from_static(&[0, 3, 0xff, 0xff, 0xff])).await.unwrap();
+    assert_eq!(bed.down().await, counter);
+    let _link = bed.accept(ours()).await;
+    bed.up().await;
+}
+
+#[tokio::test]
+async fn without_controllers_nothing_is_dialled_until_there_are_some() {
+    let mut bed = bed();
+    let _link = bed.accept(ours()).await;
+    let (_, session) = bed.up().await;
+    bed._controllers.send_modify(|controllers| controllers.addresses.clear());
+    drop(session);
+    bed.down().await;
+    let quiet = tokio::time::timeout(Duration::from_millis(200), bed.listener.next()).await;
+    assert!(quiet.is_err(), "the window is over");
+    let address = bed.listener.local_addr().unwrap().to_string();
+    bed._controllers.send_modify(|controllers| controllers.addresses.push(address));
+    let _link = bed.accept(ours()).await;
+    bed.up().await;
+}
