@@ -1,0 +1,126 @@
+//! The command line of perilog-report, read by hand: five words do not pay for a parser that starts slower than all the rest.
+
+use std::ffi::OsString;
+
+use perilog_core::task::Report;
+
+use crate::protocol;
+
+pub(crate) const HELP: &str = "\
+Says something about the script that calls it, to the runner that runs it.
+
+Usage:
+  perilog-report tolerable --check NAME MESSAGE   a named check failed; the job may tolerate that
+  perilog-report milestone NAME                   this point was reached (for example data-out)
+  perilog-report progress MESSAGE                 what the script is doing now
+  perilog-report expect-reboot                    this host will boot, and that is the end of the task
+  perilog-report user MESSAGE                     a sentence that the job's owner may read
+  perilog-report --help | --version
+
+NAME is 1 to 64 of [A-Za-z0-9._-]. MESSAGE is one argument: quote it. `--` ends the options.
+A report and its names fit in 4096 bytes; 256 reports are taken from one task, progress not counted.
+
+Exit status:
+  0  heard: the report is recorded
+  2  usage
+  7  nobody hears: PERILOG_CONTROL is not set, the runner is gone or does not answer
+  8  the runner refused it, and why is on stderr
+";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Say(Report),
+    Help,
+    Version,
+}
+
+/// Reads the arguments after the program's name.
+///
+/// # Errors
+/// A sentence that says what is wrong, and where.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut words = Vec::new();
+    let mut check = None;
+    let mut options = true;
+    let mut args = args.map(|arg| arg.into_string().map_err(|arg| format!("{arg:?} is not valid UTF-8")));
+    while let Some(arg) = args.next().transpose()? {
+        match arg.as_str() {
+            "-h" | "--help" if options => return Ok(Command::Help),
+            "-V" | "--version" if options => return Ok(Command::Version),
+            "--" if options => options = false,
+            "--check" if options => check = Some(args.next().transpose()?.ok_or("--check needs a name")?),
+            _ if options && arg.starts_with("--check=") => check = Some(arg["--check=".len()..].to_owned()),
+            _ if options && arg.len() > 1 && arg.starts_with('-') => return Err(format!("unknown option `{arg}`")),
+            _ => words.push(arg),
+        }
+    }
+    let mut words = words.into_iter();
+    let verb = words.next().ok_or("say what: tolerable, milestone, progress, expect-reboot or user")?;
+    let mut one = |what: &str| words.next().ok_or_else(|| format!("`{verb}` needs {what}"));
+    let report = match verb.as_str() {
+        "tolerable" => {
+            let check = check.take().ok_or("`tolerable` needs --check NAME")?;
+            protocol::check_name("check name", &check).map_err(|e| e.to_string())?;
+            let message = one("a message")?;
+            Report::Tolerable { check, message }
+        }
+        "milestone" => {
+            let name = one("a name")?;
+            protocol::check_name("milestone name", &name).map_err(|e| e.to_string())?;
+            Report::Milestone { name }
+        }
+        "progress" => Report::Progress { message: one("a message")? },
+        "expect-reboot" => Report::ExpectReboot,
+        "user" => Report::User { message: one("a message")? },
+        _ => return Err(format!("unknown report `{verb}`: tolerable, milestone, progress, expect-reboot or user")),
+    };
+    if check.is_some() {
+        return Err(format!("`{verb}` takes no --check"));
+    }
+    match words.next() {
+        Some(extra) => Err(format!("one argument too many: `{extra}` (a message is one argument: quote it)")),
+        None => Ok(Command::Say(report)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_report_and_every_slip() {
+        let say = |report| Ok(Command::Say(report));
+        let text = |text: &str| text.to_owned();
+        let tolerable = || say(Report::Tolerable { check: text("lustre"), message: text("mount missing") });
+        let table: &[(&[&str], Result<Command, &str>)] = &[
+            (&["tolerable", "--check", "lustre", "mount missing"], tolerable()),
+            (&["tolerable", "mount missing", "--check=lustre"], tolerable()),
+            (&["milestone", "data-out"], say(Report::Milestone { name: text("data-out") })),
+            (&["progress", "mounting"], say(Report::Progress { message: text("mounting") })),
+            (&["user", "--", "--check"], say(Report::User { message: text("--check") })),
+            (&["progress", "-"], say(Report::Progress { message: text("-") })),
+            (&["expect-reboot"], say(Report::ExpectReboot)),
+            (&["progress", "--help"], Ok(Command::Help)),
+            (&["-V"], Ok(Command::Version)),
+            (&[], Err("say what")),
+            (&["tolerable", "x"], Err("needs --check NAME")),
+            (&["tolerable", "--check"], Err("--check needs a name")),
+            (&["tolerable", "--check", "a b", "x"], Err("at character 2")),
+            (&["tolerable", "--check", "lustre"], Err("needs a message")),
+            (&["milestone", "data out"], Err("at character 5")),
+            (&["milestone", "--check", "x", "data"], Err("takes no --check")),
+            (&["progress", "two", "words"], Err("quote it")),
+            (&["progress", "--loud", "x"], Err("unknown option `--loud`")),
+            (&["expect-reboot", "now"], Err("one argument too many")),
+            (&["shout", "x"], Err("unknown report `shout`")),
+        ];
+        for (args, expect) in table {
+            let got = parse(args.iter().map(OsString::from));
+            match (&got, expect) {
+                (Err(got), Err(part)) => assert!(got.contains(part), "{args:?}: {got}"),
+                (Ok(got), Ok(expect)) => assert_eq!(got, expect, "{args:?}"),
+                _ => panic!("{args:?}: {got:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What perilog-report and the runner say to each other over `$PERILOG_CONTROL`.
+//!
+//! A stream socket. The script's side sends one [`perilog_core::task::Report`] per line, as JSON; the runner answers each with one
+//! [`Reply`] per line, after it was recorded. Anything that can write a line to a socket can speak it:
+//!
+//! ```text
+//!   {"report":"tolerable","check":"lustre","message":"mount missing"}      ->
+//!                                                                         <-  {"reply":"heard"}
+//! ```
+
+use perilog_core::ParseError;
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of a record, its line break included: a report is a sentence, not a log.
+pub(crate) const MAX_RECORD: usize = 4096;
+
+/// Most bytes of the name of a check or a milestone.
+const MAX_NAME: usize = 64;
+
+/// The answer to a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub(crate) enum Reply {
+    /// It is recorded, and outlives the script, the runner and the agent.
+    Heard,
+    Refused {
+        why: String,
+    },
+}
+
+/// Is `name` a name of a check or a milestone: 1 to 64 of `[A-Za-z0-9._-]`?
+///
+/// # Errors
+/// The position of what does not fit. `what` is what the name is for, as a noun.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ParseError> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let wrong = |at, expected: &str| Err(ParseError::new(what, name, at, expected));
+    match name.bytes().position(|b| !fits(b)) {
+        Some(at) => wrong(at, "one of [A-Za-z0-9._-]"),
+        None if name.is_empty() => wrong(0, "1 to 64 of [A-Za-z0-9._-]"),
+        None if name.len() > MAX_NAME => wrong(MAX_NAME, "at most 64 characters"),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_fit_and_where_others_do_not() {
+        let long = "n".repeat(65);
+        for (name, expect) in [
+            ("lustre", Ok(())),
+            ("data-out_2.b", Ok(())),
+            ("", Err(1)),
+            ("mount missing", Err(6)),
+            ("é", Err(1)),
+            (&long, Err(65)),
+        ] {
+            assert_eq!(check_name("check", name).map_err(|e| e.column()), expect, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn replies_are_as_documented() {
+        let refused = Reply::Refused { why: "no".to_owned() };
+        for (reply, text) in [(Reply::Heard, r#"{"reply":"heard"}"#), (refused, r#"{"reply":"refused","why":"no"}"#)] {
+            assert_eq!(serde_json::to_string(&reply).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Reply>(text).unwrap(), reply);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The command line of perilog-runner.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use perilog_core::ids::UNIT_PREFIX;
+
+pub(crate) const HELP: &str = "\
+Runs the scripts of one task, inside the unit that the agent made for it. Not for people: see perilog(1), `perilog try`.
+
+Usage:
+  perilog-runner [--run-dir DIR] STEM
+  perilog-runner --help | --version
+
+STEM names the task's directory, DIR/tasks/STEM (DIR: /run/perilog). INVOCATION_ID is the unit's, as systemd sets it.
+
+Signals: TERM cancels (forwarded to the script once, nothing further begins); HUP, INT, USR1 and USR2 are forwarded;
+SIGRTMIN+9 kills the script. All go to the script's process group.
+
+Exit status: that of the scripts, the largest; a signal counts 128 + its number. Beside these
+   74  the result could not be written         126  a script could not be executed
+   78  wrong configuration, nothing ran        127  a script was not found
+  124  the task's limit passed between scripts 143  cancelled before all scripts had begun
+and where nothing was claimed and nothing ran
+    2  usage                                    73  the claim could not be written
+   66  no such task, or not to be trusted       75  too late, or claimed by another
+";
+
+/// Where agent and runner meet.
+const RUN_DIR: &str = "/run/perilog";
+
+/// Longest stem: see `perilog_core::ids::stem`.
+const MAX_STEM: usize = 139;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Run {
+        run_dir: PathBuf,
+        stem: String,
+    },
+    /// Become the script's user and then the script: what the runner calls itself with.
+    Enter,
+    Help,
+    Version,
+}
+
+/// Reads the arguments after the program's name.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut run_dir = PathBuf::from(RUN_DIR);
+    let mut stem = None;
+    let mut args = args.map(|arg| arg.into_string().map_err(|arg| format!("{arg:?} is not valid UTF-8")));
+    while let Some(arg) = args.next().transpose()? {
+        match arg.as_str() {
+            "-h" | "--help" => return Ok(Command::Help),
+            "-V" | "--version" => return Ok(Command::Version),
+            "--enter" => return Ok(Command::Enter),
+            "--run-dir" => run_dir = args.next().transpose()?.ok_or("--run-dir needs a directory")?.into(),
+            _ if arg.starts_with("--run-dir=") => run_dir = arg["--run-dir=".len()..].into(),
+            _ if arg.starts_with('-') => return Err(format!("unknown option `{arg}`")),
+            _ if stem.is_some() => return Err(format!("one argument too many: `{arg}`")),
+            _ => stem = Some(arg),
+        }
+    }
+    let stem = stem.ok_or("which task? (STEM is missing)")?;
+    if !run_dir.is_absolute() {
+        return Err(format!("--run-dir {} is not an absolute path", run_dir.display()));
+    }
+    check_stem(&stem)?;
+    Ok(Command::Run { run_dir, stem })
+}
+
+/// A stem becomes part of paths: nothing in it may lead elsewhere.
+fn check_stem(stem: &str) -> Result<(), String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    match stem.bytes().position(|b| !fits(b)) {
+        Some(at) => Err(format!("malformed stem {stem:?}: at character {}: expected one of [A-Za-z0-9._-]", at + 1)),
+        None if !stem.starts_with(UNIT_PREFIX) => Err(format!("malformed stem {stem:?}: expected {UNIT_PREFIX}...")),
+        None if stem.len() > MAX_STEM => Err(format!("malformed stem {stem:?}: more than {MAX_STEM} characters")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_and_what_is_wrong_with_others() {
+        let run =
+            |dir: &str| Ok(Command::Run { run_dir: dir.into(), stem: "perilog-task-prolog-f1-0-0123".to_owned() });
+        let long = format!("perilog-task-{}", "x".repeat(140));
+        let table: &[(&[&str], Result<Command, &str>)] = &[
+            (&["perilog-task-prolog-f1-0-0123"], run("/run/perilog")),
+            (&["--run-dir", "/tmp/x", "perilog-task-prolog-f1-0-0123"], run("/tmp/x")),
+            (&["perilog-task-prolog-f1-0-0123", "--run-dir=/tmp/x"], run("/tmp/x")),
+            (&["--enter"], Ok(Command::Enter)),
+            (&["--help"], Ok(Command::Help)),
+            (&["--version"], Ok(Command::Version)),
+            (&[], Err("STEM is missing")),
+            (&["--run-dir"], Err("needs a directory")),
+            (&["--run-dir", "x", "perilog-task-a"], Err("not an absolute path")),
+            (&["perilog-task-a/../../b"], Err("at character 15")),
+            (&["perilog-agent"], Err("expected perilog-task-")),
+            (&["perilog-task-a", "b"], Err("one argument too many")),
+            (&["-x"], Err("unknown option")),
+            (&[&long], Err("more than 139")),
+        ];
+        for (args, expect) in table {
+            let got = parse(args.iter().map(OsString::from));
+            match (&got, expect) {
+                (Err(got), Err(part)) => assert!(got.contains(part), "{args:?}: {got}"),
+                (Ok(got), Ok(expect)) => assert_eq!(got, expect, "{args:?}"),
+                _ => panic!("{args:?}: {got:?}"),
+            }
+        }
+    }
+}

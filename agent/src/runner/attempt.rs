@@ -1,0 +1,148 @@
+//! One try of one script, from its record to its record.
+
+use std::io;
+
+use perilog_core::Span;
+use perilog_core::task::StepRecord;
+use perilog_host::clock;
+use rustix::process::Signal;
+
+use crate::child::{Running, Setting};
+use crate::control::Control;
+use crate::digest;
+use crate::exit;
+use crate::forensics;
+use crate::output::Level;
+use crate::reports::Speaker;
+use crate::sequence::Sequence;
+use crate::stage;
+use crate::tally::End;
+use crate::task::Planned;
+use crate::watchdog::{Due, Limit, Watchdog};
+
+impl Sequence<'_> {
+    /// Tries `planned` once; `attempt` counts from 1, `of` is the number of scripts.
+    ///
+    /// # Errors
+    /// Its beginning could not be recorded, and it was not run.
+    pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
+        let (script, user) = (&planned.script, &planned.identity.user);
+        let seq = self.seq;
+        self.seq += 1;
+        let digest = match digest::of(&script.path) {
+            Ok(digest) => digest,
+            Err(error) => return self.not_run(seq, &script.name, error.to_string(), exit::of_exec(&error)),
+        };
+        self.steps.append(&StepRecord::Begin {
+            seq,
+            script: script.name.clone(),
+            digest,
+            user: user.name.clone(),
+            attempt,
+            at_ms: clock::wall_ms(),
+            of,
+        })?;
+        let setting = Setting { cwd: &self.intent.plan.cwd, umask: self.intent.plan.umask, env: &planned.identity.env };
+        let began = clock::mono_ms();
+        let running = match Running::start(script, user, &setting, seq, began) {
+            Ok(running) => running,
+            Err(error) => return self.not_run(seq, &script.name, stage::cannot_execute(&error), exit::of_exec(&error)),
+        };
+        let speaker = Speaker { seq, script: script.name.clone() };
+        self.speaker = Some((speaker, user.uid));
+        let limit = planned.timeout_ms.map(|limit_ms| Limit::new(began, limit_ms));
+        let watchdog = Watchdog::new(limit, self.limit, self.intent.plan.on_timeout);
+        let end = self.attend(running, watchdog, seq, planned);
+        self.speaker = None;
+        self.reports.script_ended();
+        self.control.iter_mut().for_each(Control::clear);
+        end
+    }
+
+    /// Stays with the script until it ended, and records that.
+    fn attend(&mut self, mut running: Running, mut watchdog: Watchdog, seq: u32, planned: &Planned) -> io::Result<End> {
+        let name = &planned.script.name;
+        loop {
+            let now = clock::mono_ms();
+            if running.done(now) {
+                break;
+            }
+            let limit = if running.ended().is_none() {
+                while let Some(due) = watchdog.due(now) {
+                    self.enforce(due, &running, seq, name);
+                }
+                watchdog.next()
+            } else {
+                None
+            };
+            let deadline = limit.into_iter().chain(running.next()).min();
+            self.turn(Some((&mut running, &mut watchdog)), deadline);
+        }
+        let ended = running.ended();
+        let refusal = running.refusal().map(str::to_owned);
+        if let Err(error) = running.finish(&mut self.sinks, self.directory) {
+            self.sinks.say(Level::Warning, &format!("output is not kept: {error}"));
+        }
+        let (status, elapsed_ms) = match (refusal, ended) {
+            (None, Some(ended)) => ended,
+            (refusal, ended) => {
+                let why = refusal.unwrap_or_else(|| "its end was not seen".to_owned());
+                let status = ended.map_or(exit::NOT_EXECUTABLE, |(status, _)| status.shell().max(exit::NOT_EXECUTABLE));
+                return self.not_run(seq, name, why, status);
+            }
+        };
+        let timed_out = watchdog.overdue();
+        let tolerable = planned.tolerable && !status.is_success() && !timed_out && !self.cancelled;
+        if !status.is_success() {
+            let (level, also) = if tolerable { (Level::Warning, ", which is tolerable") } else { (Level::Error, "") };
+            self.sinks.say(level, &format!("{name}: {status} after {}{also}", Span::from_millis(elapsed_ms)));
+        }
+        self.note(&StepRecord::End {
+            seq,
+            script: name.clone(),
+            at_ms: clock::wall_ms(),
+            elapsed_ms,
+            status,
+            tolerable,
+            timed_out,
+        });
+        Ok(End::Ended { status, tolerable, timed_out })
+    }
+
+    /// Does what a limit asks for: first look, then record, then act.
+    fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
+        match due {
+            Due::Overdue { limit, term } => {
+                let forensics = forensics::gather(self.stem, running.group());
+                self.note(&StepRecord::Overdue {
+                    seq,
+                    script: name.to_owned(),
+                    at_ms: clock::wall_ms(),
+                    limit_ms: limit.limit_ms,
+                    forensics,
+                });
+                let text = format!("past its limit of {}", Span::from_millis(limit.limit_ms));
+                self.headline.detail(&text);
+                self.sinks.say(Level::Error, &format!("{name}: {text}"));
+                if term {
+                    running.signal(Signal::TERM);
+                }
+            }
+            Due::Kill => {
+                self.sinks.say(Level::Error, &format!("{name}: killed, as its action's policy says"));
+                running.signal(Signal::KILL);
+            }
+        }
+    }
+
+    fn not_run(&mut self, seq: u32, name: &str, why: String, status: u8) -> io::Result<End> {
+        self.sinks.say(Level::Error, &format!("{name}: {why}"));
+        self.steps.append(&StepRecord::NotRun {
+            seq,
+            script: name.to_owned(),
+            at_ms: clock::wall_ms(),
+            why: why.clone(),
+        })?;
+        Ok(End::NotRun { why, status })
+    }
+}

@@ -1,0 +1,242 @@
+//! One try of a script as a process: started in its own process group, read from, signalled, reaped.
+//!
+//! The script has ended when its process has; what it left behind may hold its pipes for ever and is waited for a moment only. What the
+//! script itself had printed is in the pipes by then, and is read to the last byte.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+
+use perilog_core::outcome::ExitStatus;
+use rustix::fs::Mode;
+use rustix::process::{Pid, Signal};
+
+use crate::directory::Directory;
+use crate::environment::Environment;
+use crate::output::{Output, Sinks, Stream};
+use crate::scripts::Script;
+use crate::stage::{self, Order};
+use crate::users::User;
+
+/// How long processes that a script left behind may hold its pipes before these are closed: the end of a pipeline gets its last lines out.
+const PIPE_GRACE_MS: u64 = 250;
+
+/// One read: a pipe's default capacity.
+const CHUNK: usize = 64 * 1024;
+
+/// Longest sentence of a stage that failed.
+const MAX_REFUSAL: u64 = 4096;
+
+/// What every script of a task is given.
+#[derive(Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) cwd: &'a str,
+    pub(crate) umask: u32,
+    pub(crate) env: &'a Environment,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    file: File,
+    /// Bytes in it that were there when the script ended: these are read, however long the journal takes.
+    owed: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    group: Pid,
+    out: Option<Pipe>,
+    err: Option<Pipe>,
+    output: Output,
+    /// Open until the script is executed, or could not be.
+    stage: Option<UnixStream>,
+    refusal: String,
+    began: u64,
+    ended: Option<(ExitStatus, u64)>,
+    /// When to stop reading what a survivor might still print.
+    grace_until: Option<u64>,
+}
+
+impl Running {
+    /// Starts `script` as `user`. `seq`: the number of the try; `now`: CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// It cannot be executed. (As another user than root this shows only later, in [`Self::refusal`].)
+    pub(crate) fn start(script: &Script, user: &User, setting: &Setting<'_>, seq: u32, now: u64) -> io::Result<Self> {
+        let as_we_are = user.uid == 0 && user.gid == 0 && user.groups.is_empty();
+        let (mut command, mut stage) = if as_we_are {
+            let mut command = Command::new(&script.path);
+            command.args(&script.args).env_clear().envs(setting.env).current_dir(setting.cwd).stdin(Stdio::null());
+            (command, None)
+        } else {
+            let (command, stage) = stage::command()?;
+            (command, Some(stage))
+        };
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let ours = rustix::process::umask(Mode::from_raw_mode(setting.umask));
+        let spawned = command.spawn();
+        rustix::process::umask(ours);
+        // Holds the child's ends of the pipes otherwise.
+        drop(command);
+        let mut child = spawned?;
+
+        let group = Pid::from_child(&child);
+        let out = child.stdout.take().map(|pipe| Pipe::new(pipe.into())).transpose()?;
+        let err = child.stderr.take().map(|pipe| Pipe::new(pipe.into())).transpose()?;
+        let mut refusal = String::new();
+        if let Some(socket) = &mut stage {
+            let order = Order {
+                uid: user.uid,
+                gid: user.gid,
+                groups: user.groups.clone(),
+                cwd: setting.cwd.to_owned(),
+                program: script.path.clone(),
+                args: script.args.clone(),
+                env: setting.env.clone(),
+            };
+            // A stage that died before it read has no script to run; how it died is its status.
+            if let Err(error) = stage::give(socket, &order) {
+                refusal = format!("no order taken: {error}");
+            }
+            socket.set_nonblocking(true)?;
+        }
+        Ok(Self {
+            child,
+            group,
+            out,
+            err,
+            output: Output::new(seq),
+            stage,
+            refusal,
+            began: now,
+            ended: None,
+            grace_until: None,
+        })
+    }
+
+    pub(crate) fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// The pipe of a stream, while it is open.
+    pub(crate) fn pipe(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
+        let pipe = match stream {
+            Stream::Out => &self.out,
+            Stream::Err => &self.err,
+        };
+        pipe.as_ref().map(|pipe| pipe.file.as_fd())
+    }
+
+    /// The stage's socket, while there is something to come from it.
+    pub(crate) fn stage(&self) -> Option<BorrowedFd<'_>> {
+        self.stage.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads once from a pipe that is ready.
+    pub(crate) fn read(&mut self, stream: Stream, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
+        let slot = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        let Some(pipe) = slot else {
+            return Ok(());
+        };
+        let mut chunk = [0; CHUNK];
+        match pipe.file.read(&mut chunk) {
+            Ok(0) => *slot = None,
+            Ok(n) => {
+                pipe.owed = pipe.owed.saturating_sub(n);
+                return self.output.take(stream, &chunk[..n], sinks, directory);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => *slot = None,
+        }
+        Ok(())
+    }
+
+    /// Reads what the stage says.
+    pub(crate) fn hear_stage(&mut self) {
+        let Some(stage) = &mut self.stage else {
+            return;
+        };
+        let mut text = Vec::new();
+        match stage.take(MAX_REFUSAL).read_to_end(&mut text) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => self.stage = None,
+        }
+        self.refusal.push_str(&String::from_utf8_lossy(&text));
+    }
+
+    /// Signals the script's process group. Only while its leader is not reaped: after that the number may be another's.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            // It fails only if all of the group ended, and then SIGCHLD is on its way.
+            let _ = rustix::process::kill_process_group(self.group, signal);
+        }
+    }
+
+    /// Looks whether the script ended.
+    pub(crate) fn reap(&mut self, now: u64) -> io::Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(());
+        };
+        let byte = |n: i32| u8::try_from(n).unwrap_or(u8::MAX);
+        let status = match (status.code(), status.signal()) {
+            (Some(code), _) => ExitStatus::Exit(byte(code)),
+            (None, signal) => ExitStatus::Signal(byte(signal.unwrap_or(0))),
+        };
+        self.ended = Some((status, now));
+        self.hear_stage();
+        for pipe in [&mut self.out, &mut self.err].into_iter().flatten() {
+            pipe.owed = rustix::io::ioctl_fionread(&pipe.file).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        }
+        Ok(())
+    }
+
+    /// Is there nothing more to wait for?
+    pub(crate) fn done(&mut self, now: u64) -> bool {
+        if self.ended.is_none() {
+            return false;
+        }
+        let pipes = || [&self.out, &self.err].into_iter().flatten();
+        if pipes().any(|pipe| pipe.owed > 0) {
+            return false;
+        }
+        pipes().next().is_none() || *self.grace_until.get_or_insert(now.saturating_add(PIPE_GRACE_MS)) <= now
+    }
+
+    /// When to ask [`Self::done`] again, at the latest.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.grace_until
+    }
+
+    /// How it ended and after how many milliseconds; `None` while it has not.
+    pub(crate) fn ended(&self) -> Option<(ExitStatus, u64)> {
+        self.ended.map(|(status, at)| (status, at.saturating_sub(self.began)))
+    }
+
+    /// Why there was no script: its stage could not become it.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        (!self.refusal.is_empty()).then_some(self.refusal.as_str())
+    }
+
+    /// Closes its pipes and writes the last of its output.
+    pub(crate) fn finish(self, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
+        self.output.finish(sinks, directory)
+    }
+}
+
+impl Pipe {
+    fn new(fd: OwnedFd) -> io::Result<Self> {
+        // Our end alone: the script's is a description of its own and stays as scripts expect it.
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self { file: fd.into(), owed: 0 })
+    }
+}

@@ -1,0 +1,116 @@
+//! `$PERILOG_CONTROL`: the socket at which a script says something about itself. The runner serves it, so it is there whether the agent is up or
+//! down.
+//!
+//! Everybody may connect (mode 0666 in a directory that cannot be listed); who it is says the kernel (SO_PEERCRED), and only root and the
+//! user of the script that runs are heard. What is said is a line of JSON ([`crate::protocol`]); what is done with it is the caller's.
+
+mod peer;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use perilog_core::task::{Report, Start};
+
+use peer::Peer;
+
+/// Connections at a time. A script has one or two; more wait in the kernel's backlog.
+const MAX_PEERS: usize = 16;
+
+/// Longest path of a socket: sun_path without its NUL (unix(7)).
+const MAX_PATH: usize = 107;
+
+#[derive(Debug)]
+pub(crate) struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    peers: Vec<Peer>,
+    /// Nobody could be let in: until the script has ended nobody is, or we would try for ever.
+    shut: bool,
+}
+
+impl Control {
+    /// Opens the socket. What a killed runner left in its place goes: whoever has the claim is alone here.
+    pub(crate) fn open(run_dir: &Path, stem: &str, start: &Start) -> io::Result<Self> {
+        let directory = run_dir.join("control");
+        match fs::DirBuilder::new().mode(0o711).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let path = name(&directory, stem, start);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        Ok(Self { listener, path, peers: Vec::new(), shut: false })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The listener, while there is room for one more.
+    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
+        (!self.shut && self.peers.len() < MAX_PEERS).then(|| self.listener.as_fd())
+    }
+
+    /// Everybody who is connected, in an order that stays until [`Self::sweep`].
+    pub(crate) fn peers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.peers.iter().map(Peer::fd)
+    }
+
+    /// Lets in whoever waits. `user`: the uid that is heard beside root's.
+    pub(crate) fn admit(&mut self, user: Option<u32>) {
+        while self.peers.len() < MAX_PEERS {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.peers.extend(Peer::admit(stream, user)),
+                Err(error) => {
+                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                    // Anything else is a want of descriptors or memory, and the one at the door would keep us awake.
+                    self.shut = !matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads from one of [`Self::peers`] and answers; `hear` says why it refuses.
+    pub(crate) fn serve(&mut self, peer: usize, hear: &mut dyn FnMut(Report) -> Result<(), String>) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.serve(hear);
+        }
+    }
+
+    /// Forgets those who are gone.
+    pub(crate) fn sweep(&mut self) {
+        self.peers.retain(|peer| !peer.is_gone());
+    }
+
+    /// The script ended: whoever was let in for its user goes.
+    pub(crate) fn clear(&mut self) {
+        self.peers.clear();
+        self.shut = false;
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // What is left goes with the directory's next user.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// `<stem>.sock`; where that is longer than a socket's path may be (a long job id), the part of the stem that tells tasks apart.
+fn name(directory: &Path, stem: &str, start: &Start) -> PathBuf {
+    let path = directory.join(format!("{stem}.sock"));
+    if path.as_os_str().len() <= MAX_PATH {
+        return path;
+    }
+    directory.join(format!("{}-{}.sock", start.task.rank, start.task.action.tail()))
+}

@@ -1,0 +1,166 @@
+//! One connection to the control socket.
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use perilog_core::task::Report;
+use rustix::net::SendFlags;
+
+use crate::protocol::{self, MAX_RECORD, Reply};
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: UnixStream,
+    /// The beginning of a record; at most [`MAX_RECORD`].
+    buffer: Vec<u8>,
+    gone: bool,
+}
+
+impl Peer {
+    /// Takes a connection on, if it is root's or `user`'s; tells others that it is not.
+    pub(super) fn admit(stream: UnixStream, user: Option<u32>) -> Option<Self> {
+        let peer = Self { stream, buffer: Vec::new(), gone: false };
+        peer.stream.set_nonblocking(true).ok()?;
+        let uid = rustix::net::sockopt::socket_peercred(&peer.stream).ok()?.uid.as_raw();
+        if uid == 0 || Some(uid) == user {
+            return Some(peer);
+        }
+        peer.answer(&Reply::Refused { why: format!("uid {uid} is neither root nor the user of the script that runs") });
+        None
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Reads once, and answers every record that is complete.
+    pub(super) fn serve(&mut self, hear: &mut dyn FnMut(Report) -> Result<(), String>) {
+        let mut chunk = [0; MAX_RECORD];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => self.gone = true,
+            Ok(n) => self.take(&chunk[..n], hear),
+            Err(error) => {
+                self.gone = !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
+            }
+        }
+    }
+
+    fn take(&mut self, mut bytes: &[u8], hear: &mut dyn FnMut(Report) -> Result<(), String>) {
+        while !self.gone {
+            let end = bytes.iter().position(|b| *b == b'\n');
+            let line = &bytes[..end.unwrap_or(bytes.len())];
+            let whole = self.buffer.len() + line.len() + 1;
+            if whole > MAX_RECORD {
+                // Where the next record begins is anybody's guess.
+                self.gone = true;
+                self.answer(&Reply::Refused { why: format!("a record has more than {MAX_RECORD} bytes") });
+                return;
+            }
+            self.buffer.extend_from_slice(line);
+            let Some(end) = end else {
+                return;
+            };
+            let reply = match parse(&self.buffer).and_then(&mut *hear) {
+                Ok(()) => Reply::Heard,
+                Err(why) => Reply::Refused { why },
+            };
+            self.buffer.clear();
+            bytes = &bytes[end + 1..];
+            self.gone = !self.answer(&reply);
+        }
+    }
+
+    /// Answers without waiting. `false`: it does not read its answers, and we do not keep them.
+    fn answer(&self, reply: &Reply) -> bool {
+        let Ok(mut line) = serde_json::to_vec(reply) else {
+            return false;
+        };
+        line.push(b'\n');
+        let sent = rustix::net::send(&self.stream, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        sent.is_ok_and(|sent| sent == line.len())
+    }
+}
+
+/// A record as a report whose names are names. Its texts are whatever they are.
+fn parse(record: &[u8]) -> Result<Report, String> {
+    let report: Report = serde_json::from_slice(record).map_err(|e| format!("not a report: {e}"))?;
+    let checked = match &report {
+        Report::Tolerable { check, .. } => protocol::check_name("check name", check),
+        Report::Milestone { name } => protocol::check_name("milestone name", name),
+        Report::Progress { .. } | Report::ExpectReboot | Report::User { .. } => Ok(()),
+    };
+    checked.map_err(|e| e.to_string())?;
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+
+    /// The answers to `sent`, and whether the connection still stands.
+    fn answers(chunks: &[&[u8]]) -> (Vec<String>, bool) {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut peer = Peer::admit(theirs, None).unwrap();
+        let mut heard = 0;
+        let mut hear = |_| {
+            heard += 1;
+            if heard > 2 { Err("enough".to_owned()) } else { Ok(()) }
+        };
+        for chunk in chunks {
+            for part in chunk.chunks(MAX_RECORD) {
+                ours.write_all(part).unwrap();
+                peer.serve(&mut hear);
+            }
+        }
+        let stands = !peer.is_gone();
+        drop(peer);
+        let lines = BufReader::new(ours).lines().map_while(Result::ok).collect();
+        (lines, stands)
+    }
+
+    #[test]
+    fn records_in_any_chunks_and_what_is_none() {
+        let reboot = br#"{"report":"expect-reboot"}"#;
+        let heard = r#"{"reply":"heard"}"#;
+        let (two, stands) = answers(&[reboot, b"\n", &reboot[..5], &reboot[5..], b"\n{"]);
+        assert_eq!((two, stands), (vec![heard.to_owned(), heard.to_owned()], true));
+
+        let three = [&reboot[..], b"\n", reboot, b"\n", reboot, b"\n"].concat();
+        let (lines, stands) = answers(&[&three]);
+        assert_eq!(lines[2], r#"{"reply":"refused","why":"enough"}"#);
+        assert!(stands && lines.len() == 3);
+
+        for bad in [
+            &b"\n"[..],
+            b"hello\n",
+            br#"{"report":"ok"}
+"#,
+            br#"{"report":"milestone","name":"a b"}
+"#,
+            b"\xff\xfe\n",
+        ] {
+            let (lines, stands) = answers(&[bad, reboot, b"\n"]);
+            assert!(stands && lines.len() == 2 && lines[0].contains("refused") && lines[1] == heard, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_over_the_limit_ends_the_connection() {
+        let of = |length: usize| {
+            let mut record = br#"{"report":"user","message":""#.to_vec();
+            record.resize(length - 3, b'x');
+            record.extend_from_slice(b"\"}\n");
+            record
+        };
+        let (lines, stands) = answers(&[&of(MAX_RECORD)]);
+        assert!(stands && lines == [r#"{"reply":"heard"}"#], "{lines:?}");
+        let (lines, stands) = answers(&[&of(MAX_RECORD + 1)]);
+        assert!(!stands && lines.len() == 1 && lines[0].contains("more than 4096 bytes"), "{lines:?}");
+    }
+}

@@ -1,0 +1,59 @@
+//! What a script was when it ran: its SHA-256, as in sha256sum(1), computed from the open file just before it is executed by its path. (Only
+//! root can change it in between, see [`crate::trust`].)
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// As much as is read at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// The digest of the program at `path`, as 64 hexadecimal digits.
+///
+/// # Errors
+/// It cannot be read, or is neither a script with a `#!` line nor an ELF program. Shells run such a file as their own script, execve(2) does
+/// not, and what a script is must not depend on who starts it.
+pub(crate) fn of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; CHUNK];
+    let mut first = true;
+    loop {
+        let n = match file.read(&mut chunk) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if std::mem::take(&mut first) && !is_program(&chunk[..n]) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no #! line, and not a program"));
+        }
+        if n == 0 {
+            return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        hash.update(&chunk[..n]);
+    }
+}
+
+fn is_program(start: &[u8]) -> bool {
+    start.starts_with(b"#!") || start.starts_with(b"\x7fELF")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_sha256sum() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("script");
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        assert_eq!(of(&path).unwrap(), "a8076d3d28d21e02012b20eaf7dbf75409a6277134439025f282e368e3305abf");
+        for bad in ["", "exit 0\n"] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(of(&path).unwrap_err().to_string().contains("no #! line"));
+        }
+        assert_eq!(of(&directory.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,122 @@
+//! The task's directory, `tasks/<stem>/`: what the agent left in it for us, and how we write so that no reader ever sees half a file.
+//!
+//! | file | who | how |
+//! |---|---|---|
+//! | `intent.json` | agent | read once |
+//! | `claim` | runner or agent, whoever is first | temp, then link(2): whole from its first moment, and never a second one |
+//! | `steps.jsonl` | runner | appended, one write a line ([`crate::steps`]) |
+//! | `out.<seq>.head`, `.tail` | runner | [`crate::output`] |
+//! | `result.json` | runner | temp, rename; its last act |
+//!
+//! Nothing is fsynced: /run is memory, and a boot ends the task anyway.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use perilog_core::ids::{self, InvocationId};
+use perilog_core::task::{Claim, Intent};
+use perilog_host::clock;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::exit::{NO_CLAIM, NO_TASK, NOT_OURS, Refusal};
+
+/// Most bytes of an intent: a Start fits a frame of 1 MiB, and JSON writes it wider.
+const MAX_INTENT: u64 = 8 * 1024 * 1024;
+
+/// Only root reads what scripts print.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens `run_dir/tasks/stem`.
+    ///
+    /// # Errors
+    /// It is missing, or others than root could have written what we would run.
+    pub(crate) fn open(run_dir: &Path, stem: &str) -> Result<Self, Refusal> {
+        let path = run_dir.join("tasks").join(stem);
+        let no = |why: &dyn std::fmt::Display| Refusal::new(NO_TASK, format!("{}: {why}", path.display()));
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| no(&e))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| no(&e))?;
+        if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
+            return Err(no(&"others than root can write it"));
+        }
+        Ok(Self { fd, path })
+    }
+
+    /// Reads the intent and checks that it is the one of `stem`.
+    ///
+    /// # Errors
+    /// It is missing, no intent, or another task's.
+    pub(crate) fn intent(&self, stem: &str) -> Result<Intent, Refusal> {
+        let no = |why: &dyn std::fmt::Display| Refusal::new(NO_TASK, format!("{}: {why}", self.file("intent.json")));
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let fd = rustix::fs::openat(&self.fd, "intent.json", flags, Mode::empty()).map_err(|e| no(&e))?;
+        let mut bytes = Vec::new();
+        File::from(fd).take(MAX_INTENT + 1).read_to_end(&mut bytes).map_err(|e| no(&e))?;
+        if bytes.len() as u64 > MAX_INTENT {
+            return Err(no(&format_args!("more than {MAX_INTENT} bytes")));
+        }
+        let intent: Intent = serde_json::from_slice(&bytes).map_err(|e| no(&e))?;
+        let start = &intent.start;
+        let own = ids::stem(&start.action, &start.job, start.task);
+        if own == stem { Ok(intent) } else { Err(no(&format_args!("is the intent of {own}"))) }
+    }
+
+    /// Takes the claim, if it is not too late for it and nobody has it.
+    ///
+    /// # Errors
+    /// Then nothing may run: not-after has passed, a runner or the agent was first, or it cannot be written.
+    pub(crate) fn claim(&self, intent: &Intent, invocation: &InvocationId) -> Result<(), Refusal> {
+        let no = |e: &dyn std::fmt::Display| Refusal::new(NO_CLAIM, format!("{}: {e}", self.file("claim")));
+        let claim = serde_json::to_vec(&Claim::Runner(invocation.clone())).map_err(|e| no(&e))?;
+        let temp = format!("claim.{}.tmp", std::process::id());
+        self.write(&temp, &claim).map_err(|e| no(&e))?;
+        // The check comes after the slow part: between it and the link is nothing that waits.
+        let late = clock::boottime_ms().saturating_sub(intent.not_after_boottime_ms);
+        let linked =
+            if late == 0 { rustix::fs::linkat(&self.fd, &temp, &self.fd, "claim", AtFlags::empty()) } else { Ok(()) };
+        // What stays behind of a temporary file goes with the directory.
+        let _ = rustix::fs::unlinkat(&self.fd, &temp, AtFlags::empty());
+        match linked {
+            _ if late > 0 => {
+                Err(Refusal::new(NOT_OURS, format!("too late by {late} ms: this start is no longer wanted")))
+            }
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => Err(Refusal::new(NOT_OURS, format!("{}: claimed by another", self.file("claim")))),
+            Err(e) => Err(no(&e)),
+        }
+    }
+
+    /// Opens a file for appending, made if need be.
+    pub(crate) fn append(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
+        Ok(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?.into())
+    }
+
+    /// Writes a whole file that nobody reads before it is complete: because nobody looks for it, or because [`Self::replace`] names it.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
+        File::from(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?).write_all(bytes)
+    }
+
+    /// Writes a file that readers find whole or not at all.
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let temp = format!("{name}.tmp");
+        self.write(&temp, bytes)?;
+        Ok(rustix::fs::renameat(&self.fd, &temp, &self.fd, name)?)
+    }
+
+    /// The path of a file in it, for people.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+}

@@ -1,0 +1,73 @@
+//! The environment of a script, from nothing. Later layers stand above earlier ones:
+//!
+//! 1. `LANG=C.UTF-8`
+//! 2. what came from outside and passed the node's list (`intent.env`)
+//! 3. who the script is: `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`
+//! 4. the node's own (`plan.env`)
+//! 5. `PERILOG_*`, which nothing overrides
+//!
+//! What systemd tells the runner never passes, whoever names it: with `NOTIFY_SOCKET` a script could speak for the unit.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use perilog_core::environment::OWN;
+use perilog_core::task::Intent;
+
+use crate::users::User;
+
+pub(crate) type Environment = BTreeMap<String, String>;
+
+/// The runner's own business with systemd (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
+const NEVER: &[&str] = &[
+    "NOTIFY_SOCKET",
+    "JOURNAL_STREAM",
+    "INVOCATION_ID",
+    "SYSTEMD_EXEC_PID",
+    "MAINPID",
+    "MANAGERPID",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "FDSTORE",
+    "CREDENTIALS_DIRECTORY",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+];
+
+/// What a script of this task sees as `user`. `control`: the runner's socket, where there is one.
+pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>) -> Environment {
+    let start = &intent.start;
+    let mut env = Environment::new();
+    let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+    set("LANG", "C.UTF-8".to_owned());
+    for (name, value) in &intent.env {
+        set(name, value.clone());
+    }
+    set("PATH", intent.plan.path.clone());
+    set("HOME", user.home.clone());
+    set("USER", user.name.clone());
+    set("LOGNAME", user.name.clone());
+    set("SHELL", user.shell.clone());
+    for (name, value) in &intent.plan.env {
+        set(name, value.clone());
+    }
+    env.retain(|name, _| !OWN.contains(&name.as_str()) && !NEVER.contains(&name.as_str()));
+
+    let mut own = |name: &str, value: String| env.insert(name.to_owned(), value);
+    own("PERILOG_JOB", start.job.to_string());
+    own("PERILOG_RANK", start.task.rank.to_string());
+    own("PERILOG_RANKS", start.ranks.to_string());
+    own("PERILOG_HOSTS", start.hosts.to_string());
+    own("PERILOG_ACTION", start.action.to_string());
+    own("PERILOG_ATTEMPT", start.attempt.to_string());
+    if let Some(userid) = start.userid {
+        own("PERILOG_USERID", userid.to_string());
+    }
+    if let Some(control) = control {
+        own("PERILOG_CONTROL", control.to_string_lossy().into_owned());
+    }
+    env
+}

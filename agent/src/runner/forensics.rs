@@ -1,0 +1,212 @@
+//! What a script that is past its limit is doing, before anything is done about it: its processes as a tree, each with state, wait channel and
+//! kernel stack (where the kernel shows them), then their command lines.
+//!
+//! /proc can be as stuck as what it shows: a command line lives in the process's memory, whose lock a process in disk sleep may hold. So
+//! all of it is read in a thread that is waited for a bounded time, the harmless parts first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
+
+use perilog_host::clock;
+use rustix::process::Pid;
+
+/// Most bytes of a report: it travels in a frame, and people read it.
+const MAX_BYTES: usize = 16 * 1024;
+/// Most processes shown.
+const MAX_PROCESSES: usize = 64;
+/// Longest command line shown, and deepest stack.
+const MAX_COMMAND: usize = 256;
+const MAX_STACK: usize = 16;
+/// How long it may take.
+const WITHIN_MS: u64 = 2_000;
+
+/// The processes of the task `stem`: those in its unit's cgroup, or without a unit those of the script's process group `group`.
+pub(crate) fn gather(stem: &str, group: Pid) -> String {
+    // As many pieces as are ever sent: the thread never waits for us.
+    let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 2);
+    let unit = perilog_core::ids::unit_of(stem);
+    let group = group.as_raw_nonzero().get();
+    let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || tell(&unit, group, &pieces));
+    let mut text = String::new();
+    if let Err(error) = thread {
+        return format!("nothing could be seen: {error}");
+    }
+    let deadline = clock::mono_ms() + WITHIN_MS;
+    loop {
+        match gathered.recv_timeout(clock::until(deadline)) {
+            Ok(piece) => text.push_str(&piece),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let _ = writeln!(text, "(the rest could not be read within {} s)", WITHIN_MS / 1000);
+                break;
+            }
+        }
+        if text.len() > MAX_BYTES {
+            text.truncate(crop(&text, MAX_BYTES).len());
+            break;
+        }
+    }
+    text
+}
+
+/// The beginning of `text`, at most `most` bytes and never half a character.
+fn crop(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A line of /proc/PID/stat as far as we need it (proc(5)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stat {
+    command: String,
+    state: char,
+    parent: i32,
+    group: i32,
+}
+
+fn parse_stat(line: &str) -> Option<Stat> {
+    // The command is in parentheses, and may hold some itself.
+    let (open, close) = (line.find('(')?, line.rfind(')')?);
+    let mut rest = line.get(close + 1..)?.split_ascii_whitespace();
+    Some(Stat {
+        command: line.get(open + 1..close)?.to_owned(),
+        state: rest.next()?.chars().next()?,
+        parent: rest.next()?.parse().ok()?,
+        group: rest.next()?.parse().ok()?,
+    })
+}
+
+fn tell(unit: &str, group: i32, pieces: &SyncSender<String>) {
+    let processes = processes(unit, group);
+    let shown = in_tree_order(&processes);
+    for (pid, depth) in &shown {
+        let stat = &processes[pid];
+        let read = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        let indent = "  ".repeat(*depth);
+        let mut piece = format!("{indent}{pid} {} {}", stat.state, stat.command);
+        match read("wchan").trim() {
+            "" | "0" => {}
+            channel => {
+                let _ = write!(piece, " in {channel}");
+            }
+        }
+        piece.push('\n');
+        for frame in read("stack").lines().take(MAX_STACK) {
+            let _ = writeln!(piece, "{indent}    {frame}");
+        }
+        if pieces.send(piece).is_err() {
+            return;
+        }
+    }
+    if processes.len() > shown.len() {
+        let _ = pieces.send(format!("({} more processes)\n", processes.len() - shown.len()));
+    }
+    for (pid, _) in &shown {
+        let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = bytes.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
+        let line = crate::output::one_line(words.join(" ").trim());
+        let line = crop(&line, MAX_COMMAND);
+        if !line.is_empty() && pieces.send(format!("{pid}: {line}\n")).is_err() {
+            return;
+        }
+    }
+}
+
+/// The task's processes but for the runner itself.
+fn processes(unit: &str, group: i32) -> BTreeMap<i32, Stat> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let stat = |pid: i32| parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    let members = unit_members(unit);
+    let candidates = members.clone().unwrap_or_else(all_pids);
+    candidates
+        .into_iter()
+        .filter(|pid| *pid != own)
+        .filter_map(|pid| Some((pid, stat(pid)?)))
+        .filter(|(_, stat)| members.is_some() || stat.group == group)
+        .collect()
+}
+
+/// The pids in the cgroup of our unit, if we are in it: cgroup v2, or systemd's own hierarchy of v1.
+fn unit_members(unit: &str) -> Option<BTreeSet<i32>> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    own.lines().find_map(|line| {
+        let (hierarchy, path) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':'))?;
+        let root = match hierarchy {
+            "" => "/sys/fs/cgroup",
+            "name=systemd" => "/sys/fs/cgroup/systemd",
+            _ => return None,
+        };
+        if !path.ends_with(unit) {
+            return None;
+        }
+        let members = fs::read_to_string(format!("{root}{path}/cgroup.procs")).ok()?;
+        Some(members.lines().filter_map(|pid| pid.parse().ok()).collect())
+    })
+}
+
+fn all_pids() -> BTreeSet<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Parents before their children, with the depth of each; at most [`MAX_PROCESSES`].
+fn in_tree_order(processes: &BTreeMap<i32, Stat>) -> Vec<(i32, usize)> {
+    let mut shown = Vec::new();
+    let is_root = |stat: &Stat| !processes.contains_key(&stat.parent);
+    let mut stack: Vec<(i32, usize)> =
+        processes.iter().rev().filter(|(_, s)| is_root(s)).map(|(pid, _)| (*pid, 0)).collect();
+    while let Some((pid, depth)) = stack.pop() {
+        if shown.len() == MAX_PROCESSES {
+            break;
+        }
+        shown.push((pid, depth));
+        stack.extend(processes.iter().rev().filter(|(_, s)| s.parent == pid).map(|(child, _)| (*child, depth + 1)));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_lines_whatever_the_command_is_called() {
+        let stat = |command: &str| Some(Stat { command: command.to_owned(), state: 'D', parent: 7, group: 9 });
+        for (line, expect) in [
+            ("12 (mount) D 7 9 9 0 -1", stat("mount")),
+            ("12 (a) R 1 1 (b) D 7 9 9", stat("a) R 1 1 (b")),
+            ("12 (mount", None),
+            ("12 ) ( D 7 9", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_stat(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_tree_is_told_from_its_roots() {
+        let stat = |parent| Stat { command: String::new(), state: 'S', parent, group: 1 };
+        let tree: BTreeMap<i32, Stat> =
+            [(10, 1), (11, 10), (12, 10), (13, 11), (5, 1)].map(|(pid, parent)| (pid, stat(parent))).into();
+        assert_eq!(in_tree_order(&tree), [(5, 0), (10, 0), (11, 1), (13, 2), (12, 1)]);
+        let many: BTreeMap<i32, Stat> = (2..500).map(|pid| (pid, stat(pid - 1))).collect();
+        assert_eq!(in_tree_order(&many).len(), MAX_PROCESSES);
+    }
+
+    #[test]
+    fn our_own_group_is_seen() {
+        let group = rustix::process::getpgrp();
+        let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let text = gather("perilog-task-none", group);
+        rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::KILL).unwrap();
+        assert!(text.contains(&format!("{}: sleep 1000", child.id())), "{text}");
+        let mut child = child;
+        child.wait().unwrap();
+    }
+}

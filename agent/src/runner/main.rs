@@ -1,0 +1,63 @@
+//! perilog-runner: runs the scripts of one task inside its unit, and writes down what came of it.
+//!
+//! Small and synchronous, since systemd keeps it alive and nobody else does: one process, one poll(2), no runtime. It claims the task so that no
+//! other start of it runs anything ([`directory`]), runs the scripts in order ([`task`], [`sequence`], [`attempt`]), listens to them ([`control`],
+//! [`reports`]), keeps their limits ([`watchdog`]) and output ([`output`]), and ends with the largest status ([`tally`], [`exit`]). It decides
+//! nothing about the task's outcome: the agent judges by the files that it leaves.
+
+mod args;
+mod attempt;
+mod child;
+mod control;
+mod digest;
+mod directory;
+mod environment;
+mod exit;
+mod forensics;
+mod headline;
+mod output;
+#[path = "../report/protocol.rs"]
+mod protocol;
+mod reports;
+mod rlimits;
+mod scripts;
+mod sequence;
+mod signals;
+mod stage;
+mod steps;
+mod tally;
+mod task;
+mod trust;
+mod turn;
+mod users;
+mod watchdog;
+
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    let told = match args::parse(env::args_os().skip(1)) {
+        Ok(Command::Run { run_dir, stem }) => return run(&run_dir, &stem),
+        Ok(Command::Enter) => return stage::enter(),
+        Ok(Command::Help) => io::stdout().write_all(args::HELP.as_bytes()),
+        Ok(Command::Version) => writeln!(io::stdout(), "perilog-runner {}", env!("CARGO_PKG_VERSION")),
+        Err(wrong) => {
+            task::complain(&format!("{wrong} (see perilog-runner --help)"));
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn run(run_dir: &std::path::Path, stem: &str) -> ExitCode {
+    match task::run(run_dir, stem) {
+        Ok(status) => ExitCode::from(status),
+        Err(refusal) => {
+            task::complain(&format!("nothing is run: {}", refusal.text));
+            ExitCode::from(refusal.status)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a script prints: line by line to our own stdout and stderr, which is the journal ([`sinks`]), and its first and last part to the task's
+//! directory ([`keep`]). It never decides anything: a user may have written it.
+
+mod keep;
+mod lines;
+mod sinks;
+
+use std::io;
+
+pub(crate) use sinks::{Level, Sinks, Stream, one_line};
+
+use crate::directory::Directory;
+use keep::Keep;
+use lines::Lines;
+
+/// The output of one try of a script.
+#[derive(Debug)]
+pub(crate) struct Output {
+    out: Lines,
+    err: Lines,
+    keep: Keep,
+}
+
+impl Output {
+    /// `seq`: the number of the try, which names its files.
+    pub(crate) fn new(seq: u32) -> Self {
+        Self { out: Lines::default(), err: Lines::default(), keep: Keep::new(seq) }
+    }
+
+    /// Takes bytes as they were read.
+    pub(crate) fn take(
+        &mut self,
+        stream: Stream,
+        bytes: &[u8],
+        sinks: &mut Sinks,
+        directory: &Directory,
+    ) -> io::Result<()> {
+        let keep = &mut self.keep;
+        let lines = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        lines.take(bytes, |line| {
+            sinks.line(stream, line);
+            keep.line(line);
+        });
+        self.keep.save_head(directory)
+    }
+
+    /// No more will come: lines without an end are lines now, and the last part is written.
+    pub(crate) fn finish(mut self, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
+        let keep = &mut self.keep;
+        for (stream, lines) in [(Stream::Out, &mut self.out), (Stream::Err, &mut self.err)] {
+            lines.finish(|line| {
+                sinks.line(stream, line);
+                keep.line(line);
+            });
+        }
+        self.keep.save_head(directory)?;
+        self.keep.save_tail(directory)
+    }
+}

@@ -1,0 +1,275 @@
+//! Our own stdout and stderr, which in a unit is the journal: written without ever waiting for it.
+//!
+//! What it does not take stays here, up to a bound; past that the script's pipes are not read, and the script waits (backpressure), while
+//! signals, limits and reports go on. A journal that takes nothing at all for some seconds holds nobody up: its lines are lost, counted, and
+//! said so when it listens again. (The kept parts of the output do not depend on it.)
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+/// Past so much that was not taken no more is read. One chunk more may come on top.
+const CLOGGED: usize = 64 * 1024;
+
+/// How long a journal may take nothing. It restarts within a second.
+const DEAF_AFTER_MS: u64 = 5_000;
+
+/// So much fits a pipe that poll(2) calls writable (PIPE_BUF).
+const SURE: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// syslog's, as in `<N>` before a line (sd-daemon(3)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Error = 3,
+    Warning = 4,
+    Info = 6,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sinks {
+    out: Sink,
+    /// `None`: the same as `out`.
+    err: Option<Sink>,
+    /// stderr is the journal, which reads levels.
+    levels: bool,
+}
+
+impl Sinks {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (out, err) = (io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?);
+        let (out_stat, err_stat) = (rustix::fs::fstat(&out)?, rustix::fs::fstat(&err)?);
+        let same = (out_stat.st_dev, out_stat.st_ino) == (err_stat.st_dev, err_stat.st_ino);
+        // systemd.exec(5): device and inode of the journal's socket, if we are connected to it.
+        let journal = format!("{}:{}", err_stat.st_dev, err_stat.st_ino);
+        Ok(Self {
+            out: Sink::new(out, FileType::from_raw_mode(out_stat.st_mode)),
+            err: (!same).then(|| Sink::new(err, FileType::from_raw_mode(err_stat.st_mode))),
+            levels: std::env::var("JOURNAL_STREAM").is_ok_and(|stream| stream == journal),
+        })
+    }
+
+    /// Takes a line of a script, its line break included. In the journal what comes from stderr is a warning, unless it says itself what it is.
+    pub(crate) fn line(&mut self, stream: Stream, line: &[u8]) {
+        if stream == Stream::Err && self.levels && !has_level(line) {
+            self.sink(stream).push(b"<4>");
+        }
+        self.sink(stream).push(line);
+    }
+
+    /// Says something of our own.
+    pub(crate) fn say(&mut self, level: Level, text: &str) {
+        let prefix = if self.levels { format!("<{}>", level as u8) } else { String::new() };
+        let line = format!("{prefix}perilog-runner: {}\n", one_line(text));
+        self.sink(Stream::Err).push(line.as_bytes());
+    }
+
+    /// Writes what can be written without waiting. `now`: CLOCK_MONOTONIC.
+    pub(crate) fn flush(&mut self, now: u64) {
+        self.out.flush(now);
+        if let Some(err) = &mut self.err {
+            err.flush(now);
+        }
+    }
+
+    /// Is so much left that no more should be read?
+    pub(crate) fn clogged(&self) -> bool {
+        self.all().any(|sink| sink.pending.len() >= CLOGGED)
+    }
+
+    /// What to wait for: those that did not take everything.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
+    }
+
+    /// When to [`Self::flush`] even if nothing can be written.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.all().filter_map(Sink::deaf_at).min()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Sink> {
+        std::iter::once(&self.out).chain(&self.err)
+    }
+
+    fn sink(&mut self, stream: Stream) -> &mut Sink {
+        match (&mut self.err, stream) {
+            (Some(err), Stream::Err) => err,
+            _ => &mut self.out,
+        }
+    }
+}
+
+/// Does it begin with `<0>` to `<7>`?
+fn has_level(line: &[u8]) -> bool {
+    matches!(line, [b'<', b'0'..=b'7', b'>', ..])
+}
+
+/// A text that stays on its line, whatever a script put into it.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[derive(Debug)]
+struct Sink {
+    fd: OwnedFd,
+    /// The journal, as against a terminal, pipe or file: those have a reader who may pause.
+    socket: bool,
+    pending: Vec<u8>,
+    /// The last byte that was taken was no line break.
+    mid_line: bool,
+    stuck_since: Option<u64>,
+    deaf: bool,
+    lost: usize,
+    /// Nobody will ever read it.
+    closed: bool,
+}
+
+impl Sink {
+    fn new(fd: OwnedFd, kind: FileType) -> Self {
+        Self {
+            fd,
+            socket: kind == FileType::Socket,
+            pending: Vec::new(),
+            mid_line: false,
+            stuck_since: None,
+            deaf: false,
+            lost: 0,
+            closed: false,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if !self.closed {
+            self.pending.extend_from_slice(bytes);
+        }
+    }
+
+    fn flush(&mut self, now: u64) {
+        let mut taken = 0;
+        while taken < self.pending.len() {
+            match self.write(taken) {
+                Ok(n) if n > 0 => taken += n,
+                Ok(_) | Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.closed = true;
+                    taken = self.pending.len();
+                }
+            }
+        }
+        if taken > 0 {
+            self.mid_line = self.pending[taken - 1] != b'\n';
+            self.pending.drain(..taken);
+            self.stuck_since = None;
+            self.deaf = false;
+        }
+        if self.pending.is_empty() {
+            self.stuck_since = None;
+            self.own_up();
+            return;
+        }
+        self.stuck_since.get_or_insert(now);
+        if self.deaf || self.deaf_at().is_some_and(|at| at <= now) {
+            self.deaf = true;
+            // The rest of a line that was half taken stays, or the next one would be glued to it.
+            let rest =
+                if self.mid_line { self.pending.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1) } else { 0 };
+            self.lost += self.pending.len() - rest;
+            self.pending.truncate(rest);
+        }
+    }
+
+    /// Says what was lost, once it can be said.
+    fn own_up(&mut self) {
+        if self.lost > 0 && !self.mid_line {
+            let text = format!("perilog-runner: {} bytes of output were not taken and are lost here\n", self.lost);
+            self.lost = 0;
+            self.push(text.as_bytes());
+        }
+    }
+
+    fn deaf_at(&self) -> Option<u64> {
+        self.stuck_since.filter(|_| self.socket && !self.deaf).map(|since| since.saturating_add(DEAF_AFTER_MS))
+    }
+
+    /// Writes from `from` on what fits now.
+    fn write(&self, from: usize) -> rustix::io::Result<usize> {
+        let bytes = &self.pending[from..];
+        if self.socket {
+            return rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+        // The descriptor may be shared with others, a shell's terminal for one: O_NONBLOCK would be theirs too.
+        let mut poll = [PollFd::new(&self.fd, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut poll, Some(&now))?;
+        if poll[0].revents().is_empty() {
+            Err(Errno::AGAIN)
+        } else {
+            rustix::io::write(&self.fd, &bytes[..bytes.len().min(SURE)])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn levels_and_lines() {
+        assert!(
+            has_level(b"<3>x\n")
+                && has_level(b"<0>")
+                && !has_level(b"<8>x")
+                && !has_level(b"x<3>")
+                && !has_level(b"<3")
+        );
+        assert_eq!(one_line("a\nMAINPID=1\u{1b}[2J"), "a MAINPID=1 [2J");
+    }
+
+    #[test]
+    fn a_deaf_journal_loses_lines_and_nothing_else() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut sink = Sink::new(ours.into(), FileType::Socket);
+        let line = [&[b'x'; 999][..], b"\n"].concat();
+        // Nobody reads: the socket fills, and then we do.
+        while sink.pending.len() < CLOGGED {
+            sink.push(&line);
+            sink.flush(100);
+        }
+        assert_eq!(sink.deaf_at(), Some(100 + DEAF_AFTER_MS));
+        sink.flush(99 + DEAF_AFTER_MS);
+        assert!(!sink.deaf && sink.pending.len() >= CLOGGED);
+        sink.flush(100 + DEAF_AFTER_MS);
+        assert!(sink.deaf && sink.pending.len() < line.len());
+        assert_eq!(sink.deaf_at(), None, "or we would not sleep");
+        sink.push(&line);
+        sink.flush(101 + DEAF_AFTER_MS);
+        assert!(sink.pending.len() < line.len());
+
+        theirs.set_nonblocking(true).unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            // Takes what there is; the error says that this is all.
+            let _ = theirs.read_to_end(&mut seen);
+            sink.push(b"again\n");
+            sink.flush(200 + DEAF_AFTER_MS);
+        }
+        let _ = theirs.read_to_end(&mut seen);
+        let text = String::from_utf8(seen).unwrap();
+        let others: Vec<&str> = text.lines().filter(|l| l.len() != 999).collect();
+        assert_eq!(others[0], "again");
+        assert!(others[1].starts_with("perilog-runner: ") && others[1].ends_with("are lost here"), "{others:?}");
+        assert_eq!(others[2], "again");
+    }
+}

@@ -1,0 +1,177 @@
+//! What the runner makes of a report: it is recorded before the script hears that it was heard.
+//!
+//! `progress` is told to systemd at once, and recorded ever more sparsely, the latest one never lost: `perilog ps` shows it, and a script may
+//! say so every second for a day.
+
+use perilog_core::task::{Report, StepRecord};
+
+use crate::output::one_line;
+
+/// Reports of a task that are recorded, progress not counted: enough for every check of a node, too few to fill /run.
+pub(crate) const MAX_REPORTS: u32 = 256;
+
+/// Shortest time between two records of progress. Longer by the age of the task: so a week has some hundred.
+const PROGRESS_EVERY_MS: u64 = 10_000;
+const PROGRESS_SHARE: u64 = 32;
+
+/// The script that speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Speaker {
+    pub(crate) seq: u32,
+    pub(crate) script: String,
+}
+
+impl Speaker {
+    fn record(&self, report: Report, at_ms: u64) -> StepRecord {
+        StepRecord::Report { seq: self.seq, script: self.script.clone(), at_ms, report }
+    }
+}
+
+/// What is to be done with a report.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Record it, then tell the script; the text is for the journal.
+    Record { record: StepRecord, text: String },
+    /// Show it; `record` only now and then.
+    Show { text: String, record: Option<StepRecord> },
+}
+
+/// Times are milliseconds: `now` CLOCK_MONOTONIC, `at_ms` since the epoch.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    began: u64,
+    taken: u32,
+    /// When progress may be recorded again, and what waits for that.
+    progress_at: u64,
+    waiting: Option<StepRecord>,
+}
+
+impl Reports {
+    pub(crate) fn new(began: u64) -> Self {
+        Self { began, taken: 0, progress_at: 0, waiting: None }
+    }
+
+    /// A script says `report`.
+    ///
+    /// # Errors
+    /// Why it is not taken: there were [`MAX_REPORTS`].
+    pub(crate) fn hear(&mut self, speaker: &Speaker, report: Report, now: u64, at_ms: u64) -> Result<Verdict, String> {
+        let report = tidy(report);
+        if let Report::Progress { message } = &report {
+            let text = message.clone();
+            self.waiting = Some(speaker.record(report, at_ms));
+            return Ok(Verdict::Show { text, record: self.due(now) });
+        }
+        if self.taken >= MAX_REPORTS {
+            return Err(format!("{MAX_REPORTS} reports were taken from this task, and no more are"));
+        }
+        let text = format!("{}: {}", speaker.script, describe(&report));
+        let record = speaker.record(report, at_ms);
+        Ok(Verdict::Record { record, text })
+    }
+
+    /// One was recorded.
+    pub(crate) fn taken(&mut self) {
+        self.taken += 1;
+    }
+
+    /// When to ask for [`Self::due`].
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.waiting.as_ref().map(|_| self.progress_at)
+    }
+
+    /// Progress that is to be recorded now.
+    pub(crate) fn due(&mut self, now: u64) -> Option<StepRecord> {
+        let record = self.waiting.take_if(|_| self.progress_at <= now)?;
+        let age = now.saturating_sub(self.began);
+        self.progress_at = now.saturating_add(PROGRESS_EVERY_MS.max(age / PROGRESS_SHARE));
+        Some(record)
+    }
+
+    /// The script ended: what it was at last is of no interest any more.
+    pub(crate) fn script_ended(&mut self) {
+        self.waiting = None;
+    }
+}
+
+/// Texts as one line without control characters: they are shown on terminals, and users may have written them.
+fn tidy(report: Report) -> Report {
+    match report {
+        Report::Tolerable { check, message } => Report::Tolerable { check, message: one_line(&message) },
+        Report::Progress { message } => Report::Progress { message: one_line(&message) },
+        Report::User { message } => Report::User { message: one_line(&message) },
+        plain @ (Report::Milestone { .. } | Report::ExpectReboot) => plain,
+    }
+}
+
+fn describe(report: &Report) -> String {
+    match report {
+        Report::Tolerable { check, message } => format!("tolerable, check {check}: {message}"),
+        Report::Milestone { name } => format!("milestone {name}"),
+        Report::Progress { message } => message.clone(),
+        Report::ExpectReboot => "expects this host to boot".to_owned(),
+        Report::User { message } => format!("to the job's owner: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speaker() -> Speaker {
+        Speaker { seq: 3, script: "20-lustre".to_owned() }
+    }
+
+    fn progress(reports: &mut Reports, text: &str, now: u64) -> Option<StepRecord> {
+        let message = text.to_owned();
+        match reports.hear(&speaker(), Report::Progress { message }, now, now) {
+            Ok(Verdict::Show { record, .. }) => record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_report_is_tidied_and_recorded_up_to_the_bound() {
+        let mut reports = Reports::new(0);
+        let say = |reports: &mut Reports| {
+            let message = "mount\nMAINPID=1\u{1b}".to_owned();
+            let check = "lustre".to_owned();
+            reports.hear(&speaker(), Report::Tolerable { check, message }, 5, 7)
+        };
+        let Ok(Verdict::Record { record, text }) = say(&mut reports) else {
+            panic!("not recorded");
+        };
+        assert_eq!(text, "20-lustre: tolerable, check lustre: mount MAINPID=1 ");
+        let check = "lustre".to_owned();
+        let message = "mount MAINPID=1 ".to_owned();
+        assert_eq!(record, speaker().record(Report::Tolerable { check, message }, 7));
+        for _ in 0..MAX_REPORTS {
+            assert!(say(&mut reports).is_ok());
+            reports.taken();
+        }
+        assert!(say(&mut reports).unwrap_err().contains("256"));
+        assert!(progress(&mut reports, "still shown", 10).is_some());
+    }
+
+    #[test]
+    fn the_first_progress_is_recorded_and_the_latest_of_the_others() {
+        let mut reports = Reports::new(0);
+        assert!(progress(&mut reports, "a", 0).is_some());
+        assert_eq!(reports.next(), None);
+        assert!(progress(&mut reports, "b", 1).is_none() && progress(&mut reports, "c", 2).is_none());
+        assert_eq!((reports.next(), reports.due(9_999)), (Some(10_000), None));
+        let message = "c".to_owned();
+        assert_eq!(reports.due(10_000), Some(speaker().record(Report::Progress { message }, 2)));
+        progress(&mut reports, "d", 10_001);
+        reports.script_ended();
+        assert_eq!((reports.next(), reports.due(u64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn progress_every_second_for_a_week_is_some_hundred_records() {
+        let mut reports = Reports::new(0);
+        let week = 7 * 24 * 3600;
+        let recorded = (0..week).filter(|s| progress(&mut reports, "x", s * 1000).is_some()).count();
+        assert!((100..400).contains(&recorded), "{recorded}");
+    }
+}

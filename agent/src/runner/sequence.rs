@@ -1,0 +1,267 @@
+//! The scripts of a task in their order: who is next, who is tried again, when it is enough.
+//!
+//! Nothing further begins after a cancel, after the task's limit, after an error where the plan says `on-error = "stop"`, and when a step could not
+//! be recorded. A try that ended past its limit, or could not be executed, is not repeated: retries are for what may pass (a mount that is
+//! not up yet).
+
+use std::io;
+
+use perilog_core::Span;
+use perilog_core::task::{Intent, OnError, StepRecord};
+use perilog_host::clock;
+
+use crate::child::Running;
+use crate::control::Control;
+use crate::directory::Directory;
+use crate::headline::Headline;
+use crate::output::{Level, Sinks};
+use crate::reports::{Reports, Speaker, Verdict};
+use crate::signals::{Asked, Signals};
+use crate::steps::Steps;
+use crate::tally::{End, Tally};
+use crate::task::{self, Planned};
+use crate::turn::{self, Ready};
+use crate::watchdog::{Limit, Watchdog};
+
+#[derive(Debug)]
+pub(crate) struct Sequence<'a> {
+    pub(crate) stem: &'a str,
+    pub(crate) intent: &'a Intent,
+    pub(crate) directory: &'a Directory,
+    pub(crate) steps: Steps,
+    pub(crate) control: Option<Control>,
+    signals: Signals,
+    pub(crate) sinks: Sinks,
+    pub(crate) reports: Reports,
+    pub(crate) headline: Headline,
+    /// Of the whole task.
+    pub(crate) limit: Option<Limit>,
+    pub(crate) cancelled: bool,
+    /// Number of the next try.
+    pub(crate) seq: u32,
+    /// The script that runs, and the uid it runs as.
+    pub(crate) speaker: Option<(Speaker, u32)>,
+}
+
+impl<'a> Sequence<'a> {
+    /// `began`: CLOCK_MONOTONIC of the claim, from which the task's limit counts.
+    pub(crate) fn new(
+        stem: &'a str,
+        intent: &'a Intent,
+        directory: &'a Directory,
+        steps: Steps,
+        control: Option<Control>,
+        signals: Signals,
+        sinks: Sinks,
+        began: u64,
+    ) -> Self {
+        let limit_ms = intent.start.timeout_ms.into_iter().chain(intent.plan.timeout_ms).min();
+        Self {
+            stem,
+            intent,
+            directory,
+            steps,
+            control,
+            signals,
+            sinks,
+            reports: Reports::new(began),
+            headline: Headline::new(&intent.start, 0),
+            limit: limit_ms.map(|limit_ms| Limit::new(began, limit_ms)),
+            cancelled: false,
+            seq: 0,
+            speaker: None,
+        }
+    }
+
+    /// Runs everything and gives what it adds up to. All output is written by then, and the socket is gone.
+    pub(crate) fn run(mut self) -> Tally {
+        let control = self.control.as_ref().map(Control::path);
+        let mut tally = match task::prepare(self.intent, control, &mut self.sinks) {
+            Ok(planned) => self.run_all(&planned),
+            Err(why) => {
+                self.sinks.say(Level::Error, &format!("nothing is run: {why}"));
+                let mut tally = Tally::new(0);
+                tally.misconfigured(why);
+                tally
+            }
+        };
+        self.control = None;
+        while self.sinks.waiting().next().is_some() {
+            self.turn(None, None);
+        }
+        if self.cancelled {
+            tally.cancelled(false);
+        }
+        self.headline.end(&tally.summary());
+        tally
+    }
+
+    fn run_all(&mut self, planned: &[Planned]) -> Tally {
+        let of = u32::try_from(planned.len()).unwrap_or(u32::MAX);
+        let mut tally = Tally::new(of);
+        self.headline = Headline::new(&self.intent.start, planned.len());
+        for (index, planned) in planned.iter().enumerate() {
+            self.turn(None, Some(0));
+            if self.cancelled {
+                tally.cancelled(true);
+                break;
+            }
+            if self.is_out_of_time() {
+                self.sinks.say(Level::Error, "the task's limit has passed: nothing further begins");
+                tally.out_of_time();
+                break;
+            }
+            let name = &planned.script.name;
+            self.headline.script(index + 1, name);
+            match self.tries(planned, of) {
+                Ok(end) => {
+                    let stop = end.is_error() && self.intent.plan.on_error == OnError::Stop;
+                    tally.add(name, end);
+                    if stop {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let why = task::unrecorded(self.directory, &error);
+                    self.sinks.say(Level::Error, &why);
+                    tally.misconfigured(why);
+                    break;
+                }
+            }
+        }
+        tally
+    }
+
+    /// Tries a script until it succeeds or is not to be tried again.
+    fn tries(&mut self, planned: &Planned, of: u32) -> io::Result<End> {
+        let retries = planned.retries;
+        let mut pause = retries.backoff_ms;
+        let mut attempt = 1;
+        loop {
+            let end = self.attempt(planned, attempt, of)?;
+            let failed = match &end {
+                End::Ended { status, timed_out, .. } => !status.is_success() && !timed_out,
+                End::NotRun { .. } => false,
+            };
+            if !failed || attempt > retries.count {
+                return Ok(end);
+            }
+            attempt = attempt.saturating_add(1);
+            let text = format!("try {attempt} in {}", Span::from_millis(pause));
+            self.headline.detail(&text);
+            self.sinks.say(Level::Warning, &format!("{}: {text}", planned.script.name));
+            if !self.pause(pause) {
+                return Ok(end);
+            }
+            pause = pause.saturating_mul(2).min(retries.ceiling_ms.max(retries.backoff_ms));
+        }
+    }
+
+    /// Waits `ms`. `false`: a cancel or the task's limit came first.
+    fn pause(&mut self, ms: u64) -> bool {
+        let until = clock::mono_ms().saturating_add(ms);
+        let deadline = self.limit.map_or(until, |limit| limit.at.min(until));
+        loop {
+            if self.cancelled || self.is_out_of_time() {
+                return false;
+            }
+            if until <= clock::mono_ms() {
+                return true;
+            }
+            self.turn(None, Some(deadline));
+        }
+    }
+
+    fn is_out_of_time(&self) -> bool {
+        self.limit.is_some_and(|limit| limit.at <= clock::mono_ms())
+    }
+
+    /// Waits for something, at most until `deadline`, and deals with all that came.
+    pub(crate) fn turn(&mut self, mut running: Option<(&mut Running, &mut Watchdog)>, deadline: Option<u64>) {
+        let deadline = [deadline, self.sinks.next(), self.reports.next()].into_iter().flatten().min();
+        let script = running.as_ref().map(|(script, _)| &**script);
+        let ready = turn::wait(&self.signals, &self.sinks, self.control.as_ref(), script, deadline);
+        for ready in ready {
+            match (ready, &mut running) {
+                (Ready::Signals, running) => {
+                    for asked in self.signals.take() {
+                        let running = running.as_mut().map(|(script, dog)| (&mut **script, &mut **dog));
+                        self.obey(asked, running);
+                    }
+                }
+                (Ready::Pipe(stream), Some((script, _))) => {
+                    if let Err(error) = script.read(stream, &mut self.sinks, self.directory) {
+                        self.sinks.say(Level::Warning, &format!("output is not kept: {error}"));
+                    }
+                }
+                (Ready::Stage, Some((script, _))) => script.hear_stage(),
+                (Ready::Door, _) => {
+                    let user = self.speaker.as_ref().map(|(_, uid)| *uid);
+                    self.control.iter_mut().for_each(|control| control.admit(user));
+                }
+                (Ready::Peer(peer), _) => self.serve(peer),
+                (Ready::Sink | Ready::Pipe(_) | Ready::Stage, _) => {}
+            }
+        }
+        self.control.iter_mut().for_each(Control::sweep);
+        let now = clock::mono_ms();
+        if let Some(progress) = self.reports.due(now) {
+            self.note(&progress);
+        }
+        self.sinks.flush(now);
+    }
+
+    fn obey(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
+        match (asked, running) {
+            (Asked::Cancel, running) => {
+                if std::mem::replace(&mut self.cancelled, true) {
+                    return;
+                }
+                self.note(&StepRecord::Cancelled { at_ms: clock::wall_ms() });
+                self.sinks.say(Level::Warning, "cancelled: nothing further begins");
+                if let Some((script, dog)) = running {
+                    dog.termed();
+                    script.signal(rustix::process::Signal::TERM);
+                }
+            }
+            (Asked::Forward(signal), Some((script, _))) => script.signal(signal),
+            (Asked::Reap, Some((script, _))) => {
+                if let Err(error) = script.reap(clock::mono_ms()) {
+                    self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
+                }
+            }
+            (Asked::Forward(_) | Asked::Reap, None) => {}
+        }
+    }
+
+    fn serve(&mut self, peer: usize) {
+        let Self { control, steps, sinks, reports, headline, speaker, .. } = self;
+        let Some(control) = control else {
+            return;
+        };
+        control.serve(peer, &mut |report| {
+            let (speaker, _) = speaker.as_ref().ok_or("no script is running")?;
+            let mut record =
+                |record: &StepRecord| steps.append(record).map_err(|e| format!("it cannot be recorded: {e}"));
+            match reports.hear(speaker, report, clock::mono_ms(), clock::wall_ms())? {
+                Verdict::Record { record: line, text } => {
+                    record(&line)?;
+                    reports.taken();
+                    sinks.say(Level::Info, &text);
+                }
+                Verdict::Show { text, record: line } => {
+                    headline.detail(&text);
+                    line.iter().try_for_each(record)?;
+                }
+            }
+            Ok(())
+        });
+    }
+
+    /// Records what has happened already: where that fails it can only be said.
+    pub(crate) fn note(&mut self, record: &StepRecord) {
+        if let Err(error) = self.steps.append(record) {
+            self.sinks.say(Level::Error, &format!("{}: {error}", self.directory.file(crate::steps::FILE)));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Signals as something to wait for. Installed before the claim, so that no cancel of a claimed task is lost, nor ends us.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::Signal;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+/// SIGRTMIN+9 as glibc counts: the agent cannot send KILL to the runner and mean the script.
+const KILL_SCRIPT: i32 = 43;
+
+/// What a signal asks of the runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// TERM: forward it once, begin nothing more.
+    Cancel,
+    /// To the script's process group.
+    Forward(Signal),
+    /// CHLD: look whether the script ended.
+    Reap,
+}
+
+#[derive(Debug)]
+pub(crate) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
+
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let all = [SIGTERM, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, KILL_SCRIPT, SIGCHLD];
+        Ok(Self(SignalDelivery::with_pipe(read, write, SignalOnly, all)?))
+    }
+
+    /// Readable when [`Self::take`] has something.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.get_read().as_fd()
+    }
+
+    /// What came since the last time; each signal once, cancel last, so that what a person sent before it is not lost to it.
+    pub(crate) fn take(&mut self) -> Vec<Asked> {
+        let mut asked: Vec<Asked> = self.0.pending().filter_map(meaning).collect();
+        asked.sort_by_key(|a| *a == Asked::Cancel);
+        asked
+    }
+}
+
+fn meaning(signal: i32) -> Option<Asked> {
+    Some(match signal {
+        SIGTERM => Asked::Cancel,
+        SIGCHLD => Asked::Reap,
+        SIGHUP => Asked::Forward(Signal::HUP),
+        SIGINT => Asked::Forward(Signal::INT),
+        SIGUSR1 => Asked::Forward(Signal::USR1),
+        SIGUSR2 => Asked::Forward(Signal::USR2),
+        KILL_SCRIPT => Asked::Forward(Signal::KILL),
+        _ => return None,
+    })
+}

@@ -1,0 +1,105 @@
+//! Between the runner and a script of another user: the runner executes itself as `perilog-runner --enter`, which becomes that user and then
+//! the script. std can change uid and gid of a child but not its supplementary groups, and code between fork and exec is `unsafe`; a
+//! process of our own needs neither.
+//!
+//! ```text
+//!   runner                                   stage (our child, root)
+//!     | Order, as JSON, over its stdin   ->    | groups, gid, uid, directory, /dev/null on stdin, exec
+//!     |    <- end of file: it is the script    |
+//!     |    <- a sentence: it could not be      | (and exits)
+//! ```
+//! The stage itself runs with an empty environment: what came from outside acts as the script's user only. Limits, umask and process group it
+//! inherits from the runner. The directory is entered as the user: on a file system that squashes root only the user may.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::{Gid, Uid};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::exit;
+
+/// What to become.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) cwd: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Environment,
+}
+
+/// The command that becomes `order`, and the runner's end of the socket: hand the order over with [`give`] once it is spawned.
+pub(crate) fn command() -> io::Result<(Command, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // Our own file, also when a package has replaced it meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("perilog-runner").arg("--enter").env_clear();
+    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+    Ok((command, ours))
+}
+
+/// Hands the order to the stage. It reads before all else, so this waits for nothing but its start.
+pub(crate) fn give(stage: &mut UnixStream, order: &Order) -> io::Result<()> {
+    stage.write_all(&serde_json::to_vec(order)?)?;
+    stage.shutdown(Shutdown::Write)
+}
+
+/// The stage's whole life. Comes back only to tell that there is no script; the runner goes by what was written, not by the status.
+pub(crate) fn enter() -> ExitCode {
+    let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
+        return ExitCode::from(exit::NOT_EXECUTABLE);
+    };
+    let mut socket = UnixStream::from(socket);
+    let (why, status) = match prepare(&mut socket) {
+        Ok(order) => {
+            let error = Command::new(&order.program).args(&order.args).env_clear().envs(&order.env).exec();
+            (cannot_execute(&error), exit::of_exec(&error))
+        }
+        Err(why) => (why, exit::NOT_EXECUTABLE),
+    };
+    // The runner, if it still listens, says it in the records; stderr is the script's.
+    let _ = socket.write_all(why.as_bytes());
+    ExitCode::from(status)
+}
+
+/// Why a script could not be executed, for people. Its own file was there: it was read just before.
+pub(crate) fn cannot_execute(error: &io::Error) -> String {
+    let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
+    format!("cannot be executed: {error}{hint}")
+}
+
+/// Becomes all of the order but the script.
+fn prepare(socket: &mut UnixStream) -> Result<Order, String> {
+    let order = read(socket).map_err(|e| format!("no order: {e}"))?;
+    take_identity(&order)?;
+    std::env::set_current_dir(&order.cwd).map_err(|e| format!("directory {}: {e}", order.cwd))?;
+    Ok(order)
+}
+
+fn read(socket: &mut UnixStream) -> io::Result<Order> {
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes)?;
+    let order = serde_json::from_slice(&bytes)?;
+    let null = File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    Ok(order)
+}
+
+fn take_identity(order: &Order) -> Result<(), String> {
+    let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
+    let (uid, gid) = (Uid::from_raw(order.uid), Gid::from_raw(order.gid));
+    // The system calls act on one thread; this process has no other.
+    rustix::thread::set_thread_groups(&groups).map_err(|e| format!("groups of uid {}: {e}", order.uid))?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("gid {}: {e}", order.gid))?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))
+}

@@ -1,0 +1,186 @@
+//! What the ends of the scripts add up to: `result.json`, and the status the runner exits with. A value; reads no clock.
+
+use perilog_core::ids::InvocationId;
+use perilog_core::outcome::ExitStatus;
+use perilog_core::task::RunResult;
+
+use crate::exit;
+
+/// How the last try of a script ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Ended {
+        status: ExitStatus,
+        /// It failed, and the plan says that this is the job's to tolerate.
+        tolerable: bool,
+        timed_out: bool,
+    },
+    /// It could not be executed; `status` as a shell would give it.
+    NotRun { why: String, status: u8 },
+}
+
+impl End {
+    /// Is this what `on-error = "stop"` stops at?
+    pub(crate) fn is_error(&self) -> bool {
+        match self {
+            Self::Ended { status, tolerable, timed_out } => *timed_out || !(status.is_success() || *tolerable),
+            Self::NotRun { .. } => true,
+        }
+    }
+}
+
+/// The clock readings that a result carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) began_ms: u64,
+    pub(crate) ended_ms: u64,
+    pub(crate) elapsed_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    of: u32,
+    ran: u32,
+    status: u8,
+    worst: Option<ExitStatus>,
+    timed_out: bool,
+    cancelled: bool,
+    configuration: Option<String>,
+    exec: Option<String>,
+}
+
+impl Tally {
+    /// `of`: how many scripts there are.
+    pub(crate) fn new(of: u32) -> Self {
+        Self { of, ..Self::default() }
+    }
+
+    /// A script ended for good.
+    pub(crate) fn add(&mut self, name: &str, end: End) {
+        match end {
+            End::Ended { status, tolerable, timed_out } => {
+                self.ran += 1;
+                self.timed_out |= timed_out;
+                if !tolerable {
+                    if !status.is_success() && self.worst.is_none_or(|worst| status.shell() > worst.shell()) {
+                        self.worst = Some(status);
+                    }
+                    self.status = self.status.max(status.shell());
+                }
+            }
+            End::NotRun { why, status } => {
+                self.status = self.status.max(status);
+                self.exec.get_or_insert_with(|| format!("{name}: {why}"));
+            }
+        }
+    }
+
+    /// Nothing runs, or nothing more: the reason is the node's.
+    pub(crate) fn misconfigured(&mut self, why: String) {
+        self.status = self.status.max(exit::CONFIGURATION);
+        self.configuration.get_or_insert(why);
+    }
+
+    /// A cancel came; `before_all`: before every script had begun.
+    pub(crate) fn cancelled(&mut self, before_all: bool) {
+        self.cancelled = true;
+        if before_all {
+            self.status = self.status.max(exit::CANCELLED);
+        }
+    }
+
+    /// The task's limit passed before every script had begun.
+    pub(crate) fn out_of_time(&mut self) {
+        self.timed_out = true;
+        self.status = self.status.max(exit::TIMEOUT);
+    }
+
+    pub(crate) fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// One line for people.
+    pub(crate) fn summary(&self) -> String {
+        format!("{} of {} scripts ran, status {}", self.ran, self.of, self.status)
+    }
+
+    pub(crate) fn result(self, invocation: InvocationId, times: Times) -> RunResult {
+        RunResult {
+            invocation,
+            began_ms: times.began_ms,
+            ended_ms: times.ended_ms,
+            elapsed_ms: times.elapsed_ms,
+            ran: self.ran,
+            of: self.of,
+            status: self.status,
+            worst: self.worst,
+            timed_out: self.timed_out,
+            cancelled: self.cancelled,
+            configuration: self.configuration,
+            exec: self.exec,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ExitStatus::{Exit, Signal};
+
+    fn ended(status: ExitStatus) -> End {
+        End::Ended { status, tolerable: false, timed_out: false }
+    }
+
+    #[test]
+    fn the_largest_status_that_counts_stands() {
+        let tolerable = |status| End::Ended { status, tolerable: true, timed_out: false };
+        let not_run = |status| End::NotRun { why: "no such file".to_owned(), status };
+        for (ends, status, worst, ran) in [
+            (vec![], 0, None, 0),
+            (vec![ended(Exit(0))], 0, None, 1),
+            (vec![ended(Exit(3)), ended(Exit(0))], 3, Some(Exit(3)), 2),
+            (vec![ended(Exit(3)), ended(Signal(15)), ended(Exit(9))], 143, Some(Signal(15)), 3),
+            (vec![tolerable(Exit(9)), ended(Exit(0))], 0, None, 2),
+            (vec![tolerable(Exit(9)), ended(Exit(2))], 2, Some(Exit(2)), 2),
+            (vec![not_run(127), ended(Exit(2))], 127, Some(Exit(2)), 1),
+        ] {
+            let mut tally = Tally::new(9);
+            let shown = format!("{ends:?}");
+            for end in ends {
+                tally.add("s", end);
+            }
+            assert_eq!((tally.status, tally.worst, tally.ran), (status, worst, ran), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_stops_a_task_that_stops_on_errors() {
+        let end = |status, tolerable, timed_out| End::Ended { status, tolerable, timed_out };
+        for (end, expect) in [
+            (end(Exit(0), false, false), false),
+            (end(Exit(0), false, true), true),
+            (end(Exit(1), false, false), true),
+            (end(Exit(1), true, false), false),
+            (End::NotRun { why: String::new(), status: 126 }, true),
+        ] {
+            assert_eq!(end.is_error(), expect, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn what_did_not_all_run_is_never_zero() {
+        let mut cancelled = Tally::new(2);
+        cancelled.cancelled(true);
+        let mut late = Tally::new(2);
+        late.out_of_time();
+        let mut wrong = Tally::new(2);
+        wrong.misconfigured("first".to_owned());
+        wrong.misconfigured("second".to_owned());
+        assert_eq!((cancelled.status, late.status, wrong.status), (143, 124, 78));
+        assert_eq!(wrong.configuration.as_deref(), Some("first"));
+        let mut at_the_end = Tally::new(1);
+        at_the_end.add("s", ended(Exit(0)));
+        at_the_end.cancelled(false);
+        assert_eq!((at_the_end.status, at_the_end.cancelled), (0, true));
+    }
+}

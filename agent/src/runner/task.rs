@@ -1,0 +1,158 @@
+//! One task from its claim to its result.
+//!
+//! ```text
+//!   open, intent, not-after, claim     or nothing is run, and why is on stderr
+//!   -> limits, control socket, every script found and checked, every user known     or `configuration`
+//!   -> the scripts in order (sequence), each with its tries (attempt)
+//!   -> result.json, exit
+//! ```
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::Path;
+use std::rc::Rc;
+
+use perilog_core::ids::InvocationId;
+use perilog_core::task::{Intent, Retries};
+use perilog_host::clock;
+
+use crate::control::Control;
+use crate::directory::Directory;
+use crate::environment::{self, Environment};
+use crate::exit::{self, Refusal};
+use crate::output::{Level, Sinks};
+use crate::rlimits;
+use crate::scripts::{self, Script};
+use crate::sequence::Sequence;
+use crate::signals::Signals;
+use crate::steps::{self, Steps};
+use crate::tally::{Tally, Times};
+use crate::users::{self, User};
+
+/// A script with all that the plan says of it.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) script: Script,
+    pub(crate) identity: Rc<Identity>,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) retries: Retries,
+    pub(crate) tolerable: bool,
+}
+
+/// Whom scripts run as, and what they see then.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) user: User,
+    pub(crate) env: Environment,
+}
+
+/// Runs the task `stem`.
+///
+/// # Errors
+/// Nothing was claimed and nothing ran.
+pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
+    let invocation = invocation()?;
+    let cannot = |what: &str, e: std::io::Error| Refusal::new(exit::NO_TASK, format!("{what}: {e}"));
+    let mut sinks = Sinks::new().map_err(|e| cannot("stdout and stderr", e))?;
+    let signals = Signals::new().map_err(|e| cannot("signals", e))?;
+    let directory = Directory::open(run_dir, stem)?;
+    let intent = directory.intent(stem)?;
+    directory.claim(&intent, &invocation)?;
+
+    // From here on the task ends in a result.
+    let (began, began_ms) = (clock::mono_ms(), clock::wall_ms());
+    let tally = match Steps::open(&directory) {
+        Ok(steps) => {
+            for warning in rlimits::raise(intent.plan.nofile) {
+                sinks.say(Level::Warning, &warning);
+            }
+            let control = open_control(run_dir, stem, &intent, &mut sinks);
+            Sequence::new(stem, &intent, &directory, steps, control, signals, sinks, began).run()
+        }
+        Err(error) => {
+            let mut tally = Tally::new(0);
+            tally.misconfigured(unrecorded(&directory, &error));
+            sinks.say(Level::Error, &unrecorded(&directory, &error));
+            sinks.flush(began);
+            tally
+        }
+    };
+    let times = Times { began_ms, ended_ms: clock::wall_ms(), elapsed_ms: clock::mono_ms().saturating_sub(began) };
+    let status = tally.status();
+    let result = serde_json::to_vec(&tally.result(invocation, times)).map_err(std::io::Error::from);
+    match result.and_then(|result| directory.replace("result.json", &result)) {
+        Ok(()) => Ok(status),
+        Err(error) => {
+            complain(&format!("{}: {error}", directory.file("result.json")));
+            Ok(if status == 0 { exit::NO_RESULT } else { status })
+        }
+    }
+}
+
+/// Says something where no sink is at hand.
+pub(crate) fn complain(text: &str) {
+    use std::io::Write as _;
+    // Without a stderr the status still tells.
+    let _ = writeln!(std::io::stderr(), "perilog-runner: {text}");
+}
+
+/// Why a task goes no further when its steps cannot be written.
+pub(crate) fn unrecorded(directory: &Directory, error: &std::io::Error) -> String {
+    format!("{}: {error}; what cannot be recorded is not run", directory.file(steps::FILE))
+}
+
+fn invocation() -> Result<InvocationId, Refusal> {
+    let text = env::var("INVOCATION_ID")
+        .map_err(|_| Refusal::new(exit::USAGE, "INVOCATION_ID is not set: not in a unit of systemd"))?;
+    InvocationId::new(&text).map_err(|e| Refusal::new(exit::USAGE, e.to_string()))
+}
+
+/// Scripts can do without it, and learn from perilog-report that they must: an epilog is not lost for a socket.
+fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) -> Option<Control> {
+    match Control::open(run_dir, stem, &intent.start) {
+        Ok(control) => Some(control),
+        Err(error) => {
+            sinks.say(Level::Error, &format!("no control socket: {error}; what scripts report will not be heard"));
+            None
+        }
+    }
+}
+
+/// Finds and checks everything that will run, and warns of what will not.
+///
+/// # Errors
+/// A sentence for `configuration`.
+pub(crate) fn prepare(intent: &Intent, control: Option<&Path>, sinks: &mut Sinks) -> Result<Vec<Planned>, String> {
+    let plan = &intent.plan;
+    let found = scripts::find(&plan.run)?;
+    for warning in &found.warnings {
+        sinks.say(Level::Warning, warning);
+    }
+    if !Path::new(&plan.cwd).is_dir() {
+        return Err(format!("working directory {} is missing", plan.cwd));
+    }
+    let mut identities: BTreeMap<&str, Rc<Identity>> = BTreeMap::new();
+    let mut planned = Vec::new();
+    for script in found.scripts {
+        let own = plan.scripts.get(&script.name);
+        let name = own.and_then(|own| own.user.as_deref()).unwrap_or(&plan.user);
+        let identity = match identities.get(name) {
+            Some(identity) => Rc::clone(identity),
+            None => {
+                let user = users::find(name)?;
+                let env = environment::build(intent, &user, control);
+                let identity = Rc::new(Identity { user, env });
+                identities.insert(name, Rc::clone(&identity));
+                identity
+            }
+        };
+        planned.push(Planned {
+            identity,
+            timeout_ms: own.and_then(|own| own.timeout_ms).or(plan.script_timeout_ms),
+            retries: own.and_then(|own| own.retries).unwrap_or(plan.retries),
+            tolerable: own.is_some_and(|own| own.tolerable),
+            script,
+        });
+    }
+    Ok(planned)
+}

@@ -1,0 +1,119 @@
+//! Who can write a path: what root executes must be root's alone, with every directory and symbolic link on the way to it.
+//!
+//! Strict on purpose. A directory with the sticky bit (/tmp) is one that others can write. A group's write bit passes only where the group is
+//! root's and no access control list hides behind it (with a list, that bit is its mask: acl(5)).
+//!
+//! Between this check and the execution only root can change anything, which is what the check is for; so a script is executed by its
+//! path (a `#!` line would not survive a descriptor that closes on exec).
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+/// As many as the kernel follows (path_resolution(7)).
+const MAX_LINKS: u32 = 40;
+
+/// Checks the absolute path `path` and everything on the way to it, through symbolic links.
+///
+/// # Errors
+/// A sentence that names the first thing that others than root can write, or that is missing.
+pub(crate) fn check(path: &Path) -> Result<(), String> {
+    let seen = |at: &Path, e: io::Error| format!("{}: {e}", at.display());
+    let mut real = PathBuf::from("/");
+    let mut rest: VecDeque<OsString> = parts(path).collect();
+    let mut links = 0;
+    examine(&real, &fs::symlink_metadata(&real).map_err(|e| seen(&real, e))?)?;
+    while let Some(part) = rest.pop_front() {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&part);
+        let meta = fs::symlink_metadata(&next).map_err(|e| seen(&next, e))?;
+        if !meta.is_symlink() {
+            examine(&next, &meta)?;
+            real = next;
+            continue;
+        }
+        // Whoever could change the link could write the directory that holds it, which was examined.
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(format!("{}: too many symbolic links", path.display()));
+        }
+        let target = fs::read_link(&next).map_err(|e| seen(&next, e))?;
+        if target.is_absolute() {
+            real = PathBuf::from("/");
+        }
+        for part in parts(&target).collect::<Vec<_>>().into_iter().rev() {
+            rest.push_front(part);
+        }
+    }
+    Ok(())
+}
+
+/// The names and `..` of a path.
+fn parts(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+fn examine(path: &Path, meta: &Metadata) -> Result<(), String> {
+    let has_acl = || {
+        let mut none = [0u8; 0];
+        rustix::fs::getxattr(path, "system.posix_acl_access", &mut none).is_ok()
+    };
+    match others(meta.uid(), meta.gid(), meta.mode(), has_acl) {
+        Some(who) => Err(format!("{}: {who} can write it; only root may", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// Who else than root can write a file of this owner, group and mode.
+fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<String> {
+    if uid != 0 {
+        Some(format!("its owner, uid {uid},"))
+    } else if mode & 0o002 != 0 {
+        Some("everyone".to_owned())
+    } else if mode & 0o020 != 0 && gid != 0 {
+        Some(format!("group {gid}"))
+    } else if mode & 0o020 != 0 && has_acl() {
+        Some("its access control list".to_owned())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_may_write() {
+        for (uid, gid, mode, acl, expect) in [
+            (0, 0, 0o755, false, None),
+            (0, 5, 0o755, false, None),
+            (0, 5, 0o755, true, None),
+            (0, 0, 0o775, false, None),
+            (0, 0, 0o775, true, Some("its access control list")),
+            (0, 5, 0o775, false, Some("group 5")),
+            (0, 0, 0o757, false, Some("everyone")),
+            (0, 0, 0o1777, false, Some("everyone")),
+            (7, 0, 0o700, false, Some("its owner, uid 7,")),
+        ] {
+            assert_eq!(others(uid, gid, mode, || acl).as_deref(), expect, "{uid} {gid} {mode:o} {acl}");
+        }
+    }
+
+    #[test]
+    fn the_way_is_walked_through_links() {
+        // /proc/self is a link that root made; what it leads to exists and is nobody's to write when we are root.
+        assert!(check(Path::new("/proc/../proc/version")).is_ok());
+        assert!(check(Path::new("/nowhere/at/all")).unwrap_err().starts_with("/nowhere: "));
+        assert!(check(Path::new("/tmp/x")).is_err());
+    }
+}

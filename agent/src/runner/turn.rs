@@ -1,0 +1,63 @@
+//! One wait for everything: signals, the script's pipes, the control socket, a journal that is slow, the next deadline. Nothing else in the
+//! runner waits, but for forensics (two seconds) and NSS (once, at the start).
+
+use std::os::fd::BorrowedFd;
+
+use perilog_host::clock;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::child::Running;
+use crate::control::Control;
+use crate::output::{Sinks, Stream};
+use crate::signals::Signals;
+
+/// What is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ready {
+    Signals,
+    /// The script printed, or closed its pipe.
+    Pipe(Stream),
+    /// The stage executed the script, or says why not.
+    Stage,
+    /// The journal takes more.
+    Sink,
+    /// Somebody knocks at the control socket.
+    Door,
+    /// This peer of the control socket said something.
+    Peer(usize),
+}
+
+/// Waits until something is ready, or until `deadline` of CLOCK_MONOTONIC in milliseconds.
+pub(crate) fn wait(
+    signals: &Signals,
+    sinks: &Sinks,
+    control: Option<&Control>,
+    running: Option<&Running>,
+    deadline: Option<u64>,
+) -> Vec<Ready> {
+    let mut wanted: Vec<(Ready, BorrowedFd<'_>, PollFlags)> = vec![(Ready::Signals, signals.fd(), PollFlags::IN)];
+    wanted.extend(sinks.waiting().map(|fd| (Ready::Sink, fd, PollFlags::OUT)));
+    if let Some(running) = running {
+        wanted.extend(running.stage().map(|fd| (Ready::Stage, fd, PollFlags::IN)));
+        if !sinks.clogged() {
+            let pipes = [Stream::Out, Stream::Err].map(|s| Some((Ready::Pipe(s), running.pipe(s)?, PollFlags::IN)));
+            wanted.extend(pipes.into_iter().flatten());
+        }
+    }
+    if let Some(control) = control {
+        wanted.extend(control.door().map(|fd| (Ready::Door, fd, PollFlags::IN)));
+        wanted.extend(control.peers().enumerate().map(|(n, fd)| (Ready::Peer(n), fd, PollFlags::IN)));
+    }
+    let mut polled: Vec<PollFd<'_>> =
+        wanted.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+    let timeout = deadline.map(|deadline| {
+        let left = clock::until(deadline);
+        Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
+    });
+    if rustix::event::poll(&mut polled, timeout.as_ref()).is_err() {
+        // A signal, which is in its pipe by now. (poll(2) has no other reason: so few descriptors need no memory.)
+        return vec![Ready::Signals];
+    }
+    let ready = wanted.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+    ready.map(|((ready, _, _), _)| *ready).collect()
+}

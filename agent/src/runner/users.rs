@@ -1,0 +1,87 @@
+//! Whom a script runs as.
+//!
+//! Root is known without asking anyone, as in systemd: uid and gid 0, home /root, no supplementary groups. So a task of root depends on no
+//! directory service. Everybody else is looked up through NSS (files, LDAP, sssd), groups as login(1) would have them; a service that does not
+//! answer costs a bounded time, not the task's limits.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use perilog_host::accounts::{self, Account};
+
+/// How long NSS may take. sssd gives up on a dead server after some seconds; what takes longer will not come.
+const LOOKUP: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// All groups, the primary one among them.
+    pub(crate) groups: Vec<u32>,
+    pub(crate) home: String,
+    pub(crate) shell: String,
+}
+
+impl User {
+    pub(crate) fn root() -> Self {
+        Self {
+            name: "root".to_owned(),
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            home: "/root".to_owned(),
+            shell: "/bin/sh".to_owned(),
+        }
+    }
+}
+
+/// The user of a name, or of a uid written as a number.
+///
+/// # Errors
+/// A sentence for `configuration`.
+pub(crate) fn find(name: &str) -> Result<User, String> {
+    if name == "root" || name == "0" {
+        return Ok(User::root());
+    }
+    let (answer, answered) = mpsc::sync_channel(1);
+    let asked = name.to_owned();
+    // Nobody waits for this thread: one that NSS holds for ever ends with the process.
+    thread::Builder::new()
+        .name("nss".to_owned())
+        .spawn(move || answer.send(accounts::account(&asked)))
+        .map_err(|e| format!("cannot look up user `{name}`: {e}"))?;
+    match answered.recv_timeout(LOOKUP) {
+        Ok(account) => user(account.map_err(|e| e.to_string())?),
+        Err(_) => Err(format!("cannot look up user `{name}`: no answer within {} s", LOOKUP.as_secs())),
+    }
+}
+
+fn user(account: Account) -> Result<User, String> {
+    let name = account.name;
+    let text =
+        |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| format!("user `{name}`: {path:?} is not UTF-8"));
+    let shell = match text(&account.shell)? {
+        // A script that calls $SHELL means a shell, not that its user may not log in.
+        shell if shell.is_empty() || shell.ends_with("/nologin") || shell.ends_with("/false") => "/bin/sh".to_owned(),
+        shell => shell,
+    };
+    Ok(User { uid: account.uid, gid: account.gid, groups: account.groups, home: text(&account.home)?, shell, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_looked_up_and_nobody_has_a_shell() {
+        assert_eq!(find("root"), Ok(User::root()));
+        assert_eq!(find("0"), Ok(User::root()));
+        let nobody = find("nobody").unwrap();
+        assert_eq!((nobody.name.as_str(), nobody.shell.as_str()), ("nobody", "/bin/sh"));
+        assert!(nobody.groups.contains(&nobody.gid));
+        assert_eq!(find("no-such-user-here").unwrap_err(), "there is no user `no-such-user-here` on this host");
+    }
+}

@@ -1,0 +1,136 @@
+//! The limits of one try of a script, as a value: when to look next, and what is due then. All times are CLOCK_MONOTONIC in milliseconds.
+//!
+//! ```text
+//!   running --limit--> overdue (forensics, then TERM once) --drain--> goes on for as long as it likes
+//!                                                          --kill, after the grace--> KILL, once
+//! ```
+
+use perilog_core::task::OnTimeout;
+
+/// How long a script may clean up after TERM where the policy is to kill it.
+pub(crate) const KILL_GRACE_MS: u64 = 10_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// When it passes.
+    pub(crate) at: u64,
+    /// What was configured, for the record.
+    pub(crate) limit_ms: u64,
+}
+
+impl Limit {
+    pub(crate) fn new(from: u64, limit_ms: u64) -> Self {
+        Self { at: from.saturating_add(limit_ms), limit_ms }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Past this limit: record it; `term`: then TERM the script.
+    Overdue {
+        limit: Limit,
+        term: bool,
+    },
+    Kill,
+}
+
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    /// Those that have not passed, the next one last.
+    limits: Vec<Limit>,
+    policy: OnTimeout,
+    /// TERM went to the script, for a limit or a cancel: it may be cleaning up, and a second one would end that.
+    termed: bool,
+    kill_at: Option<u64>,
+    overdue: bool,
+}
+
+impl Watchdog {
+    pub(crate) fn new(script: Option<Limit>, task: Option<Limit>, policy: OnTimeout) -> Self {
+        let mut limits: Vec<Limit> = script.into_iter().chain(task).collect();
+        limits.sort_by_key(|limit| std::cmp::Reverse(limit.at));
+        Self { limits, policy, termed: false, kill_at: None, overdue: false }
+    }
+
+    /// The script got a TERM from elsewhere.
+    pub(crate) fn termed(&mut self) {
+        self.termed = true;
+    }
+
+    /// Has a limit passed?
+    pub(crate) fn overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// When to look again.
+    pub(crate) fn next(&self) -> Option<u64> {
+        let limit = self.limits.last().map(|limit| limit.at);
+        limit.into_iter().chain(self.kill_at).min()
+    }
+
+    /// What is due at `now`; ask until there is nothing.
+    pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
+        if self.limits.last().is_some_and(|limit| limit.at <= now) {
+            let limit = self.limits.pop()?;
+            if self.policy == OnTimeout::Kill && !self.overdue {
+                self.kill_at = Some(now.saturating_add(KILL_GRACE_MS));
+            }
+            self.overdue = true;
+            let term = !std::mem::replace(&mut self.termed, true);
+            return Some(Due::Overdue { limit, term });
+        }
+        self.kill_at.take_if(|at| *at <= now).map(|_| Due::Kill)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(at: u64) -> Limit {
+        Limit { at, limit_ms: at }
+    }
+
+    fn overdue(at: u64, term: bool) -> Option<Due> {
+        Some(Due::Overdue { limit: limit(at), term })
+    }
+
+    #[test]
+    fn drain_says_term_once_and_then_lets_it_be() {
+        let mut dog = Watchdog::new(Some(limit(10)), Some(limit(30)), OnTimeout::Drain);
+        assert_eq!((dog.next(), dog.due(9), dog.overdue()), (Some(10), None, false));
+        assert_eq!((dog.due(10), dog.due(10), dog.overdue()), (overdue(10, true), None, true));
+        assert_eq!((dog.next(), dog.due(29)), (Some(30), None));
+        assert_eq!((dog.due(31), dog.due(u64::MAX)), (overdue(30, false), None));
+        assert_eq!(dog.next(), None);
+    }
+
+    #[test]
+    fn kill_comes_once_after_the_grace() {
+        let mut dog = Watchdog::new(None, Some(limit(30)), OnTimeout::Kill);
+        assert_eq!(dog.due(31), overdue(30, true));
+        assert_eq!(dog.next(), Some(31 + KILL_GRACE_MS));
+        assert_eq!(dog.due(30 + KILL_GRACE_MS), None);
+        assert_eq!((dog.due(31 + KILL_GRACE_MS), dog.due(u64::MAX)), (Some(Due::Kill), None));
+    }
+
+    #[test]
+    fn both_limits_at_once_are_both_recorded_with_one_term() {
+        let mut dog = Watchdog::new(Some(limit(30)), Some(limit(10)), OnTimeout::Kill);
+        assert_eq!((dog.due(50), dog.due(50)), (overdue(10, true), overdue(30, false)));
+        assert_eq!(dog.next(), Some(50 + KILL_GRACE_MS));
+    }
+
+    #[test]
+    fn a_cancelled_script_is_not_told_twice() {
+        let mut dog = Watchdog::new(Some(limit(10)), None, OnTimeout::Drain);
+        dog.termed();
+        assert_eq!(dog.due(10), overdue(10, false));
+    }
+
+    #[test]
+    fn without_limits_there_is_nothing_to_wait_for() {
+        let mut dog = Watchdog::new(None, None, OnTimeout::Kill);
+        assert_eq!((dog.next(), dog.due(u64::MAX)), (None, None));
+    }
+}

@@ -1,0 +1,342 @@
+//! A task on a bench: its directory, its scripts, a runner on it, and what it left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, InvocationId, JobId, Rank, TaskId, stem};
+use perilog_core::task::{Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord};
+use perilog_core::{ExitStatus as Status, HostList, IdSet};
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+pub(crate) const RUNNER: &str = env!("CARGO_BIN_EXE_perilog-runner");
+pub(crate) const REPORT: &str = env!("CARGO_BIN_EXE_perilog-report");
+pub(crate) const INVOCATION: &str = "0123456789abcdef0123456789abcdef";
+
+/// Longest silence of a runner before a test is given up: far above all that is waited for, KILL's grace of ten seconds included.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// A file that is open for writing cannot be executed, and a fork in another test keeps it open for a moment: write and spawn in turn.
+static FORKS: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    FORKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct Task {
+    /// Not below /tmp: there everybody can write.
+    pub(crate) dir: TempDir,
+    pub(crate) intent: Intent,
+    /// Put before the runner: another program that executes it.
+    pub(crate) through: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+impl Task {
+    /// A task with one empty script directory.
+    pub(crate) fn new() -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "the tests of the runner need root: run them as root or through sudo"
+        );
+        let dir = tempfile::Builder::new().prefix("perilog-runner-test-").tempdir_in("/var/lib").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(dir.path().join("scripts")).unwrap();
+        let scripts = dir.path().join("scripts").display().to_string();
+        let job = JobId::new("fABC").unwrap();
+        let action = ActionName::new("prolog").unwrap();
+        let attempt = Attempt::from_number(2);
+        let id = ActionId::of(ClusterId::LOCAL, &job, attempt, &action);
+        let intent = Intent {
+            start: Start {
+                task: TaskId { action: id, rank: Rank(3) },
+                job,
+                attempt,
+                action,
+                boot: BootId::new("b").unwrap(),
+                not_after_ms: 60_000,
+                ranks: "0-3".parse::<IdSet>().unwrap(),
+                hosts: "n[0-3]".parse::<HostList>().unwrap(),
+                userid: Some(4711),
+                env: BTreeMap::new(),
+                timeout_ms: None,
+            },
+            plan: Plan {
+                run: Run::Directories(vec![scripts]),
+                user: "root".to_owned(),
+                cwd: "/".to_owned(),
+                path: "/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+                umask: 0o022,
+                env: BTreeMap::new(),
+                timeout_ms: None,
+                script_timeout_ms: None,
+                on_timeout: OnTimeout::Drain,
+                on_error: OnError::Continue,
+                lingering: Lingering::Hold,
+                retries: Retries::default(),
+                scripts: BTreeMap::new(),
+                nofile: 512,
+                memory_max: None,
+                tasks_max: None,
+                cpu_weight: None,
+                oom_score_adjust: 0,
+            },
+            env: BTreeMap::new(),
+            dropped_env: 0,
+            not_after_boottime_ms: u64::MAX,
+            accepted_boottime_ms: 0,
+            local: false,
+        };
+        let env = [("INVOCATION_ID", INVOCATION), ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")];
+        Self {
+            dir,
+            intent,
+            through: Vec::new(),
+            env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        }
+    }
+
+    /// A task with scripts of these names and lines; each gets its `#!` line.
+    pub(crate) fn with(scripts: &[(&str, &str)]) -> Self {
+        let task = Self::new();
+        for (name, body) in scripts {
+            task.script(name, body);
+        }
+        task
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn script(&self, name: &str, body: &str) -> PathBuf {
+        self.executable(&format!("scripts/{name}"), format!("#!/bin/sh\n{body}\n").as_bytes())
+    }
+
+    pub(crate) fn executable(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        let _turn = turn();
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// perilog-report where every user can execute it.
+    pub(crate) fn report(&self) -> PathBuf {
+        self.executable("perilog-report", &fs::read(REPORT).unwrap())
+    }
+
+    /// A named pipe: who opens it waits for the other side.
+    pub(crate) fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+        path
+    }
+
+    pub(crate) fn stem(&self) -> String {
+        let start = &self.intent.start;
+        stem(&start.action, &start.job, start.task)
+    }
+
+    /// The task's own directory.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.path("tasks").join(self.stem())
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
+        self.path("control").join(format!("{}.sock", self.stem()))
+    }
+
+    /// Writes the intent as the agent does.
+    pub(crate) fn accept(&self) {
+        fs::create_dir_all(self.directory()).unwrap();
+        fs::write(self.directory().join("intent.json"), serde_json::to_vec(&self.intent).unwrap()).unwrap();
+    }
+
+    fn command(&self) -> Command {
+        let mut words = self.through.clone();
+        words.extend([RUNNER, "--run-dir", &self.dir.path().display().to_string(), &self.stem()].map(str::to_owned));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env_clear().envs(&self.env).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a runner on the task.
+    pub(crate) fn start(&self) -> Live {
+        let mut command = self.command();
+        Live::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Starts a runner whose stdout and stderr are this one socket.
+    pub(crate) fn start_on(&self, socket: std::os::unix::net::UnixStream) -> Child {
+        let socket = std::os::fd::OwnedFd::from(socket);
+        let mut command = self.command();
+        command.stdout(socket.try_clone().unwrap()).stderr(socket);
+        let _turn = turn();
+        command.spawn().unwrap()
+    }
+
+    /// Writes the intent, runs a runner to its end.
+    pub(crate) fn run(&self) -> Left {
+        self.accept();
+        let ended = self.start().end();
+        self.left(ended)
+    }
+
+    /// What a runner that ended so left behind.
+    pub(crate) fn left(&self, ended: Ended) -> Left {
+        let read = |name: &str| fs::read_to_string(self.directory().join(name)).ok();
+        let result: Option<RunResult> = read("result.json").map(|text| serde_json::from_str(&text).unwrap());
+        if let Some(result) = &result {
+            assert_eq!(ended.status.code(), Some(result.status.into()), "the result is what it exits with: {ended:?}");
+            assert_eq!(result.invocation, InvocationId::new(INVOCATION).unwrap());
+        }
+        assert!(!self.control().exists(), "the socket goes with the runner");
+        Left {
+            steps: read("steps.jsonl")
+                .map_or_else(Vec::new, |text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()),
+            result,
+            ended,
+        }
+    }
+
+    /// A kept file of output, or nothing.
+    pub(crate) fn kept(&self, name: &str) -> String {
+        fs::read_to_string(self.directory().join(name)).unwrap_or_default()
+    }
+}
+
+/// A runner, or another program, that is running.
+pub(crate) struct Live {
+    child: Child,
+    lines: Receiver<(bool, String)>,
+    out: Vec<String>,
+    err: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: Vec<String>,
+    pub(crate) err: Vec<String>,
+}
+
+impl Live {
+    pub(crate) fn new(command: &mut Command) -> Self {
+        let mut child = {
+            let _turn = turn();
+            command.spawn().unwrap()
+        };
+        // A test that reads a line at a time needs no more.
+        let (sender, lines) = sync_channel(1024);
+        let streams: [Box<dyn std::io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for (is_err, stream) in [false, true].into_iter().zip(streams) {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                    if sender.send((is_err, String::from_utf8_lossy(&line).into_owned())).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Self { child, lines, out: Vec::new(), err: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(SILENCE) {
+            Ok((is_err, line)) => {
+                let lines = if is_err { &mut self.err } else { &mut self.out };
+                lines.push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                // Cancel, and kill the script: so nothing stays behind of a test that failed.
+                let pid = self.pid();
+                let _ = Command::new("/bin/sh").args(["-c", &format!("kill -TERM {pid}; kill -43 {pid}")]).status();
+                panic!("silent for {SILENCE:?} after {:?} {:?}", self.out.last(), self.err.last());
+            }
+        }
+    }
+
+    /// Waits for a line that holds `part`, on stdout or stderr.
+    pub(crate) fn wait_for(&mut self, part: &str) -> String {
+        loop {
+            match self.next() {
+                Some(line) if line.contains(part) => return line,
+                Some(_) => {}
+                None => panic!("{part:?} never came: {:?} {:?}", self.out, self.err),
+            }
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn end(mut self) -> Ended {
+        while self.next().is_some() {}
+        Ended { status: self.child.wait().unwrap(), out: self.out, err: self.err }
+    }
+}
+
+/// What was left of a task.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) ended: Ended,
+    pub(crate) result: Option<RunResult>,
+    pub(crate) steps: Vec<StepRecord>,
+}
+
+impl Left {
+    pub(crate) fn result(&self) -> &RunResult {
+        self.result.as_ref().unwrap_or_else(|| panic!("no result: {self:?}"))
+    }
+
+    pub(crate) fn code(&self) -> i32 {
+        self.ended.status.code().unwrap_or_else(|| panic!("no exit: {self:?}"))
+    }
+
+    /// The scripts that began, and how each try ended.
+    pub(crate) fn tries(&self) -> Vec<(&str, Option<Status>)> {
+        let ends = |seq: u32| {
+            self.steps.iter().find_map(|step| match step {
+                StepRecord::End { seq: s, status, .. } if *s == seq => Some(*status),
+                _ => None,
+            })
+        };
+        let begins = self.steps.iter().filter_map(|step| match step {
+            StepRecord::Begin { seq, script, .. } => Some((script.as_str(), ends(*seq))),
+            _ => None,
+        });
+        begins.collect()
+    }
+
+    pub(crate) fn out(&self) -> Vec<&str> {
+        self.ended.out.iter().map(String::as_str).collect()
+    }
+
+    /// Is there a line on stderr that holds `part`?
+    pub(crate) fn said(&self, part: &str) -> bool {
+        self.ended.err.iter().any(|line| line.contains(part))
+    }
+}
+
+/// Is this path there?
+pub(crate) fn there(path: &Path) -> bool {
+    path.try_exists().unwrap()
+}

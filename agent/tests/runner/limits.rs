@@ -1,0 +1,94 @@
+//! Past a limit: looked at, recorded, told once, and then let be or killed. The limits are long enough for a shell to have set its traps.
+
+use perilog_core::ExitStatus::{Exit, Signal};
+use perilog_core::task::{OnTimeout, Retries, ScriptPlan, StepRecord};
+
+use crate::bench::{Left, Task};
+
+/// The limits that were recorded as passed, with what was seen.
+fn overdue(left: &Left) -> Vec<(&str, u64, &str)> {
+    let seen = left.steps.iter().filter_map(|step| match step {
+        StepRecord::Overdue { script, limit_ms, forensics, .. } => {
+            Some((script.as_str(), *limit_ms, forensics.as_str()))
+        }
+        _ => None,
+    });
+    seen.collect()
+}
+
+#[test]
+fn an_overdue_script_goes_on_and_its_true_status_is_kept() {
+    let mut task =
+        Task::with(&[("10-slow", "trap 'echo termed' TERM; sleep 1000; echo after; exit 5"), ("20-next", "echo next")]);
+    task.intent.plan.script_timeout_ms = Some(1000);
+    task.intent.plan.retries.count = 3;
+    let left = task.run();
+    assert_eq!(left.out(), ["termed", "after", "next"], "one TERM, no retry, and the next script runs");
+    assert_eq!(left.tries(), [("10-slow", Some(Exit(5))), ("20-next", Some(Exit(0)))]);
+    let result = left.result();
+    assert_eq!((result.status, result.timed_out, result.worst), (5, true, Some(Exit(5))));
+    let seen = overdue(&left);
+    assert_eq!((seen.len(), seen[0].0, seen[0].1), (1, "10-slow", 1000));
+    assert!(seen[0].2.contains("sleep") && seen[0].2.contains(": sleep 1000\n"), "{}", seen[0].2);
+    let at = |wanted: fn(&StepRecord) -> bool| left.steps.iter().position(wanted).unwrap();
+    let (begin, past, end) = (
+        at(|s| matches!(s, StepRecord::Begin { .. })),
+        at(|s| matches!(s, StepRecord::Overdue { .. })),
+        at(|s| matches!(s, StepRecord::End { timed_out: true, .. })),
+    );
+    assert!(begin < past && past < end);
+}
+
+#[test]
+fn an_overdue_script_that_ends_well_is_still_timed_out() {
+    let mut task = Task::with(&[("10-slow", "trap : TERM; sleep 1000; exit 0")]);
+    let own = ScriptPlan { timeout_ms: Some(1000), tolerable: true, ..ScriptPlan::default() };
+    task.intent.plan.script_timeout_ms = Some(600_000);
+    task.intent.plan.scripts.insert("10-slow".to_owned(), own);
+    let left = task.run();
+    assert_eq!((left.code(), left.result().timed_out, left.result().worst), (0, true, None));
+}
+
+#[test]
+fn the_policy_kill_kills_after_its_grace() {
+    let mut task = Task::with(&[("10-slow", "trap '' TERM; echo ready; sleep 1000")]);
+    task.intent.plan.script_timeout_ms = Some(1000);
+    task.intent.plan.on_timeout = OnTimeout::Kill;
+    let left = task.run();
+    assert_eq!((left.tries(), left.code()), (vec![("10-slow", Some(Signal(9)))], 137));
+    assert!(left.result().timed_out && left.result().elapsed_ms >= 10_000, "{left:?}");
+    assert_eq!(overdue(&left).len(), 1);
+}
+
+#[test]
+fn after_the_tasks_limit_nothing_further_begins() {
+    let mut task = Task::with(&[("10-slow", "trap : TERM; sleep 1000; exit 0"), ("20-next", "echo next")]);
+    task.intent.plan.timeout_ms = Some(600_000);
+    task.intent.start.timeout_ms = Some(1000);
+    let left = task.run();
+    assert_eq!(left.tries(), [("10-slow", Some(Exit(0)))]);
+    assert_eq!(overdue(&left).iter().map(|o| o.1).collect::<Vec<_>>(), [1000]);
+    let result = left.result();
+    assert_eq!((result.status, result.timed_out, result.ran, result.of), (124, true, 1, 2));
+}
+
+#[test]
+fn the_tasks_limit_ends_the_pause_before_a_retry() {
+    let mut task = Task::with(&[("10-mount", "exit 32"), ("20-next", "echo next")]);
+    task.intent.plan.timeout_ms = Some(1000);
+    task.intent.plan.retries = Retries { count: 9, backoff_ms: 3_600_000, ceiling_ms: 3_600_000 };
+    let left = task.run();
+    assert_eq!(left.tries(), [("10-mount", Some(Exit(32)))]);
+    let result = left.result();
+    assert_eq!((result.status, result.timed_out, result.ran, result.of), (124, true, 1, 2));
+}
+
+#[test]
+fn a_script_in_another_users_name_has_its_limit_too() {
+    let mut task = Task::with(&[("10-slow", "sleep 1000")]);
+    task.intent.plan.user = "nobody".to_owned();
+    task.intent.plan.script_timeout_ms = Some(1000);
+    let left = task.run();
+    assert_eq!(left.tries(), [("10-slow", Some(Signal(15)))]);
+    assert!(overdue(&left)[0].2.contains(": sleep 1000"));
+}

@@ -1,0 +1,211 @@
+//! What a script says about itself: heard and recorded, or refused and known to be.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use perilog_core::task::{Report, StepRecord};
+use rustix::process::Signal;
+
+use crate::bench::{Left, Live, REPORT, Task};
+
+/// A task whose script calls `$REPORT` as it likes.
+fn task(body: &str) -> Task {
+    let mut task = Task::with(&[("10-a", body)]);
+    let report = task.report().display().to_string();
+    task.intent.plan.env.insert("REPORT".to_owned(), report);
+    task
+}
+
+fn reports(left: &Left) -> Vec<(&str, &Report)> {
+    let reports = left.steps.iter().filter_map(|step| match step {
+        StepRecord::Report { script, report, .. } => Some((script.as_str(), report)),
+        _ => None,
+    });
+    reports.collect()
+}
+
+/// Says lines to the control socket and gives the answers, until the runner hangs up or all are answered.
+fn converse(task: &Task, lines: &[&[u8]]) -> Vec<String> {
+    let mut stream = UnixStream::connect(task.control()).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut heard = Vec::new();
+    for line in lines {
+        // It may have hung up; then there is no answer either.
+        let _ = stream.write_all(line);
+        match answers.next() {
+            Some(Ok(answer)) => heard.push(answer),
+            _ => break,
+        }
+    }
+    heard
+}
+
+#[test]
+fn every_report_is_recorded_before_it_is_heard() {
+    for user in ["root", "nobody"] {
+        let mut task = task(
+            "set -e\n\
+             $REPORT tolerable --check lustre 'mount missing'\n\
+             $REPORT milestone data-out\n\
+             $REPORT user 'please wait'\n\
+             $REPORT progress 'half of it'\n\
+             $REPORT expect-reboot\n\
+             echo heard",
+        );
+        task.intent.plan.user = user.to_owned();
+        let left = task.run();
+        assert_eq!((left.code(), left.out()), (0, vec!["heard"]), "{left:?}");
+        let text = |text: &str| text.to_owned();
+        let expect = [
+            Report::Tolerable { check: text("lustre"), message: text("mount missing") },
+            Report::Milestone { name: text("data-out") },
+            Report::User { message: text("please wait") },
+            Report::Progress { message: text("half of it") },
+            Report::ExpectReboot,
+        ];
+        assert_eq!(reports(&left), expect.iter().map(|r| ("10-a", r)).collect::<Vec<_>>());
+        assert!(left.said("10-a: tolerable, check lustre: mount missing"), "an operator finds it in the journal");
+    }
+}
+
+#[test]
+fn the_record_is_there_when_the_report_returns() {
+    let mut task = task("$REPORT milestone data-out && grep -c data-out $STEPS");
+    let steps = task.directory().join("steps.jsonl").display().to_string();
+    task.intent.plan.env.insert("STEPS".to_owned(), steps);
+    assert_eq!(task.run().out(), ["1"]);
+}
+
+#[test]
+fn a_report_that_nobody_hears_fails() {
+    let say = |control: Option<&str>, words: &[&str]| {
+        let mut command = Command::new(REPORT);
+        command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(control.map(|path| ("PERILOG_CONTROL", path)));
+        let ended = Live::new(&mut command).end();
+        (ended.status.code(), ended.err.join("\n"))
+    };
+    let (status, text) = say(None, &["milestone", "m"]);
+    assert!(status == Some(7) && text.contains("PERILOG_CONTROL is not set"), "{text}");
+    let (status, text) = say(Some("/nowhere/x.sock"), &["milestone", "m"]);
+    assert!(status == Some(7) && text.contains("not heard: /nowhere/x.sock"), "{text}");
+    let (status, text) = say(None, &["milestone", "a b"]);
+    assert!(status == Some(2) && text.contains("at character 2"), "{text}");
+    let (status, text) = say(None, &["user", &"x".repeat(5000)]);
+    assert!(status == Some(2) && text.contains("at most 4096"), "{text}");
+}
+
+#[test]
+fn a_report_to_a_runner_that_was_killed_fails() {
+    let task = task("echo ready; sleep 1000 & read x < $FIFO; $REPORT milestone m; echo status $? > $ANSWER; kill $!");
+    let mut task = task;
+    let (fifo, answer) = (task.fifo("fifo"), task.fifo("answer"));
+    task.intent.plan.env.insert("FIFO".to_owned(), fifo.display().to_string());
+    task.intent.plan.env.insert("ANSWER".to_owned(), answer.display().to_string());
+    task.accept();
+    let mut live = task.start();
+    live.wait_for("ready");
+    live.signal(Signal::KILL);
+    live.end();
+    fs::write(&fifo, "go\n").unwrap();
+    assert_eq!(fs::read_to_string(&answer).unwrap(), "status 7\n");
+}
+
+#[test]
+fn a_stranger_is_refused() {
+    let mut task = task(
+        "setpriv --reuid=1 --regid=1 --clear-groups $REPORT milestone m; echo stranger $?\n\
+         setpriv --reuid=65534 --regid=65534 --clear-groups $REPORT milestone m; echo user $?",
+    );
+    let left = task.run();
+    assert_eq!(left.out(), ["stranger 8", "user 8"], "{left:?}");
+    assert!(left.said("refused: uid 1 is neither root nor the user of the script that runs"));
+    assert!(reports(&left).is_empty());
+
+    task = self::task("echo ready; read x < $FIFO; exit 0");
+    task.intent.plan.user = "nobody".to_owned();
+    let fifo = task.fifo("fifo");
+    fs::set_permissions(&fifo, fs::Permissions::from_mode(0o666)).unwrap();
+    task.intent.plan.env.insert("FIFO".to_owned(), fifo.display().to_string());
+    task.accept();
+    let mut live = task.start();
+    live.wait_for("ready");
+    let control = task.control();
+    assert_eq!(fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o666);
+    let as_uid = |uid: &str| {
+        let mut command = Command::new("setpriv");
+        command
+            .args([&format!("--reuid={uid}"), "--clear-groups"])
+            .arg(task.path("perilog-report"))
+            .args(["milestone", uid]);
+        command.env("PERILOG_CONTROL", &control).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Live::new(&mut command).end().status.code()
+    };
+    assert_eq!([as_uid("1"), as_uid("65534"), as_uid("0")], [Some(8), Some(0), Some(0)]);
+    fs::write(&fifo, "go\n").unwrap();
+    let left = task.left(live.end());
+    assert_eq!(reports(&left).len(), 2);
+}
+
+#[test]
+fn too_many_too_long_and_malformed_reports_are_refused_and_the_rest_is_heard() {
+    let mut task = task("echo ready; read x < $FIFO");
+    let fifo = task.fifo("fifo");
+    task.intent.plan.env.insert("FIFO".to_owned(), fifo.display().to_string());
+    task.accept();
+    let mut live = task.start();
+    live.wait_for("ready");
+
+    let milestone = &b"{\"report\":\"milestone\",\"name\":\"m\"}\n"[..];
+    let heard = r#"{"reply":"heard"}"#;
+    let answers = converse(&task, &[b"hello\n", b"{\"report\":\"milestone\",\"name\":\"a b\"}\n", milestone]);
+    assert!(
+        answers.len() == 3
+            && answers[0].contains("not a report")
+            && answers[1].contains("at character 2")
+            && answers[2] == heard
+    );
+    let long = [b"{\"report\":\"user\",\"message\":\"".to_vec(), vec![b'x'; 5000], b"\"}\n".to_vec()].concat();
+    let answers = converse(&task, &[&long, milestone]);
+    assert!(answers.len() == 1 && answers[0].contains("more than 4096 bytes"), "{answers:?}");
+
+    let answers = converse(&task, &vec![milestone; 257]);
+    assert_eq!(answers.iter().filter(|answer| *answer == heard).count(), 255, "one was heard before");
+    assert!(answers[255].contains("256 reports were taken") && answers.len() == 257);
+    let progress = &b"{\"report\":\"progress\",\"message\":\"p\"}\n"[..];
+    assert_eq!(converse(&task, &vec![progress; 500]), vec![heard; 500], "progress is not counted");
+
+    // More at once than are let in: the others wait, and are let in as those go who say nothing.
+    let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(task.control()).unwrap()).collect();
+    drop(silent);
+    assert_eq!(converse(&task, &[progress]), [heard]);
+
+    fs::write(&fifo, "go\n").unwrap();
+    let left = task.left(live.end());
+    let (progress, milestones): (Vec<_>, Vec<_>) =
+        reports(&left).into_iter().partition(|(_, r)| matches!(r, Report::Progress { .. }));
+    assert_eq!(milestones.len(), 256);
+    assert!((1..3).contains(&progress.len()), "sparsely recorded: {}", progress.len());
+    assert_eq!(left.code(), 0);
+}
+
+#[test]
+fn a_job_id_too_long_for_a_sockets_path_is_heard_all_the_same() {
+    let mut task = task("$REPORT milestone m && echo $PERILOG_CONTROL");
+    task.intent.start.job = perilog_core::JobId::new(&"j".repeat(64)).unwrap();
+    let left = task.run();
+    let tail = task.intent.start.task.action.tail();
+    assert_eq!(left.out(), [task.path(&format!("control/3-{tail}.sock")).display().to_string()], "{left:?}");
+}
+
+#[test]
+fn without_a_socket_the_scripts_run_and_reports_fail() {
+    let task = task("$REPORT milestone m; echo status $?");
+    fs::write(task.path("control"), "in the way").unwrap();
+    let left = task.run();
+    assert_eq!((left.out(), left.code()), (vec!["status 7"], 0));
+    assert!(left.said("no control socket"));
+}
