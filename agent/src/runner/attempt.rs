@@ -64,6 +64,10 @@ impl Sequence<'_> {
         let name = &planned.script.name;
         loop {
             let now = clock::mono_ms();
+            if watchdog.next().is_some_and(|at| at <= now) {
+                // It may have ended in time, with its SIGCHLD still to be read.
+                self.reap(&mut running);
+            }
             if running.done(now) {
                 break;
             }

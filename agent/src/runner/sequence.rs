@@ -65,7 +65,7 @@ impl<'a> Sequence<'a> {
             signals,
             sinks,
             reports: Reports::new(began),
-            headline: Headline::new(&intent.start, 0),
+            headline: Headline::new(&intent.start),
             limit: limit_ms.map(|limit_ms| Limit::new(began, limit_ms)),
             cancelled: false,
             seq: 0,
@@ -99,8 +99,8 @@ impl<'a> Sequence<'a> {
     fn run_all(&mut self, planned: &[Planned]) -> Tally {
         let of = u32::try_from(planned.len()).unwrap_or(u32::MAX);
         let mut tally = Tally::new(of);
-        self.headline = Headline::new(&self.intent.start, planned.len());
-        for (index, planned) in planned.iter().enumerate() {
+        self.headline.of(planned.len());
+        for (index, next) in planned.iter().enumerate() {
             self.turn(None, Some(0));
             if self.cancelled {
                 tally.cancelled(true);
@@ -111,13 +111,16 @@ impl<'a> Sequence<'a> {
                 tally.out_of_time();
                 break;
             }
-            let name = &planned.script.name;
+            let name = &next.script.name;
             self.headline.script(index + 1, name);
-            match self.tries(planned, of) {
+            match self.tries(next, of) {
                 Ok(end) => {
                     let stop = end.is_error() && self.intent.plan.on_error == OnError::Stop;
                     tally.add(name, end);
                     if stop {
+                        if index + 1 < planned.len() {
+                            tally.cut_short();
+                        }
                         break;
                     }
                 }
@@ -225,12 +228,15 @@ impl<'a> Sequence<'a> {
                 }
             }
             (Asked::Forward(signal), Some((script, _))) => script.signal(signal),
-            (Asked::Reap, Some((script, _))) => {
-                if let Err(error) = script.reap(clock::mono_ms()) {
-                    self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
-                }
-            }
+            (Asked::Reap, Some((script, _))) => self.reap(script),
             (Asked::Forward(_) | Asked::Reap, None) => {}
+        }
+    }
+
+    /// Looks whether the script ended.
+    pub(crate) fn reap(&mut self, script: &mut Running) {
+        if let Err(error) = script.reap(clock::mono_ms()) {
+            self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
         }
     }
 

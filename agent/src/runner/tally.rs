@@ -95,6 +95,13 @@ impl Tally {
         self.status = self.status.max(exit::TIMEOUT);
     }
 
+    /// An error keeps the rest from running. Where its status was 0, it ended well and past its limit.
+    pub(crate) fn cut_short(&mut self) {
+        if self.status == 0 {
+            self.status = exit::TIMEOUT;
+        }
+    }
+
     pub(crate) fn status(&self) -> u8 {
         self.status
     }
@@ -173,6 +180,10 @@ mod tests {
         cancelled.cancelled(true);
         let mut late = Tally::new(2);
         late.out_of_time();
+        let mut stopped = Tally::new(2);
+        stopped.add("s", End::Ended { status: Exit(0), tolerable: false, timed_out: true });
+        stopped.cut_short();
+        assert_eq!(stopped.status, 124);
         let mut wrong = Tally::new(2);
         wrong.misconfigured("first".to_owned());
         wrong.misconfigured("second".to_owned());

@@ -63,6 +63,10 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     let (began, began_ms) = (clock::mono_ms(), clock::wall_ms());
     let tally = match Steps::open(&directory) {
         Ok(steps) => {
+            // systemd gives us none; whoever else starts us may have some, and root's scripts would have them too.
+            if let Err(error) = rustix::thread::set_thread_groups(&[]) {
+                sinks.say(Level::Warning, &format!("supplementary groups are as they were: {error}"));
+            }
             for warning in rlimits::raise(intent.plan.nofile) {
                 sinks.say(Level::Warning, &warning);
             }

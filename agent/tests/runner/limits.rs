@@ -1,7 +1,7 @@
 //! Past a limit: looked at, recorded, told once, and then let be or killed. The limits are long enough for a shell to have set its traps.
 
 use perilog_core::ExitStatus::{Exit, Signal};
-use perilog_core::task::{OnTimeout, Retries, ScriptPlan, StepRecord};
+use perilog_core::task::{OnError, OnTimeout, Retries, ScriptPlan, StepRecord};
 
 use crate::bench::{Left, Task};
 
@@ -47,6 +47,16 @@ fn an_overdue_script_that_ends_well_is_still_timed_out() {
     task.intent.plan.scripts.insert("10-slow".to_owned(), own);
     let left = task.run();
     assert_eq!((left.code(), left.result().timed_out, left.result().worst), (0, true, None));
+}
+
+#[test]
+fn an_overdue_script_stops_a_task_that_stops_on_errors() {
+    let mut task = Task::with(&[("10-slow", "trap : TERM; sleep 1000; exit 0"), ("20-next", "echo next")]);
+    task.intent.plan.script_timeout_ms = Some(1000);
+    task.intent.plan.on_error = OnError::Stop;
+    let left = task.run();
+    assert_eq!((left.tries(), left.code()), (vec![("10-slow", Some(Exit(0)))], 124));
+    assert!(left.result().timed_out);
 }
 
 #[test]
