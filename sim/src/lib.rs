@@ -1,0 +1,2 @@
+//! A seeded world around perilog's two machines.
+pub mod rng;

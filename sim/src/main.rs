@@ -1,0 +1,2 @@
+//! `cargo run -p perilog-sim`
+fn main() {}

@@ -1,0 +1,48 @@
+//! Seeded dice. Everything that is left to chance in a world is thrown here.
+
+/// One stream of numbers. Streams of different purposes do not disturb each other: dropping a fault from a plan leaves the scripts as they
+/// were.
+#[derive(Debug, Clone)]
+pub struct Rng(fastrand::Rng);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
+    /// A stream of its own for a purpose that is known by its name.
+    pub fn named(seed: u64, name: &str) -> Self {
+        // FNV-1a: stable over versions of everything, which std's hasher is not.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self::new(seed ^ hash)
+    }
+
+    /// `low ..= high`.
+    pub fn range(&mut self, low: u64, high: u64) -> u64 {
+        self.0.u64(low..=high.max(low))
+    }
+
+    /// `0 .. n`; 0 where there is nothing to choose from.
+    pub fn below(&mut self, n: usize) -> usize {
+        if n == 0 { 0 } else { self.0.usize(0..n) }
+    }
+
+    /// Once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.0.u64(0..n.max(1)) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        of.get(self.below(of.len()))
+    }
+
+    /// Mostly near `low`, at times near `high`: how long things take.
+    pub fn skewed(&mut self, low: u64, high: u64) -> u64 {
+        let spread = high.saturating_sub(low);
+        let part = self.0.f64();
+        // The cube keeps nine of ten below a quarter.
+        low + (part * part * part * spread as f64) as u64
+    }
+}
