@@ -15,6 +15,8 @@ use super::tombs::{Tomb, brief};
 impl Machine {
     pub(super) fn conclude(&mut self, id: TaskId, ended: Ended, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
+        // A claim that was still to be tried again has come too late to matter.
+        task.claiming = None;
         task.state = State::Concluding { ended: Box::new(ended) };
         task.write_ending(cx);
     }

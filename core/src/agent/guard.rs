@@ -95,7 +95,6 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Starting;
         task.starts += 1;
-        task.watched = true;
         task.trouble = None;
         let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
         // One that begins at once says so by being accepted; one that waited is not waiting any more.

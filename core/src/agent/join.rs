@@ -191,7 +191,8 @@ impl Machine {
             plan: plan.unwrap_or_else(unknown_plan),
             env: BTreeMap::new(),
             dropped_env: 0,
-            not_after_boottime_ms: now.boot_ms,
+            // Nothing may be claimed by this intent: it stands for what has begun.
+            not_after_boottime_ms: 0,
             accepted_boottime_ms: now.boot_ms,
         }
     }

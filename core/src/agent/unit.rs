@@ -28,6 +28,8 @@ impl Machine {
             StartReply::Queued => {
                 task.state = State::Live;
                 task.loaded = Some(false);
+                // The end of its job is told to whom it was queued for.
+                task.watched = true;
                 task.start_again.succeeded();
                 // Its job may have ended before the call was answered.
                 if std::mem::take(&mut task.look.again) {

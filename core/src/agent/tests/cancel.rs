@@ -135,6 +135,18 @@ fn a_claim_that_cannot_be_taken_is_tried_again_and_is_visible() {
 }
 
 #[test]
+fn a_claim_that_is_still_to_be_tried_again_is_dropped_with_the_end_of_its_task() {
+    // Found by `fuzz`: tried again after the burial, it left a directory with nothing but a claim.
+    let mut bed = Bed::up();
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.check(cancel_j(), &[CANCELLED]);
+    bed.check(Input::ClaimTaken { task: id, result: Err("full".to_owned()) }, &["wake 250"]);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
+    bed.pass(250, &[]);
+}
+
+#[test]
 fn a_cancel_for_an_unknown_task_leaves_a_tombstone_that_refuses_it_and_is_told_until_acknowledged() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);

@@ -1,1 +1,203 @@
+//! Random histories. In the first kind the world is true to itself, and what the machine says is held against it ([`super::world`]); in the
+//! second anything at all is put in, and nothing may panic or grow.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::values::*;
+use super::world::{Fate, World};
+use crate::agent::io::{Effect, Input, Now, Seen, StartReply};
+use crate::agent::machine::Machine;
+use crate::ids::TaskId;
+use crate::message::{Ask, ToAgent};
+use crate::outcome::Outcome;
+
+/// (job, attempt, action, rank) of the tasks that a history is about; the last two are the host's own.
+const TASKS: [(&str, u64, &str, u32); 8] = [
+    ("j", 1, "prolog", 0),
+    ("j", 1, "prolog", 1),
+    ("j", 1, "epilog", 0),
+    ("j", 2, "prolog", 0),
+    ("k", 1, "prolog", 0),
+    ("k", 1, "sweep", 0),
+    ("j", 1, "prolog", 2),
+    ("l", 1, "epilog", 0),
+];
+const REMOTE: usize = 6;
+
+fn remote(at: u8) -> (&'static str, u64, &'static str, u32) {
+    TASKS[usize::from(at) % REMOTE]
+}
+
+/// A step of a history: what happens, to which, and how.
+type Step = (u8, u8, u8);
+
+fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>) {
+    let (j, attempt, a, rank) = remote(which);
+    let id = task(j, attempt, a, rank);
+    let own = TASKS[REMOTE + usize::from(which) % 2];
+    let at = usize::from(which);
+    let fate = match how % 8 {
+        0 => Fate::Failed,
+        1 => Fate::Unanswered,
+        2 => Fate::Late,
+        3 => Fate::Swallowed,
+        _ => Fate::Done,
+    };
+    match what % 40 {
+        // Somebody who forgot a task does not ask for it again.
+        0..=3 if !forgotten.contains(&id) => world.order(ToAgent::Start(start(j, attempt, a, rank))),
+        4 if !forgotten.contains(&id) => {
+            let Input::Message(cancel) = cancel(j, attempt, a, rank) else { unreachable!() };
+            world.order(cancel);
+        }
+        5 => world.order(ToAgent::Signal { task: id, signal: how }),
+        6 => world.order(ToAgent::Begin { task: id }),
+        7 => world.order(ToAgent::Ack { task: id }),
+        8 => {
+            if let Some(at) = world.replies.len().checked_sub(1) {
+                let reply = world.replies.remove(usize::from(how) % (at + 1));
+                world.order(reply);
+            }
+        }
+        9 => {
+            forgotten.push(id);
+            world.order(ToAgent::Forget { tasks: vec![id] });
+        }
+        10 => world.feed(Input::Exec { caller: u64::from(how % 4), exec: exec(own.0, own.1, own.2, own.3) }),
+        11 => world.feed(Input::CancelLocal { caller: 9, task: local(own.0, own.1, own.2, own.3) }),
+        12 => world.feed(Input::Hangup { caller: u64::from(how % 4) }),
+        13 => world.link_up(),
+        14 => world.link_down(),
+        15 | 16 => world.welcome(u64::from(how % 3) + 1),
+        17 if !world.bus => world.join(),
+        // systemd was re-executed.
+        18 if world.joined && how % 4 == 0 => world.join(),
+        19 if how % 4 == 0 => world.lose_bus(which % 2 == 0),
+        20 if how % 8 == 0 => world.kill_agent(which % 2 == 0),
+        21 => world.pass(u64::from(how) * 40),
+        22 => world.late_start(at),
+        23 if how % 8 == 0 => world.take_away(at),
+        24 => world.order(ToAgent::Ask { question: 1, ask: Ask::Status }),
+        25..=28 => world.step(at, [0, 0, 3][usize::from(how) % 3], how % 5 == 0),
+        29..=31 => world.tell(at),
+        _ => world.carry_out(at, fate),
+    }
+}
+
+/// `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: default.cases.max(400), failure_persistence: None, ..default }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn whatever_fails_every_task_runs_at_most_once_and_ends_in_what_it_did(history in vec(any::<Step>(), 1..250)) {
+        let mut world = World::new();
+        let mut forgotten = Vec::new();
+        world.join();
+        world.link_up();
+        world.welcome(1);
+        for step in history {
+            live(&mut world, step, &mut forgotten);
+        }
+        world.settle();
+    }
+
+    #[test]
+    fn nothing_that_is_put_in_makes_it_panic_or_grow(history in vec(any::<Step>(), 1..300)) {
+        let mut machine = Machine::new(node());
+        let mut now = Now::default();
+        let mut written = std::collections::BTreeSet::new();
+        for step in history {
+            let input = anything(step);
+            if let Input::OutcomeWritten { task, result: Ok(()) } = &input {
+                written.insert(*task);
+            }
+            if let Input::Joined { .. } = &input {
+                written.extend(TASKS.iter().flat_map(|(j, n, a, rank)| [task(j, *n, a, *rank), local(j, *n, a, *rank)]));
+            }
+            now.boot_ms = now.boot_ms.saturating_add(u64::from(step.2));
+            let effects = machine.handle(input, now);
+            prop_assert!(effects.len() < 100);
+            for effect in effects {
+                if let Effect::Send(crate::message::FromAgent::Finished { task, ended }) = effect {
+                    let bare = matches!(ended.outcome, Outcome::Refused { .. } | Outcome::Cancelled { .. } | Outcome::Lost { .. });
+                    prop_assert!(bare || written.contains(&task));
+                }
+            }
+            prop_assert!(machine.tasks.len() + machine.tombs.len() <= node().policy.max_tombstones + TASKS.len() * 2);
+            prop_assert!(machine.stems.len() <= machine.tasks.len() + machine.tombs.len());
+            prop_assert!(machine.kept_failed.len() <= node().policy.keep_failed);
+        }
+    }
+}
+
+/// Any input, also one that no edge would give.
+fn anything((what, which, how): Step) -> Input {
+    let (j, attempt, a, rank) = TASKS[usize::from(which) % TASKS.len()];
+    let own = which % 8 >= 6;
+    let id = if own { local(j, attempt, a, rank) } else { task(j, attempt, a, rank) };
+    let intent = if own { local_intent(j, attempt, a, rank) } else { intent(j, attempt, a, rank) };
+    let result = if how % 4 == 0 { Err("no".to_owned()) } else { Ok(()) };
+    let seen = |how: u8| match how % 8 {
+        0 => seen_nothing(),
+        1 => seen_running(&intent, how),
+        2 => seen_exited(&intent, how, 0),
+        3 => seen_exited(&intent, how, 3),
+        4 => Seen { processes: processes(&[1, u32::from(how)]), ..seen_exited(&intent, how, 0) },
+        5 => Seen { claim: None, ..seen_exited(&intent, how, 0) },
+        6 => Seen { unit_ids: None, claim: None, ..seen_running(&intent, how) },
+        _ => Seen { claim: Some(claim(how)), ..seen_nothing() },
+    };
+    match what % 24 {
+        0 => {
+            let mut found = found(&intent, seen(how));
+            if how & 16 != 0 {
+                found.intent = None;
+            }
+            if how & 32 != 0 {
+                found.ended = Some(crate::task::Ended::bare(Outcome::Ok, 0));
+            }
+            let stones = if how & 64 != 0 { vec![tombstone(&intent, Outcome::Ok)] } else { vec![] };
+            Input::Joined {
+                found: vec![found.clone(), found],
+                tombstones: stones,
+                epoch: (how & 128 != 0).then(|| epoch(2)),
+            }
+        }
+        1 => Input::BusLost,
+        2 => Input::LinkUp { counter: u64::from(how) },
+        3 => Input::LinkDown,
+        4 => welcome(u64::from(how % 4)),
+        5 => Input::EpochWritten { epoch: epoch(u64::from(how % 4)), result },
+        6 | 7 => start_message(j, attempt, a, rank),
+        8 => cancel(j, attempt, a, rank),
+        9 => ack(id),
+        10 => forget(id),
+        11 => begin(id),
+        12 => message(ToAgent::Signal { task: id, signal: how }),
+        13 => Input::IntentWritten { task: id, result },
+        14 => {
+            let text = "text".to_owned();
+            let reply =
+                [StartReply::Queued, StartReply::Exists, StartReply::Rejected(text.clone()), StartReply::Unknown(text)];
+            start_reply(id, reply[usize::from(how) % 4].clone())
+        }
+        15 => Input::Stirred { task: id },
+        16 | 17 => Input::Inspected { task: id, seen: result.map(|()| seen(how / 8)) },
+        18 => Input::ClaimTaken { task: id, result: result.map(|()| how % 2 == 0) },
+        19 => Input::OutcomeWritten { task: id, result },
+        20 => Input::Buried { task: id, result },
+        21 => Input::Tick,
+        22 => Input::Exec { caller: u64::from(how), exec: exec(j, attempt, a, rank) },
+        _ => match how % 3 {
+            0 => Input::Hangup { caller: u64::from(how) },
+            1 => Input::CancelLocal { caller: u64::from(how), task: id },
+            _ => Input::Policy(node().policy),
+        },
+    }
+}

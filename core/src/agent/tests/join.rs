@@ -178,6 +178,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     let Effect::WriteIntent { intent: rebuilt, .. } = &effects[1] else { unreachable!() };
     assert_eq!((rebuilt.start.task, &rebuilt.start.job, rebuilt.local), (id, &intent.start.job, false));
     assert_eq!(rebuilt.plan.lingering, Lingering::Kill);
+    assert_eq!(rebuilt.not_after_boottime_ms, 0, "a runner that is still to come must not claim");
     bed.check(intent_written(id), &[]);
     bed.check(claim_taken(id, true), &["inspect j.1.sweep.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.sweep.0"]);

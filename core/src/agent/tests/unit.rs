@@ -39,7 +39,8 @@ fn a_rejected_start_whose_claim_a_runner_has_runs() {
     bed.checks([
         (start_reply(id, StartReply::Rejected("no".to_owned())), &["take-claim j.1.prolog.0 failed (systemd: no)"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
-        (inspected(id, seen_running(&intent, 1)), &[]),
+        // Nobody tells of what was not started for us, unless it is watched.
+        (inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
     ]);

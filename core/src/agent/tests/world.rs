@@ -1,1 +1,664 @@
+//! A small world around the machine: files, systemd, a runner per unit, a controller's end of the link. It answers effects in any order,
+//! fails them, answers late or never, loses the bus and the agent; and it knows the truth, against which everything that is told is held.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::{Effect, Found, Input, Now, Seen, StartReply};
+use crate::agent::machine::Machine;
+use crate::agent::tombs::brief;
+use crate::ids::{Epoch, TaskId};
+use crate::message::{FromAgent, HeldState, ToAgent};
+use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
+use crate::task::{Claim, Ended, Intent, RunResult, Tombstone, UnitFacts};
+
+use super::values::*;
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct Dir {
+    pub(super) intent: Option<Intent>,
+    pub(super) claim: Option<Claim>,
+    result: Option<RunResult>,
+    pub(super) outcome: Option<Ended>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Life {
+    Queued,
+    Running,
+    Over(u8),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    intent: Intent,
+    invocation: u8,
+    life: Life,
+    left_behind: bool,
+}
+
+/// How an effect is carried out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Fate {
+    Done,
+    Failed,
+    /// A start: done, but nobody is told.
+    Unanswered,
+    /// A start: nobody is told, and it happens later.
+    Late,
+    /// A start: nobody is told, and it never happens.
+    Swallowed,
+}
+
+#[derive(Debug, PartialEq, Clone, Copy)]
+enum Link {
+    Down,
+    Greeted,
+    Open,
+}
+
+pub(super) struct World {
+    machine: Machine,
+    now: Now,
+    pub(super) joined: bool,
+    pub(super) bus: bool,
+    link: Link,
+    counter: u64,
+
+    pub(super) dirs: BTreeMap<String, Dir>,
+    pub(super) tombs: BTreeMap<String, Tombstone>,
+    epoch: Option<Epoch>,
+    pub(super) units: BTreeMap<String, Unit>,
+    /// Starts that PID 1 has not come to.
+    pub(super) late: Vec<Intent>,
+    invocations: u8,
+
+    pub(super) outstanding: Vec<Effect>,
+    /// Units whose changes this agent is told on this bus, and changes that were not told yet.
+    interest: BTreeSet<String>,
+    watch_empty: BTreeSet<String>,
+    pub(super) stirs: BTreeSet<String>,
+
+    /// The truth: how often scripts ran, and how they ended.
+    ran: BTreeMap<TaskId, u32>,
+    ends: BTreeMap<TaskId, (u8, bool)>,
+    /// Those whose tombstones are gone: a unit that comes up for one of them even now is all that is known of it.
+    forgotten: BTreeSet<TaskId>,
+    /// A start may have come late: then the machine cannot know what lives.
+    pub(super) ever_late: bool,
+    pub(super) accepted: BTreeSet<TaskId>,
+    pub(super) finished: BTreeMap<TaskId, Outcome>,
+    /// What a controller would answer: Begin to what Hello shows, Ack to what is Finished.
+    pub(super) replies: Vec<ToAgent>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            machine: Machine::new(node()),
+            now: Now::default(),
+            joined: false,
+            bus: false,
+            link: Link::Down,
+            counter: 0,
+            dirs: BTreeMap::new(),
+            tombs: BTreeMap::new(),
+            epoch: None,
+            units: BTreeMap::new(),
+            late: Vec::new(),
+            invocations: 0,
+            outstanding: Vec::new(),
+            interest: BTreeSet::new(),
+            watch_empty: BTreeSet::new(),
+            stirs: BTreeSet::new(),
+            ran: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            ever_late: false,
+            accepted: BTreeSet::new(),
+            finished: BTreeMap::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    pub(super) fn feed(&mut self, input: Input) {
+        let shown = format!("{input:?}");
+        for effect in self.machine.handle(input, self.now) {
+            self.absorb(effect, &shown);
+        }
+    }
+
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now.boot_ms += ms;
+        self.feed(Input::Tick);
+    }
+
+    fn absorb(&mut self, effect: Effect, input: &str) {
+        match &effect {
+            Effect::Send(message) => return self.hear(message.clone(), input),
+            Effect::Hang { .. } => self.link = Link::Down,
+            Effect::RedialWindow { .. } => {
+                assert!(self.epoch.is_some(), "obeyed before the epoch was on disk: {input}");
+                self.link = Link::Open;
+            }
+            Effect::StartUnit { stem, intent } => self.check_start(stem, intent, input),
+            Effect::ExecReply { .. } | Effect::StatusReply { .. } | Effect::Answer { .. } => {}
+            Effect::WakeAt { .. } | Effect::Note { .. } => {}
+            _ => {}
+        }
+        if is_for_the_bus(&effect) {
+            assert!(self.bus, "{effect:?} without a bus: {input}");
+        }
+        if is_carried_out(&effect) {
+            self.outstanding.push(effect);
+        }
+    }
+
+    fn check_start(&self, stem: &str, intent: &Intent, input: &str) {
+        let dir = self.dirs.get(stem).unwrap_or_else(|| panic!("{stem} is started without a directory: {input}"));
+        assert_eq!(dir.intent.as_ref(), Some(intent), "{input}");
+        assert!(dir.outcome.is_none(), "{stem} is started after its end: {input}");
+        assert!(
+            !matches!(dir.claim, Some(Claim::Cancelled | Claim::Withdrawn(_))),
+            "{stem} is started though withdrawn: {input}"
+        );
+        let same = |e: &&Effect| matches!(e, Effect::StartUnit { stem: other, .. } if other == stem);
+        assert!(!self.outstanding.iter().any(|e| same(&e)), "{stem} is started twice at once: {input}");
+        for (other, unit) in self.units.iter().filter(|(other, _)| *other != stem && !self.ever_late) {
+            let (a, b) = (&unit.intent.start, &intent.start);
+            let conflict = a.job == b.job && (a.attempt, &a.action) != (b.attempt, &b.action);
+            let alive = unit.life == Life::Running || unit.left_behind;
+            assert!(!(conflict && alive), "{stem} is started beside {other}: {input}");
+        }
+    }
+
+    fn hear(&mut self, message: FromAgent, input: &str) {
+        assert_ne!(self.link, Link::Down, "{message:?} without a session: {input}");
+        match &message {
+            FromAgent::Hello(hello) => {
+                for held in hello.tasks.iter().filter(|held| held.state == HeldState::Unclaimed && !held.local) {
+                    self.replies.push(ToAgent::Begin { task: held.task });
+                }
+                return;
+            }
+            FromAgent::EpochRefused { .. } => return,
+            _ => assert_eq!(self.link, Link::Open, "{message:?} before the Welcome: {input}"),
+        }
+        match message {
+            FromAgent::Accepted { task } => {
+                let on_disk = self.dirs.values().any(|dir| dir.intent.as_ref().is_some_and(|i| i.start.task == task));
+                assert!(on_disk, "accepted and not on disk: {input}");
+                self.accepted.insert(task);
+            }
+            FromAgent::Finished { task, ended } => self.check_finished(task, &ended.outcome, input),
+            _ => {}
+        }
+    }
+
+    fn check_finished(&mut self, task: TaskId, outcome: &Outcome, input: &str) {
+        let stem = self.stem(task);
+        let written = self.dirs.get(&stem).and_then(|dir| dir.outcome.as_ref()).is_some_and(|e| e.outcome == *outcome);
+        let buried = self.tombs.get(&stem).is_some_and(|tomb| tomb.outcome == brief(outcome));
+        if self.forgotten.contains(&task) {
+            let ok = self.ends.get(&task).is_some_and(|(code, _)| *code == 0);
+            assert!(ok || *outcome != Outcome::Ok, "ok and it was not: {input}");
+            self.replies.push(ToAgent::Ack { task });
+            return;
+        }
+        if written || buried {
+            self.check_truth(task, outcome, input);
+            let first = self.finished.entry(task).or_insert_with(|| brief(outcome)).clone();
+            assert_eq!(first, brief(outcome), "two ends of one task: {input}");
+            self.replies.push(ToAgent::Ack { task });
+            return;
+        }
+        let held = self.dirs.contains_key(&stem) || self.tombs.contains_key(&stem);
+        let never_taken_on = matches!(
+            outcome,
+            Outcome::Refused { .. } | Outcome::Lost { why: Loss::Rebooted } | Outcome::Cancelled { status: None }
+        );
+        assert!(!held && never_taken_on, "{outcome} is told and is not on disk: {input}");
+    }
+
+    fn check_truth(&self, task: TaskId, outcome: &Outcome, input: &str) {
+        let ran = self.ran.get(&task).copied().unwrap_or(0);
+        let expect = match self.ends.get(&task) {
+            _ if ran == 0 => {
+                let from_scripts =
+                    matches!(outcome, Outcome::Ok | Outcome::Tolerable | Outcome::Failed { why: Failure::Exit(_) });
+                return assert!(!from_scripts, "{outcome} and nothing ran: {input}");
+            }
+            Some((_, true)) => Outcome::Cancelled { status: Some(ExitStatus::Exit(143)) },
+            Some((0, false)) => Outcome::Ok,
+            Some((code, false)) => Outcome::Failed { why: Failure::Exit(*code) },
+            None => Outcome::Lost { why: Loss::Vanished },
+        };
+        assert_eq!(*outcome, expect, "{input}");
+    }
+
+    fn stem(&self, task: TaskId) -> String {
+        let of_dir = self.dirs.iter().find(|(_, dir)| dir.intent.as_ref().is_some_and(|i| i.start.task == task));
+        let of_tomb = self.tombs.iter().find(|(_, tomb)| tomb.task == task);
+        of_dir.map(|(stem, _)| stem).or(of_tomb.map(|(stem, _)| stem)).cloned().unwrap_or_default()
+    }
+
+    /// Carries out an effect that waits; its answer goes back unless nobody is there any more.
+    pub(super) fn carry_out(&mut self, at: usize, fate: Fate) {
+        if self.outstanding.is_empty() {
+            return;
+        }
+        let mut at = at % self.outstanding.len();
+        if !is_for_the_bus(&self.outstanding[at]) {
+            // Files are written in the order that was asked for.
+            at = self.outstanding.iter().position(|effect| !is_for_the_bus(effect)).unwrap_or(at);
+        }
+        let effect = self.outstanding.remove(at);
+        for answer in self.apply(effect, fate) {
+            self.feed(answer);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect, fate: Fate) -> Vec<Input> {
+        let failed = fate == Fate::Failed;
+        let result = if failed { Err("it failed".to_owned()) } else { Ok(()) };
+        match effect {
+            Effect::WriteIntent { stem, intent } => {
+                let task = intent.start.task;
+                if !failed {
+                    self.dirs.entry(stem).or_default().intent = Some(*intent);
+                }
+                vec![Input::IntentWritten { task, result }]
+            }
+            Effect::StartUnit { stem, intent } => {
+                vec![Input::Started { task: intent.start.task, reply: self.start(stem, *intent, fate) }]
+            }
+            Effect::Watch { stem, task } => {
+                self.interest.insert(stem);
+                vec![Input::Stirred { task }]
+            }
+            Effect::WatchEmpty { task, .. } => {
+                let stem = self.units.iter().find(|(_, u)| u.intent.start.task == task);
+                match stem {
+                    Some((stem, unit)) if unit.left_behind => {
+                        self.watch_empty.insert(stem.clone());
+                        vec![]
+                    }
+                    _ => vec![Input::Stirred { task }],
+                }
+            }
+            Effect::Inspect { stem, task } => {
+                let seen = if failed { Err("it failed".to_owned()) } else { Ok(self.look(&stem)) };
+                vec![Input::Inspected { task, seen }]
+            }
+            Effect::TakeClaim { stem, task, claim } => {
+                let dir = self.dirs.entry(stem).or_default();
+                let ours = dir.claim.is_none() || !matches!(dir.claim, Some(Claim::Runner(_)));
+                if !failed {
+                    dir.claim.get_or_insert(claim);
+                }
+                vec![Input::ClaimTaken { task, result: result.map(|()| ours) }]
+            }
+            Effect::SignalRunner { stem, signal } => {
+                if !failed && matches!(signal, 15 | 43) {
+                    self.end_script(&stem, if signal == 15 { 143 } else { 137 }, signal == 15, false);
+                }
+                vec![]
+            }
+            Effect::KillLingering { stem } => {
+                self.empty(&stem);
+                vec![]
+            }
+            Effect::WriteOutcome { stem, task, ended } => {
+                if !failed {
+                    self.dirs.entry(stem).or_default().outcome = Some(*ended);
+                }
+                vec![Input::OutcomeWritten { task, result }]
+            }
+            Effect::Unload { stem } => {
+                if let Some(unit) = self.units.get(&stem) {
+                    // A late one that is not over yet cannot claim.
+                    assert!(unit.life != Life::Running && !unit.left_behind, "{stem} is unloaded while it lives");
+                }
+                self.units.remove(&stem);
+                vec![]
+            }
+            Effect::Bury { stem, tombstone } => {
+                let task = tombstone.task;
+                if !failed {
+                    self.tombs.insert(stem.clone(), *tombstone);
+                    self.dirs.remove(&stem);
+                }
+                vec![Input::Buried { task, result }]
+            }
+            Effect::RemoveTombstone { stem, task } => {
+                self.forgotten.insert(task);
+                self.tombs.remove(&stem);
+                vec![]
+            }
+            Effect::WriteEpoch { epoch } => {
+                if !failed {
+                    self.epoch = Some(epoch);
+                }
+                vec![Input::EpochWritten { epoch, result }]
+            }
+            other => panic!("{other:?} is not carried out"),
+        }
+    }
+
+    fn start(&mut self, stem: String, intent: Intent, fate: Fate) -> StartReply {
+        let unknown = StartReply::Unknown("no answer".to_owned());
+        match fate {
+            Fate::Failed => return StartReply::Rejected("no".to_owned()),
+            Fate::Swallowed => return unknown,
+            Fate::Late => {
+                self.ever_late = true;
+                self.interest.insert(stem);
+                self.late.push(intent);
+                return unknown;
+            }
+            Fate::Done | Fate::Unanswered => {}
+        }
+        let exists = self.units.contains_key(&stem);
+        if !exists {
+            self.interest.insert(stem);
+            self.load(intent);
+        }
+        match (fate, exists) {
+            (Fate::Done, false) => StartReply::Queued,
+            (Fate::Done, true) => StartReply::Exists,
+            _ => unknown,
+        }
+    }
+
+    fn load(&mut self, intent: Intent) {
+        let stem = stem_of(&intent);
+        if !self.units.contains_key(&stem) {
+            self.invocations = self.invocations.wrapping_add(1);
+            let unit = Unit { intent, invocation: self.invocations, life: Life::Queued, left_behind: false };
+            self.units.insert(stem, unit);
+        }
+    }
+
+    /// PID 1 comes to a start that was late.
+    pub(super) fn late_start(&mut self, at: usize) {
+        if !self.late.is_empty() {
+            let intent = self.late.remove(at % self.late.len());
+            self.load(intent);
+        }
+    }
+
+    /// A unit goes one step on: its runner claims or ends, its scripts end, what they left behind ends.
+    pub(super) fn step(&mut self, at: usize, code: u8, leaves: bool) {
+        if self.units.is_empty() {
+            return;
+        }
+        let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
+        match self.units[&stem].life {
+            Life::Queued => self.run(&stem),
+            Life::Running => self.end_script(&stem, code, false, leaves),
+            Life::Over(_) => self.empty(&stem),
+        }
+    }
+
+    /// The runner's first act.
+    fn run(&mut self, stem: &str) {
+        let Some(unit) = self.units.get_mut(stem) else { return };
+        let dir = self.dirs.get_mut(stem).filter(|dir| dir.intent.as_ref() == Some(&unit.intent));
+        let free = dir.filter(|dir| dir.claim.is_none() && self.now.boot_ms <= unit.intent.not_after_boottime_ms);
+        match free {
+            Some(dir) => {
+                dir.claim = Some(Claim::Runner(invocation(unit.invocation)));
+                unit.life = Life::Running;
+                let ran = self.ran.entry(unit.intent.start.task).or_default();
+                *ran += 1;
+                assert_eq!(*ran, 1, "scripts of one task ran twice");
+            }
+            None => unit.life = Life::Over(75),
+        }
+        self.stir(stem);
+    }
+
+    fn end_script(&mut self, stem: &str, code: u8, cancelled: bool, leaves: bool) {
+        let Some(unit) = self.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else { return };
+        unit.life = Life::Over(code);
+        // What a failed unit leaves behind systemd kills.
+        unit.left_behind = leaves && code == 0;
+        self.ends.insert(unit.intent.start.task, (code, cancelled));
+        let result = RunResult { cancelled, ..result(unit.invocation, code) };
+        self.dirs.entry(stem.to_owned()).or_default().result = Some(result);
+        self.stir(stem);
+    }
+
+    fn empty(&mut self, stem: &str) {
+        if let Some(unit) = self.units.get_mut(stem) {
+            unit.left_behind = false;
+        }
+        if self.watch_empty.remove(stem) {
+            self.stirs.insert(stem.to_owned());
+        }
+    }
+
+    /// Somebody takes a unit away: stops it, or resets it.
+    pub(super) fn take_away(&mut self, at: usize) {
+        if self.units.is_empty() {
+            return;
+        }
+        let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
+        self.empty(&stem);
+        self.units.remove(&stem);
+        self.stir(&stem);
+    }
+
+    fn stir(&mut self, stem: &str) {
+        if self.bus && self.interest.contains(stem) {
+            self.stirs.insert(stem.to_owned());
+        }
+    }
+
+    /// Tells one change.
+    pub(super) fn tell(&mut self, at: usize) {
+        let at = at % self.stirs.len().max(1);
+        let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
+        self.stirs.remove(&stem);
+        let task = self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
+        if let Some(task) = task.filter(|_| self.bus) {
+            self.feed(Input::Stirred { task });
+        }
+    }
+
+    fn look(&self, stem: &str) -> Seen {
+        let unit = self.units.get(stem);
+        let dir = self.dirs.get(stem).cloned().unwrap_or_default();
+        let left_behind = unit.is_some_and(|unit| unit.left_behind);
+        Seen {
+            unit: unit.map(facts),
+            unit_ids: unit.map(|unit| unit_ids(&unit.intent)),
+            processes: processes(if left_behind { &[7] } else { &[] }),
+            claim: dir.claim,
+            result: dir.result,
+            steps: vec![],
+            tails: vec![],
+        }
+    }
+
+    /// The bus goes: calls under way are not answered; starts among them may happen all the same.
+    pub(super) fn lose_bus(&mut self, starts_happen: bool) {
+        if !self.bus {
+            return;
+        }
+        self.bus = false;
+        self.forget_bus(starts_happen);
+        self.feed(Input::BusLost);
+    }
+
+    fn forget_bus(&mut self, starts_happen: bool) {
+        self.interest.clear();
+        self.watch_empty.clear();
+        self.stirs.clear();
+        for effect in std::mem::take(&mut self.outstanding) {
+            match effect {
+                Effect::StartUnit { intent, .. } if starts_happen => {
+                    self.ever_late = true;
+                    self.late.push(*intent);
+                }
+                effect if is_for_the_bus(&effect) => {}
+                effect => self.outstanding.push(effect),
+            }
+        }
+    }
+
+    /// The agent is killed: what it was doing is done or not, and nobody hears of it.
+    pub(super) fn kill_agent(&mut self, done: bool) {
+        self.forget_bus(done);
+        for effect in std::mem::take(&mut self.outstanding) {
+            if done {
+                self.apply(effect, Fate::Done);
+            }
+        }
+        (self.joined, self.bus, self.link) = (false, false, Link::Down);
+        self.replies.clear();
+        self.machine = Machine::new(node());
+    }
+
+    /// Everything is found; the bus is there.
+    pub(super) fn join(&mut self) {
+        let stems: BTreeSet<String> = self.dirs.keys().chain(self.units.keys()).cloned().collect();
+        let found = stems.into_iter().map(|stem| {
+            let dir = self.dirs.get(&stem).cloned().unwrap_or_default();
+            let Seen { unit, unit_ids, processes, claim, result, steps, tails } = self.look(&stem);
+            Found {
+                stem,
+                intent: dir.intent,
+                claim,
+                ended: dir.outcome,
+                result,
+                steps,
+                tails,
+                unit,
+                processes,
+                unit_ids,
+            }
+        });
+        let found: Vec<Found> = found.collect();
+        let first = !self.joined;
+        (self.joined, self.bus) = (true, true);
+        let tombstones = if first { self.tombs.values().cloned().collect() } else { vec![] };
+        let epoch = self.epoch.filter(|_| first);
+        self.feed(Input::Joined { found, tombstones, epoch });
+    }
+
+    pub(super) fn link_up(&mut self) {
+        self.counter += 1;
+        self.link = Link::Greeted;
+        self.replies.clear();
+        self.feed(Input::LinkUp { counter: self.counter });
+    }
+
+    pub(super) fn link_down(&mut self) {
+        self.link = Link::Down;
+        self.feed(Input::LinkDown);
+    }
+
+    pub(super) fn welcome(&mut self, number: u64) {
+        if self.link == Link::Greeted {
+            self.feed(welcome(number));
+        }
+    }
+
+    /// A controller's word, if it can be heard.
+    pub(super) fn order(&mut self, message: ToAgent) {
+        if self.link == Link::Open {
+            self.feed(Input::Message(message));
+        }
+    }
+
+    /// No failure any more, all scripts end, the controller answers: then everything must come to rest.
+    pub(super) fn settle(&mut self) {
+        self.link_down();
+        for round in 0..200 {
+            if !self.bus {
+                self.join();
+            }
+            if self.link == Link::Down {
+                self.link_up();
+                self.welcome(9);
+            }
+            let (mut idle, busy) =
+                (true, !self.outstanding.is_empty() || !self.replies.is_empty() || !self.late.is_empty());
+            idle &= !busy && self.stirs.is_empty();
+            while !self.late.is_empty() {
+                self.late_start(0);
+            }
+            while !self.outstanding.is_empty() {
+                self.carry_out(0, Fate::Done);
+            }
+            for at in 0..self.units.len() {
+                self.step(at, 0, false);
+            }
+            while !self.stirs.is_empty() {
+                self.tell(0);
+            }
+            for reply in std::mem::take(&mut self.replies) {
+                self.order(reply);
+            }
+            // Past every backoff; past every not-after when nothing else helps.
+            self.pass(if idle { 4_000_000 } else { 2_000 });
+            if idle && round > 20 && self.outstanding.is_empty() {
+                break;
+            }
+        }
+        let held: Vec<&String> = self.dirs.keys().collect();
+        assert!(held.is_empty(), "{held:?} did not come to an end: {}", self.machine.status_line());
+        for task in &self.accepted {
+            let local = self.tombs.values().any(|tomb| tomb.task == *task && tomb.local);
+            assert!(local || self.finished.contains_key(task), "{task} was accepted and its end was never told");
+        }
+        let loaded = self.units.values().filter(|unit| unit.life != Life::Over(75)).count();
+        assert!(loaded <= node().policy.keep_failed + self.late_units(), "{loaded} units stay loaded");
+        assert_eq!(self.machine.status_line(), "connected; idle");
+    }
+
+    /// Units of starts that came when their task was over.
+    fn late_units(&self) -> usize {
+        self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
+    }
+}
+
+fn facts(unit: &Unit) -> UnitFacts {
+    match unit.life {
+        Life::Queued => UnitFacts {
+            loaded: true,
+            job_pending: true,
+            active: "inactive".to_owned(),
+            result: "success".to_owned(),
+            ..UnitFacts::default()
+        },
+        Life::Running => running(unit.invocation),
+        Life::Over(code) => exited(unit.invocation, code),
+    }
+}
+
+fn is_for_the_bus(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::StartUnit { .. }
+            | Effect::Watch { .. }
+            | Effect::WatchEmpty { .. }
+            | Effect::Inspect { .. }
+            | Effect::SignalRunner { .. }
+            | Effect::KillLingering { .. }
+            | Effect::Unload { .. }
+    )
+}
+
+fn is_carried_out(effect: &Effect) -> bool {
+    is_for_the_bus(effect)
+        || matches!(
+            effect,
+            Effect::WriteIntent { .. }
+                | Effect::TakeClaim { .. }
+                | Effect::WriteOutcome { .. }
+                | Effect::Bury { .. }
+                | Effect::RemoveTombstone { .. }
+                | Effect::WriteEpoch { .. }
+        )
+}
