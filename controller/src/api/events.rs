@@ -1,0 +1,140 @@
+//! A job's event log: what the store has past a sequence number, and then what comes, without a gap and without anything twice.
+//!
+//! First the follower stands in line, then the store is read: what is committed after that is in the queue, what was committed before in the store,
+//! and what is in both is known by its number. A follower that falls behind loses its place in line, and reads on from the store.
+
+use perilog_core::controller::io::Refusal;
+use perilog_core::{Event, JobId};
+use perilog_host::varlink::{Call, Gone, ReplySink};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+
+use super::parameters::parse;
+use super::{Api, refuse};
+use crate::daemon::{Drain, Entry, events};
+use crate::store::Numbered;
+
+/// Events in one reply.
+const PAGE: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Events {
+    job: String,
+    after: Option<u64>,
+    follow: Option<bool>,
+}
+
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    let more = call.more;
+    let Some((parameters, _, reply)) = call.parse::<Events>().await else { return Ok(()) };
+    let job: JobId = match parse(&parameters.job) {
+        Ok(job) => job,
+        Err(refusal) => return refuse(reply, &refusal).await,
+    };
+    let mut log = Log { api, job, last: parameters.after.unwrap_or(0) };
+    match (more, parameters.follow.unwrap_or(false)) {
+        (false, false) => match log.page().await {
+            Ok(page) => reply.done(page_value(&page)).await,
+            Err(refusal) => refuse(reply, &refusal).await,
+        },
+        (_, true) => log.follow(reply).await,
+        (true, false) => {
+            let mut reply = reply;
+            match log.history(&mut reply).await? {
+                Ok(()) => reply.done(json!({ "events": [] })).await,
+                Err(refusal) => refuse(reply, &refusal).await,
+            }
+        }
+    }
+}
+
+/// A job's log, read up to `last`.
+struct Log<'a> {
+    api: &'a Api,
+    job: JobId,
+    last: u64,
+}
+
+impl Log<'_> {
+    /// The next page of the store; refused if there is no such job at all.
+    async fn page(&mut self) -> Result<Vec<Numbered>, Refusal> {
+        let read = |after, limit| {
+            let (reader, job) = (self.api.reader.clone(), self.job.clone());
+            async move {
+                let reading = tokio::task::spawn_blocking(move || reader.events(&job, after, limit));
+                reading.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+            }
+        };
+        let unreadable = |text: String| Refusal::Unavailable(format!("the event log cannot be read: {text}"));
+        let page = read(self.last, PAGE).await.map_err(unreadable)?;
+        if page.is_empty() && read(0, 1).await.map_err(unreadable)?.is_empty() {
+            return Err(Refusal::NoSuchJob(format!("no job {}", self.job)));
+        }
+        if let Some((last, _)) = page.last() {
+            self.last = *last;
+        }
+        Ok(page)
+    }
+
+    /// Everything that the store has.
+    async fn history(&mut self, reply: &mut ReplySink) -> Result<Result<(), Refusal>, Gone> {
+        loop {
+            match self.page().await {
+                Err(refusal) => return Ok(Err(refusal)),
+                Ok(page) if page.is_empty() => return Ok(Ok(())),
+                Ok(page) => reply.more(page_value(&page)).await?,
+            }
+        }
+    }
+
+    /// For as long as the client wants it, and the job is known.
+    async fn follow(&mut self, mut reply: ReplySink) -> Result<(), Gone> {
+        loop {
+            let mut queue = match self.stand_in_line().await {
+                Ok(queue) => queue,
+                Err(refusal) => return refuse(reply, &refusal).await,
+            };
+            if let Err(refusal) = self.history(&mut reply).await? {
+                return refuse(reply, &refusal).await;
+            }
+            loop {
+                let event = tokio::select! {
+                    event = queue.next() => event,
+                    () = reply.closed() => return Err(Gone),
+                };
+                match event {
+                    Some((sequence, event)) if sequence > self.last => {
+                        self.last = sequence;
+                        reply.more(page_value(&[(sequence, event)])).await?;
+                    }
+                    // It was in the store, too.
+                    Some(_) => {}
+                    // We fell behind, or the job's log is gone, or the controller begins anew: the store knows.
+                    None => break,
+                }
+            }
+        }
+    }
+
+    async fn stand_in_line(&self) -> Result<Drain<Numbered>, Refusal> {
+        let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
+        let (events, queue) = events();
+        let (ready, stands) = oneshot::channel();
+        let entry = Entry::Follow { job: self.job.clone(), events, ready };
+        self.api.inlet.put(entry).await.map_err(|_| ending())?;
+        stands.await.map_err(|_| ending())?;
+        Ok(queue)
+    }
+}
+
+fn page_value(page: &[Numbered]) -> Value {
+    json!({ "events": page.iter().map(|(sequence, event)| event_value(*sequence, event)).collect::<Vec<_>>() })
+}
+
+/// An event of RFC 18 with its place in the log.
+fn event_value(sequence: u64, event: &Event) -> Value {
+    let context = event.context().cloned().unwrap_or_else(Map::new);
+    json!({ "sequence": sequence, "timestamp": event.timestamp(), "name": event.name(), "context": context })
+}

@@ -1,0 +1,83 @@
+//! Output of a job's scripts, from the nodes themselves: a question to each, and their answers as they come.
+
+use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
+use perilog_core::message::Ask;
+use perilog_core::{HostName, Targets};
+use perilog_host::varlink::{Call, Gone, ReplySink};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::parameters::which;
+use super::{Api, refuse};
+use crate::daemon::{Drain, Part, parts};
+
+/// Lines of each script, where none are asked for.
+const LINES: u32 = 100;
+/// What an agent keeps of a script's output has no more than that.
+const MAX_LINES: u32 = 100_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Logs {
+    job: String,
+    attempt: Option<String>,
+    action: Option<String>,
+    targets: Option<String>,
+    lines: Option<u32>,
+}
+
+impl Logs {
+    fn request(self) -> Result<Request, Refusal> {
+        let which = which(&self.job, self.attempt, self.action, self.targets)?;
+        let ask = Ask::Logs {
+            job: which.job.clone(),
+            action: which.action.clone(),
+            attempt: which.attempt,
+            // One rank is told to its node; of several each node has its own.
+            rank: match &which.targets {
+                Some(Targets::Ranks(ranks)) if ranks.len() == 1 => ranks.first(),
+                _ => None,
+            },
+            lines: self.lines.unwrap_or(LINES).min(MAX_LINES),
+        };
+        Ok(Request::Ask { which: AskWhich::Tasks(which), ask })
+    }
+}
+
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    let Some((parameters, peer, mut reply)) = call.parse::<Logs>().await else { return Ok(()) };
+    let (queue, mut answers) = parts();
+    let asked = match parameters.request() {
+        Ok(request) => api.inlet.ask(peer.uid, request, Some(queue)).await,
+        Err(refusal) => Err(refusal),
+    };
+    let (question, asked, unreachable) = match asked {
+        Ok(Reply::Asked { question, asked, unreachable }) => (question, asked, unreachable),
+        Ok(_) => return Ok(()),
+        Err(refusal) => return refuse(reply, &refusal).await,
+    };
+    let all = hear(&mut reply, &mut answers, asked.len()).await;
+    // Nobody listens any more: what still comes is dropped where it arrives.
+    let _ = api.inlet.ask(peer.uid, Request::AskEnds { question }, None).await;
+    match all? {
+        true => reply.done(json!({ "unreachable": unreachable })).await,
+        false => {
+            let text = "more output came than was taken; ask for fewer ranks or lines";
+            refuse(reply, &Refusal::Unavailable(text.to_owned())).await
+        }
+    }
+}
+
+/// The answers of so many hosts; `false`: we were too slow for them.
+async fn hear(reply: &mut ReplySink, answers: &mut Drain<Part>, mut hosts: usize) -> Result<bool, Gone> {
+    while hosts > 0 {
+        let part = tokio::select! {
+            part = answers.next() => part,
+            () = reply.closed() => return Err(Gone),
+        };
+        let Some(Part { host, text, last }) = part else { return Ok(false) };
+        reply.more(json!({ "host": HostName::as_str(&host), "text": text, "last": last })).await?;
+        hosts -= usize::from(last);
+    }
+    Ok(true)
+}

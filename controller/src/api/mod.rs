@@ -1,0 +1,202 @@
+//! The local API, `io.perilog.Controller` (its definition is `io.perilog.Controller.varlink`, beside this file): who may call what, and what is
+//! asked of the machine for it. Decisions about jobs are the machine's.
+//!
+//! A parameter of a wrong type is `org.varlink.service.InvalidParameter`; a text that is malformed (an idset, a job's id, a duration) is
+//! `io.perilog.Controller.Refused` with code `invalid` and the position.
+
+mod events;
+mod logs;
+mod outbox;
+mod parameters;
+
+use std::sync::Arc;
+
+use perilog_core::controller::io::{Refusal, Reply, Request};
+use perilog_host::varlink::{About, Call, Gone, InterfaceDescription, PeerCred, ReplySink, Service};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+
+use crate::config::Read;
+use crate::daemon::Inlet;
+use crate::store::EventReader;
+
+const INTERFACE: InterfaceDescription =
+    InterfaceDescription { name: "io.perilog.Controller", text: include_str!("io.perilog.Controller.varlink") };
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    /// Members may do what root may.
+    pub(crate) group: Option<u32>,
+    pub(crate) read: Read,
+}
+
+/// What a call does, as far as permission goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Look,
+    /// Changes something, or shows what scripts of root have written.
+    Change,
+}
+
+pub(crate) struct Api {
+    pub(crate) inlet: Inlet,
+    pub(crate) reader: EventReader,
+    pub(crate) access: Access,
+    /// Changes when the outbox has grown.
+    pub(crate) outbox: watch::Receiver<()>,
+    pub(crate) calls: Calls,
+}
+
+/// Calls that have not been answered yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Calls(Arc<Semaphore>);
+
+/// More than the local socket has connections.
+const MAX_CALLS: u32 = 4_096;
+
+impl Calls {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_CALLS as usize)))
+    }
+
+    /// Until every call has been answered.
+    pub(crate) async fn ended(&self) {
+        // Closed: but nobody closes it.
+        let _ = self.0.acquire_many(MAX_CALLS).await;
+    }
+}
+
+impl Access {
+    fn allows(self, kind: Kind, peer: &PeerCred) -> bool {
+        let trusted = peer.is_root() || self.group.is_some_and(|gid| peer.in_group(gid));
+        trusted || (kind == Kind::Look && self.read == Read::Anyone)
+    }
+}
+
+const fn kind(method: &str) -> Kind {
+    match method.as_bytes() {
+        b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" => Kind::Look,
+        _ => Kind::Change,
+    }
+}
+
+impl Service for Api {
+    fn about(&self) -> About {
+        About {
+            vendor: "perilog",
+            product: "perilog-controller",
+            version: env!("CARGO_PKG_VERSION"),
+            url: "file:///usr/share/doc/perilog",
+        }
+    }
+
+    fn describe(&self) -> &'static [InterfaceDescription] {
+        &[INTERFACE]
+    }
+
+    async fn call(&self, call: Call) {
+        let method = call.method.rsplit('.').next().unwrap_or_default().to_owned();
+        let _answered = self.calls.0.acquire().await;
+        // Whatever goes wrong from here on is the client's being gone.
+        let _ = self.dispatch(&method, call).await;
+    }
+}
+
+impl Api {
+    async fn dispatch(&self, method: &str, call: Call) -> Result<(), Gone> {
+        if !self.access.allows(kind(method), &call.peer) {
+            let text = format!("uid {} may not call {method}; see [api] in controller.toml", call.peer.uid);
+            return call.reply.error("io.perilog.Controller.PermissionDenied", json!({ "text": text })).await;
+        }
+        match method {
+            "Events" => events::serve(self, call).await,
+            "Logs" => logs::serve(self, call).await,
+            "Outbox" => outbox::serve(self, call).await,
+            "Run" => self.simple::<parameters::Run>(call).await,
+            "Cancel" => self.simple::<parameters::Cancel>(call).await,
+            "Signal" => self.simple::<parameters::Signal>(call).await,
+            "Resolve" => self.simple::<parameters::Resolve>(call).await,
+            "Ps" => self.simple::<parameters::Ps>(call).await,
+            "Show" => self.simple::<parameters::Show>(call).await,
+            "Nodes" => self.simple::<parameters::Nodes>(call).await,
+            "Why" => self.simple::<parameters::Why>(call).await,
+            "Status" => self.simple::<parameters::Status>(call).await,
+            "TakeOver" => self.simple::<parameters::TakeOver>(call).await,
+            "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
+            // The interface's text defines it, and this table does not.
+            _ => Ok(()),
+        }
+    }
+
+    /// Parameters in, one request, one reply out.
+    async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
+        let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
+        let answer = match parameters.request() {
+            Ok(request) => self.ask(peer.uid, request).await,
+            Err(refusal) => Err(refusal),
+        };
+        match answer {
+            Ok(answer) => reply.done(value(answer)).await,
+            Err(refusal) => refuse(reply, &refusal).await,
+        }
+    }
+
+    async fn ask(&self, uid: u32, request: Request) -> Result<Reply, Refusal> {
+        self.inlet.ask(uid, request, None).await
+    }
+}
+
+async fn refuse(reply: ReplySink, refusal: &Refusal) -> Result<(), Gone> {
+    // {"code": ..., "text": ...}: the error's parameters.
+    reply.error("io.perilog.Controller.Refused", to_json(refusal)).await
+}
+
+/// A malformed text: what the machine would call it.
+fn invalid(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Invalid(error.to_string())
+}
+
+fn to_json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("views have text keys and finite numbers")
+}
+
+/// A reply's parameters, as the interface defines them.
+fn value(reply: Reply) -> Value {
+    match reply {
+        Reply::Running { job, attempt, id, ranks, hosts, attached, events_after } => json!({
+            "job": job, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts, "attached": attached, "events_after": events_after,
+        }),
+        Reply::Reached { tasks } => json!({ "tasks": tasks }),
+        Reply::Ps(rows) => json!({ "rows": rows }),
+        Reply::Show(job) => json!({ "job": job }),
+        Reply::Nodes(nodes) => json!({ "nodes": nodes }),
+        Reply::Why(why) => json!({ "why": why }),
+        Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
+        Reply::Status(status) => json!({ "status": status }),
+        Reply::Outbox(entries) => json!({ "entries": entries }),
+        Reply::TookOver { epoch } => json!({ "epoch": epoch }),
+        Reply::Done => json!({}),
+    }
+}
+
+/// The socket's mode: whoever may not even look is kept out by the file system; the rest is decided call by call.
+pub(crate) fn socket_mode(access: Access) -> u32 {
+    match (access.read, access.group) {
+        (Read::Anyone, _) => 0o666,
+        (Read::Group, Some(_)) => 0o660,
+        (Read::Group, None) => 0o600,
+    }
+}
+
+/// Serves until it is dropped.
+pub(crate) async fn serve(
+    listener: std::os::unix::net::UnixListener,
+    api: Api,
+) -> std::io::Result<std::convert::Infallible> {
+    perilog_host::varlink::serve(listener, Arc::new(api), perilog_host::varlink::Bounds::default()).await
+}
+
+#[cfg(test)]
+mod tests;

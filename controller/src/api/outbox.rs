@@ -1,0 +1,55 @@
+//! What the resource manager must be told: from the machine's outbox, and then whenever there is more.
+
+use perilog_core::controller::io::{OutboxEntry, Refusal, Reply, Request};
+use perilog_host::varlink::{Call, Gone};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Api, refuse};
+
+/// Entries in one reply.
+const PAGE: usize = 200;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Outbox {
+    after: Option<u64>,
+    follow: Option<bool>,
+}
+
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    let more = call.more;
+    let Some((Outbox { after, follow }, peer, mut reply)) = call.parse::<Outbox>().await else { return Ok(()) };
+    let (mut after, follow) = (after.unwrap_or(0), follow.unwrap_or(false));
+    let mut grew = api.outbox.clone();
+    loop {
+        // Before the question: what comes after it is a change.
+        grew.mark_unchanged();
+        let page = match page(api, peer.uid, after).await {
+            Ok(page) => page,
+            Err(refusal) => return refuse(reply, &refusal).await,
+        };
+        let last = page.last().map(|entry| entry.sequence);
+        if !follow && (!more || last.is_none()) {
+            return reply.done(json!({ "entries": page })).await;
+        }
+        if let Some(last) = last {
+            reply.more(json!({ "entries": page })).await?;
+            after = last;
+            continue;
+        }
+        tokio::select! {
+            changed = grew.changed() => if changed.is_err() {
+                return refuse(reply, &Refusal::Unavailable("the controller is ending".to_owned())).await;
+            },
+            () = reply.closed() => return Err(Gone),
+        }
+    }
+}
+
+async fn page(api: &Api, uid: u32, after: u64) -> Result<Vec<OutboxEntry>, Refusal> {
+    match api.ask(uid, Request::Outbox { after, limit: PAGE }).await? {
+        Reply::Outbox(entries) => Ok(entries),
+        _ => Ok(Vec::new()),
+    }
+}

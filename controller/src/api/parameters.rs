@@ -1,0 +1,242 @@
+//! Parameters of the methods that are one request: their types, and what they ask for.
+
+use std::collections::BTreeMap;
+
+use perilog_core::controller::io::{Refusal, Request, RunRequest, Which};
+use perilog_core::environment::check_name;
+use perilog_core::outcome::signal_number;
+use perilog_core::{Attempt, HostList, IdSet, JobId, Span, Targets};
+use perilog_proto::check_start;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::invalid;
+
+pub(super) trait Parameters: DeserializeOwned + Send {
+    fn request(self) -> Result<Request, Refusal>;
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Run {
+    job: String,
+    attempt: Option<String>,
+    action: String,
+    nodes: Option<String>,
+    targets: Option<String>,
+    userid: Option<u32>,
+    env: Option<BTreeMap<String, String>>,
+    timeout: Option<String>,
+}
+
+impl Parameters for Run {
+    fn request(self) -> Result<Request, Refusal> {
+        let run = RunRequest {
+            job: parse(&self.job)?,
+            attempt: perhaps(self.attempt)?,
+            action: parse(&self.action)?,
+            nodes: perhaps(self.nodes)?,
+            targets: perhaps(self.targets)?,
+            userid: self.userid,
+            env: self.env.unwrap_or_default(),
+            // A limit without end is none.
+            timeout_ms: perhaps::<Span>(self.timeout)?.and_then(Span::as_millis),
+        };
+        if run.timeout_ms == Some(0) {
+            return Err(invalid("a timeout of nothing: expected a duration above zero"));
+        }
+        for (name, value) in &run.env {
+            check_name(name).map_err(|at| {
+                invalid(format_args!(
+                    "malformed environment name {name:?}: at character {}: expected [A-Za-z0-9_]",
+                    at + 1
+                ))
+            })?;
+            if value.contains('\0') {
+                return Err(invalid(format_args!("the value of environment variable {name} holds a NUL byte")));
+            }
+        }
+        check_fit(&run)?;
+        Ok(Request::Run(run))
+    }
+}
+
+/// What is begun must fit into a frame for each of its nodes.
+fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
+    let ranks = match &run.targets {
+        Some(Targets::Ranks(ranks)) => ranks.clone(),
+        _ => IdSet::new(),
+    };
+    let none = HostList::new();
+    check_start(&ranks, run.nodes.as_ref().unwrap_or(&none), &run.env).map_err(invalid)
+}
+
+/// A choice of tasks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cancel {
+    job: String,
+    attempt: Option<String>,
+    action: Option<String>,
+    targets: Option<String>,
+    why: Option<String>,
+}
+
+impl Parameters for Cancel {
+    fn request(self) -> Result<Request, Refusal> {
+        let which = which(&self.job, self.attempt, self.action, self.targets)?;
+        Ok(Request::Cancel { which, why: text("why", self.why.unwrap_or_default())? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Signal {
+    job: String,
+    attempt: Option<String>,
+    action: Option<String>,
+    targets: Option<String>,
+    signal: String,
+}
+
+impl Parameters for Signal {
+    fn request(self) -> Result<Request, Refusal> {
+        let which = which(&self.job, self.attempt, self.action, self.targets)?;
+        let unknown =
+            || invalid(format_args!("unknown signal {:?}: expected a name such as TERM, or 1 to 64", self.signal));
+        Ok(Request::Signal { which, signal: signal_number(&self.signal).ok_or_else(unknown)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Resolve {
+    job: String,
+    attempt: Option<String>,
+    action: Option<String>,
+    targets: Option<String>,
+    ok: bool,
+    reason: String,
+}
+
+impl Parameters for Resolve {
+    fn request(self) -> Result<Request, Refusal> {
+        let which = which(&self.job, self.attempt, self.action, self.targets)?;
+        Ok(Request::Resolve { which, ok: self.ok, reason: text("reason", self.reason)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ps {
+    older_than: Option<String>,
+}
+
+impl Parameters for Ps {
+    fn request(self) -> Result<Request, Refusal> {
+        let older_than = perhaps::<Span>(self.older_than)?.unwrap_or(Span::ZERO);
+        Ok(Request::Ps { older_than_ms: older_than.as_millis().unwrap_or(u64::MAX) })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Show {
+    job: String,
+}
+
+impl Parameters for Show {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Show { job: parse(&self.job)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nodes {
+    nodes: Option<String>,
+}
+
+impl Parameters for Nodes {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Nodes { targets: perhaps(self.nodes)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Why {
+    node: String,
+}
+
+impl Parameters for Why {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Why { host: parse(&self.node)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Status {}
+
+impl Parameters for Status {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Status)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TakeOver {}
+
+impl Parameters for TakeOver {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::TakeOver)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutboxApplied {
+    through: u64,
+}
+
+impl Parameters for OutboxApplied {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::OutboxApplied { through: self.through })
+    }
+}
+
+/// Longest text of an operator's: a sentence, which goes into events and to nodes.
+const MAX_TEXT: usize = 1_024;
+
+fn text(what: &str, text: String) -> Result<String, Refusal> {
+    if text.len() > MAX_TEXT {
+        return Err(invalid(format_args!("{what}: {} bytes, at most {MAX_TEXT} are taken", text.len())));
+    }
+    Ok(text)
+}
+
+pub(super) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Refusal> {
+    text.parse().map_err(invalid)
+}
+
+pub(super) fn perhaps<T: std::str::FromStr<Err: std::fmt::Display>>(
+    text: Option<String>,
+) -> Result<Option<T>, Refusal> {
+    text.as_deref().map(parse).transpose()
+}
+
+pub(super) fn which(
+    job: &str,
+    attempt: Option<String>,
+    action: Option<String>,
+    targets: Option<String>,
+) -> Result<Which, Refusal> {
+    Ok(Which {
+        job: parse::<JobId>(job)?,
+        attempt: perhaps::<Attempt>(attempt)?,
+        action: perhaps(action)?,
+        targets: perhaps(targets)?,
+    })
+}

@@ -1,0 +1,176 @@
+//! `/etc/perilog/controller.toml` and the drop-ins of `controller.d/`: every key with its default. `controller.toml.example` says the same for
+//! people, and a test holds the two together.
+//!
+//! A value checks itself, so that an error points at its line; what [`Config::load`] returns can be used without a further look.
+
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use perilog_core::controller::Settings;
+use perilog_core::{ActionName, ClusterId};
+use perilog_host::config::{ConfigError, MainFile};
+use perilog_host::tls::TlsFiles;
+use serde::{Deserialize, Serialize};
+
+pub use values::{AbsolutePath, ClusterName, Limit, Log, Read};
+
+/// Where the configuration is, unless `--config` says otherwise.
+pub const FILE: &str = "/etc/perilog/controller.toml";
+
+/// How long an older session of a host has to answer when another one claims its host.
+const PROBE_MS: u64 = 5_000;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Config {
+    /// The cluster's name; with it every action's id begins, so it never changes.
+    pub cluster: ClusterName,
+    #[serde(default = "defaults::listen")]
+    pub listen: SocketAddr,
+    #[serde(default = "defaults::store")]
+    pub store: AbsolutePath,
+    #[serde(default)]
+    pub log: Log,
+    #[serde(default = "defaults::start_grace")]
+    pub start_grace: Limit,
+    #[serde(default = "defaults::unreachable_grace")]
+    pub unreachable_grace: Limit,
+    #[serde(default = "defaults::not_after")]
+    pub not_after: Limit,
+    #[serde(default = "defaults::retention")]
+    pub retention: Limit,
+    #[serde(default = "defaults::keep_attempts")]
+    pub keep_attempts: usize,
+    #[serde(default)]
+    pub tls: Tls,
+    #[serde(default)]
+    pub api: Api,
+    #[serde(default)]
+    pub action: BTreeMap<ActionName, Action>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Tls {
+    /// `false`: plain text, for closed fabrics. Then nobody is who they say they are.
+    pub enabled: bool,
+    pub ca: PathBuf,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crl: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Api {
+    pub socket: AbsolutePath,
+    /// A group whose members may do what root may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Who else may look.
+    pub read: Read,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Action {
+    /// For requests that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Limit>,
+}
+
+mod defaults {
+    use std::net::{Ipv6Addr, SocketAddr};
+
+    use super::{AbsolutePath, Limit};
+
+    pub(super) fn listen() -> SocketAddr {
+        (Ipv6Addr::UNSPECIFIED, 5115).into()
+    }
+
+    pub(super) fn store() -> AbsolutePath {
+        AbsolutePath::fixed("/var/lib/perilog/controller.db")
+    }
+
+    pub(super) const fn start_grace() -> Limit {
+        Limit::from_secs(60)
+    }
+
+    pub(super) const fn unreachable_grace() -> Limit {
+        Limit::from_secs(5 * 60)
+    }
+
+    pub(super) const fn not_after() -> Limit {
+        Limit::from_secs(10 * 60)
+    }
+
+    pub(super) const fn retention() -> Limit {
+        Limit::from_secs(14 * 24 * 3600)
+    }
+
+    pub(super) const fn keep_attempts() -> usize {
+        50_000
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        let file = |name: &str| Path::new("/etc/perilog/tls").join(name);
+        Self { enabled: true, ca: file("ca.pem"), cert: file("cert.pem"), key: file("key.pem"), crl: None }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { socket: AbsolutePath::fixed("/run/perilog/controller.sock"), group: None, read: Read::Group }
+    }
+}
+
+impl Tls {
+    /// The files, unless TLS is switched off.
+    pub fn files(&self) -> Option<TlsFiles> {
+        let files =
+            || TlsFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), crl: self.crl.clone() };
+        self.enabled.then(files)
+    }
+}
+
+impl Config {
+    /// Reads `file` and the drop-ins of the directory beside it that has its name: `controller.toml`, `controller.d/*.toml`.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: all that is wrong, with lines.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let dropins = file.with_extension("d");
+        perilog_host::config::load(file, MainFile::Required, Some(&dropins)).map(|loaded| loaded.value)
+    }
+
+    /// All of it, defaults filled in, as a file that could be used instead.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("texts, numbers and tables are always TOML")
+    }
+
+    /// What the machine decides by.
+    pub fn settings(&self) -> Settings {
+        let timeouts =
+            self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.timeout?.as_millis())));
+        Settings {
+            cluster: ClusterId::from_name(self.cluster.as_str()),
+            start_grace_ms: self.start_grace.as_millis(),
+            unreachable_grace_ms: self.unreachable_grace.as_millis(),
+            not_after_ms: self.not_after.as_millis(),
+            probe_ms: PROBE_MS,
+            redial_per_second: if self.tls.enabled { 2_000 } else { 5_000 },
+            timeouts: timeouts.collect(),
+            retention_ms: self.retention.as_millis(),
+            keep_attempts: self.keep_attempts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

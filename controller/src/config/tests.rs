@@ -1,0 +1,72 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    perilog_host::config::parse("controller.toml", text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_cluster_is_enough_and_the_rest_has_defaults() {
+    let config = parse("cluster = 'tiny'").unwrap();
+    assert_eq!(config.listen.to_string(), "[::]:5115");
+    assert_eq!(&*config.store, Path::new("/var/lib/perilog/controller.db"));
+    assert_eq!(config.tls.files().unwrap().key, Path::new("/etc/perilog/tls/key.pem"));
+    let settings = config.settings();
+    assert_eq!((settings.start_grace_ms, settings.redial_per_second), (60_000, 2_000));
+    assert_eq!(settings.cluster, ClusterId::from_name("tiny"));
+    assert_eq!(parse(&config.to_toml()), Ok(config));
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = "cluster = 'tiny'\nlisten = '127.0.0.1:0'\nstore = '/srv/c.db'\nlog = 'debug'\nstart-grace = '5s'\nunreachable-grace = 7
+        not-after = '1m'\nretention = '1d'\nkeep-attempts = 3\ntls = { enabled = false, crl = '/c' }
+        api = { socket = '/s', group = 'wheel', read = 'anyone' }\naction.prolog.timeout = '90s'\naction.epilog = {}";
+    let config = parse(text).unwrap();
+    let settings = config.settings();
+    assert_eq!((settings.unreachable_grace_ms, settings.redial_per_second, settings.keep_attempts), (7_000, 5_000, 3));
+    assert_eq!(settings.timeouts, BTreeMap::from([(ActionName::new("prolog").unwrap(), 90_000)]));
+    assert_eq!(config.tls.files(), None);
+    assert_eq!((config.api.group.as_deref(), config.api.read), (Some("wheel"), Read::Anyone));
+    assert_eq!(parse(&config.to_toml()), Ok(config));
+}
+
+#[test]
+fn what_is_wrong_is_pointed_at() {
+    for (text, expect) in [
+        ("", "controller.toml: missing key `cluster`"),
+        (
+            "cluster = 'a b'",
+            "controller.toml:1:11: cluster: malformed cluster name: at character 2: expected [A-Za-z0-9._-]",
+        ),
+        ("cluster = 'a'\nlisten = '5115'", "controller.toml:2:10: listen: "),
+        ("cluster = 'a'\nstore = 'c.db'", "controller.toml:2:9: store: expected an absolute path"),
+        ("cluster = 'a'\nstart-grace = 'infinity'", "controller.toml:2:15: start-grace: expected a duration that ends"),
+        ("cluster = 'a'\nretention = '5x'", "controller.toml:2:13: retention: malformed duration"),
+        ("cluster = 'a'\nstart_grace = '5s'", "did you mean `start-grace`?"),
+        ("cluster = 'a'\n[action.Prolog]\ntimeout = '1s'", "malformed action name"),
+        ("cluster = 'a'\nlog = 'loud'", "controller.toml:2:7: log: "),
+        ("cluster = 'a'\n[api]\nread = 'all'", "controller.toml:3:8: api.read: "),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(expect), "{text:?}: {error}");
+    }
+}
+
+/// The example names every key, with its default where it has one.
+#[test]
+fn the_example_is_the_default() {
+    let example = include_str!("../../controller.toml.example");
+    let config = parse(example).unwrap();
+    assert_eq!(config, parse("cluster = 'tiny'").unwrap());
+    let uncommented: String =
+        example.lines().map(|line| line.strip_prefix("#! ").unwrap_or(line)).flat_map(|line| [line, "\n"]).collect();
+    let all = parse(&uncommented).unwrap().to_toml();
+    for key in ["crl", "group", "[action.prolog]", "timeout"] {
+        assert!(all.contains(key), "the example does not name {key}");
+    }
+    let known: Vec<&str> =
+        all.lines().filter_map(|line| line.split(" = ").next()).filter(|key| !key.is_empty()).collect();
+    for key in known {
+        assert!(uncommented.contains(key), "the example does not name {key}");
+    }
+}

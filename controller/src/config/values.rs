@@ -1,0 +1,133 @@
+//! Values that check themselves.
+
+use std::path::{Path, PathBuf};
+
+use perilog_core::{JobId, Span};
+use serde::{Deserialize, Serialize};
+
+/// A length of time that ends and is not nothing (RFC 23).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Span", into = "Span")]
+pub struct Limit(u64);
+
+impl Limit {
+    pub(super) const fn from_secs(secs: u64) -> Self {
+        Self(secs * 1000)
+    }
+
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<Span> for Limit {
+    type Error = &'static str;
+
+    fn try_from(span: Span) -> Result<Self, Self::Error> {
+        match span.as_millis() {
+            None => Err("expected a duration that ends"),
+            Some(0) => Err("expected a duration above zero"),
+            Some(millis) => Ok(Self(millis)),
+        }
+    }
+}
+
+impl From<Limit> for Span {
+    fn from(limit: Limit) -> Self {
+        Self::from_millis(limit.0)
+    }
+}
+
+/// 1-64 of `[A-Za-z0-9._-]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClusterName(String);
+
+impl ClusterName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ClusterName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        // The same alphabet as a job's id.
+        JobId::new(&name)
+            .map_err(|e| format!("malformed cluster name: at character {}: expected {}", e.column(), e.expected))?;
+        Ok(Self(name))
+    }
+}
+
+impl From<ClusterName> for String {
+    fn from(name: ClusterName) -> Self {
+        name.0
+    }
+}
+
+/// A daemon's working directory is nobody's business: a relative path would be a surprise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "PathBuf", into = "PathBuf")]
+pub struct AbsolutePath(PathBuf);
+
+impl AbsolutePath {
+    pub(super) fn fixed(path: &'static str) -> Self {
+        Self(path.into())
+    }
+}
+
+impl std::ops::Deref for AbsolutePath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl TryFrom<PathBuf> for AbsolutePath {
+    type Error = &'static str;
+
+    fn try_from(path: PathBuf) -> Result<Self, Self::Error> {
+        if path.is_absolute() { Ok(Self(path)) } else { Err("expected an absolute path") }
+    }
+}
+
+impl From<AbsolutePath> for PathBuf {
+    fn from(path: AbsolutePath) -> Self {
+        path.0
+    }
+}
+
+/// Who but root and the group may look at jobs, nodes and events (never at output of scripts).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Read {
+    /// Nobody.
+    Group,
+    Anyone,
+}
+
+/// The least that is logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Log {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Log {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Who is on the other end of the machine's inputs and effects: sessions, askers, followers. Nothing here waits, and nothing here decides.
+
+use std::collections::HashMap;
+
+use perilog_core::agent::io::Level;
+use perilog_core::controller::io::{Client, Refusal, Reply, Request, SessionId};
+use perilog_core::controller::{Effect, Input};
+use perilog_core::message::ToAgent;
+use perilog_core::task::Start;
+use perilog_core::{BootId, HostName, JobId, Rank};
+use perilog_proto::{MAX_FORGET, StartFan, encode_to_agent};
+use tokio::sync::{oneshot, watch};
+
+use super::inlet::Entry;
+use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
+
+/// Followers that may have come before those that went are looked for; more than the local socket has connections.
+const SWEEP_AT: usize = 1_024;
+
+pub(crate) struct Delivery {
+    /// `None`: ended from our side, and not yet from the other.
+    sessions: HashMap<SessionId, Option<Outlet>>,
+    askers: HashMap<Client, Asker>,
+    last_client: Client,
+    /// Readers of nodes' answers, by question.
+    questions: HashMap<u64, PartQueue>,
+    followers: HashMap<JobId, Vec<EventQueue>>,
+    /// How many came since they were last looked through.
+    following: usize,
+    outbox: watch::Sender<()>,
+}
+
+struct Asker {
+    answer: oneshot::Sender<Result<Reply, Refusal>>,
+    parts: Option<PartQueue>,
+}
+
+impl Delivery {
+    pub(crate) fn new(outbox: watch::Sender<()>) -> Self {
+        Self {
+            sessions: HashMap::new(),
+            askers: HashMap::new(),
+            last_client: 0,
+            questions: HashMap::new(),
+            followers: HashMap::new(),
+            following: 0,
+            outbox,
+        }
+    }
+
+    /// Remembers who it is from; what the machine is to know of it.
+    pub(crate) fn admit(&mut self, entry: Entry) -> Option<Input> {
+        match entry {
+            Entry::Opened { session, outlet } => {
+                self.sessions.insert(session, Some(outlet));
+                None
+            }
+            // Sessions of a machine that was discarded are none of this one's.
+            Entry::Message { session, names, peer, message, weight: _ } => {
+                self.sessions.contains_key(&session).then_some(Input::Message { session, names, peer, message })
+            }
+            Entry::Closed { session, why } => self.sessions.remove(&session).map(|_| Input::Closed { session, why }),
+            Entry::Request { uid, request, answer, parts } => {
+                self.last_client += 1;
+                let client = self.last_client;
+                if let Request::AskEnds { question } = &request {
+                    self.questions.remove(question);
+                }
+                self.askers.insert(client, Asker { answer, parts });
+                Some(Input::Request { client, uid, request })
+            }
+            Entry::Follow { job, events, ready } => {
+                self.follow(job, events, ready);
+                None
+            }
+            Entry::Settings(_) | Entry::Stop => None,
+        }
+    }
+
+    /// Sends away whoever comes while there is no machine.
+    pub(crate) fn refuse(&mut self, entry: Entry, why: &Refusal) {
+        match entry {
+            Entry::Opened { outlet, .. } => outlet.end(End::Close(text(why).to_owned())),
+            Entry::Request { answer, .. } => drop(answer.send(Err(why.clone()))),
+            // Dropped: they end, or come again.
+            Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } | Entry::Settings(_) | Entry::Stop => {}
+        }
+    }
+
+    /// The moment to wake the machine, if it asked for one.
+    pub(crate) fn deliver(&mut self, effects: Vec<Effect>) -> Option<u64> {
+        let mut wake = None;
+        for effect in effects {
+            match effect {
+                Effect::Send { session, message } => self.send(session, &message),
+                Effect::Fan { start, to } => self.fan(&start, &to),
+                Effect::Close { session, why } => {
+                    if let Some(outlet) = self.sessions.get_mut(&session).and_then(Option::take) {
+                        outlet.end(End::Close(why));
+                    }
+                }
+                Effect::Reply { client, reply } => self.reply(client, reply),
+                Effect::Publish { job, sequence, event } => {
+                    if let Some(followers) = self.followers.get_mut(&job) {
+                        followers.retain(|queue| queue.put((sequence, event.clone())).is_ok());
+                        if followers.is_empty() {
+                            self.followers.remove(&job);
+                        }
+                    }
+                }
+                Effect::Answer { question, host, text, last } => {
+                    let gone = self
+                        .questions
+                        .get(&question)
+                        .is_some_and(|queue| queue.put(Part { host, text, last }).is_err());
+                    if gone {
+                        self.questions.remove(&question);
+                    }
+                }
+                Effect::OutboxGrew => self.outbox.send_replace(()),
+                Effect::WakeAt { mono_ms } => wake = Some(mono_ms),
+                Effect::Note { level, job, host, text } => {
+                    log(level, job.as_ref().map(JobId::as_str), host.as_ref().map(HostName::as_str), &text)
+                }
+            }
+        }
+        wake
+    }
+
+    /// Jobs whose logs are gone: there is nothing more to follow.
+    pub(crate) fn forget<'a>(&mut self, jobs: impl Iterator<Item = &'a JobId>) {
+        for job in jobs {
+            self.followers.remove(job);
+        }
+    }
+
+    /// After a failed commit: nobody may go on as if it had succeeded.
+    pub(crate) fn drop_all(&mut self, why: &Refusal) {
+        for (_, asker) in self.askers.drain() {
+            let _ = asker.answer.send(Err(why.clone()));
+        }
+        self.end_all(text(why));
+    }
+
+    /// Ends every session and stream, in good order.
+    pub(crate) fn end_all(&mut self, why: &str) {
+        for (_, outlet) in self.sessions.drain() {
+            if let Some(outlet) = outlet {
+                outlet.end(End::Close(why.to_owned()));
+            }
+        }
+        self.questions.clear();
+        self.followers.clear();
+    }
+
+    fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {
+        // Who went away is otherwise found out only by the next event of its job, which may never come.
+        if self.following >= SWEEP_AT {
+            for queues in self.followers.values_mut() {
+                queues.retain(|queue| !queue.is_closed());
+            }
+            self.followers.retain(|_, queues| !queues.is_empty());
+            self.following = self.followers.values().map(Vec::len).sum();
+        }
+        if ready.send(()).is_ok() {
+            self.followers.entry(job).or_default().push(events);
+            self.following += 1;
+        }
+    }
+
+    fn send(&mut self, session: SessionId, message: &ToAgent) {
+        match message {
+            // What is too much for one frame is said in several.
+            ToAgent::Forget { tasks } if tasks.len() > MAX_FORGET => {
+                for tasks in tasks.chunks(MAX_FORGET) {
+                    self.put(session, encode_to_agent(&ToAgent::Forget { tasks: tasks.to_vec() }));
+                }
+            }
+            message => self.put(session, encode_to_agent(message)),
+        }
+    }
+
+    fn fan(&mut self, start: &Start, to: &[(SessionId, Rank, BootId)]) {
+        let fan = StartFan::new(start);
+        for (session, rank, boot) in to {
+            self.put(*session, fan.for_rank(*rank, boot));
+        }
+    }
+
+    fn put(&mut self, session: SessionId, frame: bytes::Bytes) {
+        let Some(slot) = self.sessions.get_mut(&session) else { return };
+        if slot.as_ref().is_some_and(|outlet| outlet.send(frame).is_err())
+            && let Some(outlet) = slot.take()
+        {
+            outlet.end(End::Overflow);
+        }
+    }
+
+    fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
+        let Some(Asker { answer, parts }) = self.askers.remove(&client) else { return };
+        if let (Ok(Reply::Asked { question, asked, .. }), Some(parts)) = (&reply, parts)
+            && !asked.is_empty()
+        {
+            self.questions.insert(*question, parts);
+        }
+        // Whoever asked may be gone; then nobody waits for it.
+        let _ = answer.send(reply);
+    }
+}
+
+/// What people read of a refusal.
+fn text(refusal: &Refusal) -> &str {
+    use Refusal as R;
+    let (R::NoSuchJob(text)
+    | R::NoSuchAttempt(text)
+    | R::NoSuchAction(text)
+    | R::AttemptClosed(text)
+    | R::NoSuchNode(text)
+    | R::Conflict(text)
+    | R::Invalid(text)
+    | R::Unavailable(text)) = refusal;
+    text
+}
+
+fn log(level: Level, job: Option<&str>, host: Option<&str>, text: &str) {
+    match level {
+        Level::Info => tracing::info!(job, host, "{text}"),
+        Level::Warning => tracing::warn!(job, host, "{text}"),
+        Level::Error => tracing::error!(job, host, "{text}"),
+    }
+}

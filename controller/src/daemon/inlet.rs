@@ -1,0 +1,96 @@
+//! The way to the one writer: a bounded queue of everything that may become an input.
+//!
+//! Sessions and API calls wait here when the writer is busy; that is how they are slowed down. The queue is bounded by entries and, since a frame
+//! may be a megabyte, by the bytes of the frames in it.
+
+use std::sync::Arc;
+
+use perilog_core::JobId;
+use perilog_core::controller::Settings;
+use perilog_core::controller::io::{Refusal, Reply, Request, SessionId};
+use perilog_core::message::FromAgent;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use super::outlet::{EventQueue, Outlet, PartQueue};
+
+/// Entries that may wait: a few batches, so that the next one is full when one was committed.
+const WAITING: usize = 4_096;
+/// What their frames may weigh, in KiB.
+const WEIGHT_KIB: usize = 64 * 1024;
+
+/// One thing for the writer, in the order in which it came.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A session whose preamble was right. Its messages follow.
+    Opened {
+        session: SessionId,
+        outlet: Outlet,
+    },
+    Message {
+        session: SessionId,
+        names: Option<Vec<String>>,
+        peer: String,
+        message: FromAgent,
+        #[allow(dead_code, reason = "held, not read")]
+        weight: Weight,
+    },
+    Closed {
+        session: SessionId,
+        why: String,
+    },
+    Request {
+        uid: u32,
+        request: Request,
+        answer: oneshot::Sender<Result<Reply, Refusal>>,
+        /// Where the answers of nodes go, for a question to them.
+        parts: Option<PartQueue>,
+    },
+    /// Events of a job from now on. `ready`: whatever is committed from here on goes into the queue.
+    Follow {
+        job: JobId,
+        events: EventQueue,
+        ready: oneshot::Sender<()>,
+    },
+    Settings(Settings),
+    /// What is before this is still done.
+    Stop,
+}
+
+/// A frame's share of the queue's bound; given back when it is dropped.
+pub(crate) type Weight = OwnedSemaphorePermit;
+
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Inlet {
+    queue: mpsc::Sender<Entry>,
+    weight: Arc<Semaphore>,
+}
+
+/// The writer has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended;
+
+impl Inlet {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Entry>) {
+        let (queue, entries) = mpsc::channel(WAITING);
+        (Self { queue, weight: Arc::new(Semaphore::new(WEIGHT_KIB)) }, entries)
+    }
+
+    pub(crate) async fn put(&self, entry: Entry) -> Result<(), Ended> {
+        self.queue.send(entry).await.map_err(|_| Ended)
+    }
+
+    /// Room for a frame of so many bytes; held until the writer takes its message.
+    pub(crate) async fn weigh(&self, bytes: usize) -> Result<Weight, Ended> {
+        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
+        self.weight.clone().acquire_many_owned(kib).await.map_err(|_| Ended)
+    }
+
+    /// Asks the machine.
+    pub(crate) async fn ask(&self, uid: u32, request: Request, parts: Option<PartQueue>) -> Result<Reply, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
+        self.put(Entry::Request { uid, request, answer, parts }).await.map_err(|Ended| ending())?;
+        answered.await.unwrap_or_else(|_| Err(ending()))
+    }
+}

@@ -1,0 +1,74 @@
+//! The daemon: opens everything, starts the one writer, lets agents and clients in, and ends in good order.
+//!
+//! ```text
+//!   agents ── listener ──┐             ┌──> sessions
+//!                        ├── inlet ── writer ──> askers, followers
+//!   people ── api ───────┘             │
+//!                                      └──> store
+//! ```
+//! Nothing here decides anything about jobs: `perilog_core::controller` does.
+
+mod delivery;
+mod inlet;
+mod outlet;
+mod reload;
+mod start;
+mod writer;
+
+pub(crate) use inlet::{Ended, Entry, Inlet, Weight};
+pub(crate) use outlet::{Drain, End, Outbound, Outlet, Part, WeakQueue, events, parts};
+
+use std::path::Path;
+use std::time::Duration;
+
+use perilog_host::notify;
+use perilog_host::shutdown::{Signal, Signals};
+
+pub use start::Fault;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use reload::Reload;
+use start::Started;
+
+/// What sessions and calls have for their last words when we end.
+const FLUSH_LIMIT: Duration = Duration::from_secs(3);
+
+/// Runs until it is told to end.
+///
+/// # Errors
+/// [`Fault`]: it could not start, or its store failed.
+pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
+    let mut signals = Signals::new().map_err(Fault::Signals)?;
+    let Started { inlet, sessions, calls, tls, mut writer, mut doors, mut status } = start::start(&config).await?;
+    let mut reload = Reload::new(file, config, inlet.clone(), tls);
+    notify::ready(&status.borrow_and_update().clone());
+    let telling = tokio::spawn(tell(status));
+    loop {
+        tokio::select! {
+            ended = &mut writer => return Err(start::ended(ended).err().unwrap_or(Fault::WriterEnded)),
+            signal = signals.next() => match signal {
+                Signal::Reload => reload.now().await,
+                Signal::Terminate => break,
+            }
+        }
+    }
+    telling.abort();
+    notify::stopping("ending");
+    tracing::info!("told to end: what was begun is committed, then sessions are ended");
+    doors.close();
+    // The writer's end closes what they wait for.
+    let _ = inlet.put(Entry::Stop).await;
+    start::ended(writer.await)?;
+    let _ = tokio::time::timeout(FLUSH_LIMIT, async { tokio::join!(sessions.ended(), calls.ended()) }).await;
+    Ok(())
+}
+
+/// Shows the status line. On a thread of its own: a service manager that hangs makes sd_notify wait, and nothing else may wait for it.
+async fn tell(mut status: watch::Receiver<String>) {
+    while status.changed().await.is_ok() {
+        let line = status.borrow_and_update().clone();
+        // Told or not, the next one is newer.
+        let _ = tokio::task::spawn_blocking(move || notify::status(&line)).await;
+    }
+}

@@ -1,0 +1,205 @@
+//! The ways from the one writer: queues of which each is bounded, and none of which it ever waits for. Whoever does not empty its queue is cut
+//! off, and can come back for what it missed: an agent by Hello, a follower by sequence number.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use perilog_core::HostName;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::store::Numbered;
+
+/// Frames that may wait for one peer. Many at once are normal: after a controller's absence each finished task is acknowledged.
+const FRAMES: usize = 4_096;
+/// What they may weigh. A peer that takes nothing holds this much of our memory until it is cut off.
+const FRAME_BYTES: usize = 4 * 1024 * 1024;
+/// Events that may wait for one follower; what comes after is read from the store.
+const EVENTS: usize = 256;
+/// Parts of nodes' answers that may wait for one reader, and what they may weigh: a large job's nodes all answer at once.
+const PARTS: usize = 4_096;
+const PART_BYTES: usize = 16 * 1024 * 1024;
+
+/// Why the writer ended a session.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// What was sent before is still delivered.
+    Close(String),
+    /// It does not take what it is sent.
+    Overflow,
+}
+
+/// Frames to one session.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    frames: Queue<Bytes>,
+    end: oneshot::Sender<End>,
+}
+
+/// The session's end of an [`Outlet`].
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(crate) frames: Drain<Bytes>,
+    pub(crate) end: oneshot::Receiver<End>,
+    /// For what the session itself has to say; alive as long as the outlet is.
+    pub(crate) own: WeakQueue<Bytes>,
+}
+
+impl Outlet {
+    pub(crate) fn new() -> (Self, Outbound) {
+        let (frames, drain) = queue(FRAMES, FRAME_BYTES);
+        let (end, ended) = oneshot::channel();
+        let own = frames.downgrade();
+        (Self { frames, end }, Outbound { frames: drain, end: ended, own })
+    }
+
+    /// `Err`: the queue is full, or the session has ended.
+    pub(crate) fn send(&self, frame: Bytes) -> Result<(), Overflow> {
+        self.frames.put(frame)
+    }
+
+    pub(crate) fn end(self, end: End) {
+        // The session may have ended by itself.
+        let _ = self.end.send(end);
+    }
+}
+
+/// Part of a node's answer.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) host: HostName,
+    pub(crate) text: String,
+    pub(crate) last: bool,
+}
+
+pub(crate) type PartQueue = Queue<Part>;
+pub(crate) type EventQueue = Queue<Numbered>;
+
+pub(crate) fn parts() -> (PartQueue, Drain<Part>) {
+    queue(PARTS, PART_BYTES)
+}
+
+pub(crate) fn events() -> (EventQueue, Drain<Numbered>) {
+    // An event's size is bounded where it is made: their number is enough.
+    queue(EVENTS, usize::MAX)
+}
+
+/// What a queue is bounded by beside its length.
+pub(crate) trait Heavy {
+    fn bytes(&self) -> usize;
+}
+
+impl Heavy for Bytes {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Heavy for Part {
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
+impl Heavy for Numbered {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The queue is full, or nobody empties it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overflow;
+
+/// A queue that its sender never waits for.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    items: mpsc::Sender<T>,
+    bytes: Arc<AtomicUsize>,
+    most: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct WeakQueue<T> {
+    items: mpsc::WeakSender<T>,
+    bytes: Arc<AtomicUsize>,
+    most: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Drain<T> {
+    items: mpsc::Receiver<T>,
+    bytes: Arc<AtomicUsize>,
+}
+
+fn queue<T>(items: usize, most: usize) -> (Queue<T>, Drain<T>) {
+    let (sender, receiver) = mpsc::channel(items);
+    let bytes = Arc::<AtomicUsize>::default();
+    (Queue { items: sender, bytes: bytes.clone(), most }, Drain { items: receiver, bytes })
+}
+
+impl<T: Heavy> Queue<T> {
+    pub(crate) fn put(&self, item: T) -> Result<(), Overflow> {
+        let weight = item.bytes();
+        if self.bytes.fetch_add(weight, Ordering::Relaxed).saturating_add(weight) > self.most {
+            return Err(Overflow);
+        }
+        self.items.try_send(item).map_err(|_| Overflow)
+    }
+
+    /// Does nobody empty it any more?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.items.is_closed()
+    }
+
+    fn downgrade(&self) -> WeakQueue<T> {
+        WeakQueue { items: self.items.downgrade(), bytes: self.bytes.clone(), most: self.most }
+    }
+}
+
+impl<T: Heavy> WeakQueue<T> {
+    /// `Err` also where the queue is closed.
+    pub(crate) fn put(&self, item: T) -> Result<(), Overflow> {
+        let items = self.items.upgrade().ok_or(Overflow)?;
+        Queue { items, bytes: self.bytes.clone(), most: self.most }.put(item)
+    }
+}
+
+impl<T: Heavy> Drain<T> {
+    /// `None`: the writer has let go of it.
+    pub(crate) async fn next(&mut self) -> Option<T> {
+        let item = self.items.recv().await?;
+        self.bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_queue_is_bounded_by_number_and_by_weight() {
+        let (outlet, mut outbound) = Outlet::new();
+        let frame = Bytes::from(vec![0; FRAME_BYTES / 4]);
+        for _ in 0..4 {
+            outlet.send(frame.clone()).unwrap();
+        }
+        assert_eq!(outlet.send(Bytes::from_static(b"x")), Err(Overflow));
+        let (queue, mut drain) = events();
+        for n in 0..EVENTS as u64 {
+            queue.put((n, perilog_core::Event::at_millis(1, "x", None))).unwrap();
+        }
+        assert_eq!(queue.put((0, perilog_core::Event::at_millis(1, "x", None))), Err(Overflow));
+        drop(queue);
+        // What was sent is delivered, then comes the end.
+        for n in 0..EVENTS as u64 {
+            assert_eq!(drain.next().await.unwrap().0, n);
+        }
+        assert!(drain.next().await.is_none());
+        assert_eq!(outbound.frames.next().await, Some(frame));
+        outlet.end(End::Close("over".to_owned()));
+        assert!(matches!(outbound.end.await, Ok(End::Close(_))));
+        assert_eq!(outbound.own.put(Bytes::new()), Err(Overflow));
+    }
+}

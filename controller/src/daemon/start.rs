@@ -1,0 +1,169 @@
+//! From a configuration to a daemon that runs. What can fail fails before an epoch is begun.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+
+use perilog_host::accounts::{self, AccountError};
+use perilog_host::activation::{self, Activated, ActivationError};
+use perilog_host::link::{self, Keepalive, LinkError, Listener};
+use perilog_host::tls::{ServerTls, TlsError};
+use perilog_host::varlink::{self, SocketError};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::inlet::Inlet;
+use super::writer::Writer;
+use crate::api::{self, Access, Api, Calls};
+use crate::config::Config;
+use crate::listener::{self, Sessions};
+use crate::store::{EventReader, OpenError, Store, StoreError};
+
+/// The name of our socket in perilog-controller.socket (`FileDescriptorName=`).
+const SOCKET: &str = "agents";
+const RELEASE: &str = env!("CARGO_PKG_VERSION");
+
+/// Why the controller cannot run, or had to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    #[error("signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("the listening socket: {0}")]
+    Listen(#[source] io::Error),
+    #[error(transparent)]
+    Activation(#[from] ActivationError),
+    #[error("the local API: {0}")]
+    Socket(#[from] SocketError),
+    #[error("[api] group: {0}")]
+    Group(#[from] AccountError),
+    #[error("cannot start the writer's thread: {0}")]
+    Thread(#[source] io::Error),
+    #[error("the writer ended without being told to")]
+    WriterEnded,
+}
+
+/// The writer's last word.
+pub(super) type LastWord = Result<Result<(), StoreError>, oneshot::error::RecvError>;
+
+pub(super) fn ended(last_word: LastWord) -> Result<(), Fault> {
+    match last_word {
+        Ok(result) => result.map_err(Fault::Store),
+        // Its thread unwound; the panic is in the log.
+        Err(_) => Err(Fault::WriterEnded),
+    }
+}
+
+pub(super) struct Started {
+    pub(super) inlet: Inlet,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) calls: Calls,
+    pub(super) tls: watch::Sender<Option<ServerTls>>,
+    pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
+    /// Whatever lets somebody in.
+    pub(super) doors: Doors,
+    /// The line of `systemctl status`.
+    pub(super) status: watch::Receiver<String>,
+}
+
+/// The tasks that let agents and clients in.
+pub(super) struct Doors {
+    agents: JoinSet<()>,
+    /// Dropped with everything else: calls that were let in are still answered.
+    _clients: JoinSet<()>,
+}
+
+impl Doors {
+    /// Nobody else is let in. Sessions and calls that stand go on.
+    pub(super) fn close(&mut self) {
+        self.agents.abort_all();
+    }
+}
+
+pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
+    let access =
+        Access { group: config.api.group.as_deref().map(accounts::group_id).transpose()?, read: config.api.read };
+    let server_tls = config.tls.files().map(|files| ServerTls::load(&files)).transpose()?;
+    if server_tls.is_none() {
+        tracing::warn!("TLS is switched off: whoever reaches the port can say that they are a node");
+    }
+    let mut activated = activation::listen_fds()?;
+    let listeners = listeners(&mut activated, config.listen)?;
+    let store = Store::open(&config.store)?;
+    let reader = EventReader::open(&config.store)?;
+    let local = varlink::bind(&config.api.socket, api::socket_mode(access), access.group)?;
+
+    let (outbox, outbox_grew) = watch::channel(());
+    let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
+    let (status_line, status) = watch::channel(String::new());
+    let writer = Writer::new(store, config.settings(), nonce, outbox, status_line)?;
+    let (inlet, entries) = Inlet::new();
+    let (last_word, writer_ended) = oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    thread::Builder::new()
+        .name("writer".to_owned())
+        .spawn(move || {
+            let result = runtime.block_on(writer.run(entries));
+            // Nobody listens when the daemon was dropped.
+            let _ = last_word.send(result);
+        })
+        .map_err(Fault::Thread)?;
+
+    let (tls, tls_changes) = watch::channel(server_tls.clone());
+    let sessions = Sessions::new(inlet.clone(), RELEASE);
+    let mut agents = JoinSet::new();
+    for socket in listeners {
+        let listener = Listener::new(socket, server_tls.clone(), Keepalive::default()).map_err(Fault::Listen)?;
+        tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "listening for agents");
+        agents.spawn(listener::accept(listener, sessions.clone(), tls_changes.clone()));
+    }
+    let calls = Calls::new();
+    let api = Api { inlet: inlet.clone(), reader, access, outbox: outbox_grew, calls: calls.clone() };
+    let mut clients = JoinSet::new();
+    clients.spawn(async move {
+        let Err(error) = api::serve(local, api).await;
+        tracing::error!(%error, "the local API ended");
+    });
+    Ok(Started {
+        inlet,
+        sessions,
+        calls,
+        tls,
+        writer: writer_ended,
+        doors: Doors { agents, _clients: clients },
+        status,
+    })
+}
+
+/// What systemd listens on for us, or else our own.
+fn listeners(activated: &mut Activated, address: SocketAddr) -> Result<Vec<TcpListener>, Fault> {
+    let given = activated.take_tcp(SOCKET);
+    for name in activated.left() {
+        tracing::warn!(
+            name,
+            "a socket of perilog-controller.socket is not used: FileDescriptorName= is not `{SOCKET}`"
+        );
+    }
+    if !given.is_empty() {
+        return Ok(given);
+    }
+    match link::bind(address) {
+        // A host without IPv6.
+        Err(LinkError::Bind { source, .. })
+            if address.ip().is_unspecified()
+                && source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) =>
+        {
+            Ok(vec![link::bind((Ipv4Addr::UNSPECIFIED, address.port()).into())?])
+        }
+        bound => Ok(vec![bound?]),
+    }
+}

@@ -1,0 +1,242 @@
+//! The one writer: takes what is queued as a batch, lets the machine handle it, commits the batch's records, and only then lets its effects leave.
+//!
+//! ```text
+//!   entries ──> batch ──> machine ──> records ──> store ──(durable)──> effects
+//!                            ^                      │
+//!                            └── built anew <── it failed
+//! ```
+//! A batch that cannot be committed leaves nothing: the machine that knew of it is discarded and built anew from the store, every session is ended
+//! (agents say Hello again and settle), and whoever asked is told. On a full disk that is tried until there is room; any other failure ends the
+//! process, since nobody knows what the disk holds. It has a thread of its own: a commit blocks.
+
+use std::time::Duration;
+
+use perilog_core::controller::io::{Output, Refusal};
+use perilog_core::controller::{Input, Machine, Now, Record, Settings};
+use perilog_host::clock;
+use tokio::sync::{mpsc, watch};
+
+use super::delivery::Delivery;
+use super::inlet::Entry;
+use crate::store::{Durable, StoreError};
+
+/// Entries in one batch. More would only make the first of them wait longer.
+const BATCH: usize = 1_024;
+/// How often a full disk is looked at.
+const FULL_EVERY_MS: u64 = 5_000;
+/// How often the line of `systemctl status` may change.
+const STATUS_EVERY_MS: u64 = 1_000;
+
+pub(crate) struct Writer<S> {
+    store: S,
+    settings: Settings,
+    /// Made once for the process: two controllers of one epoch are told apart by it.
+    nonce: u64,
+    /// `None`: there is no room to begin an epoch.
+    machine: Option<Machine>,
+    /// What the machine was told of the disk.
+    full: bool,
+    delivery: Delivery,
+    /// CLOCK_MONOTONIC: when the machine wants to be woken; when to look at the disk; when to show the status.
+    wake_ms: Option<u64>,
+    disk_ms: Option<u64>,
+    status_ms: Option<u64>,
+    shown_ms: u64,
+    status: watch::Sender<String>,
+}
+
+impl<S: Durable> Writer<S> {
+    /// Loads the store and commits a new epoch.
+    ///
+    /// # Errors
+    /// [`StoreError::Other`]; a full disk is waited for.
+    pub(crate) fn new(
+        store: S,
+        settings: Settings,
+        nonce: u64,
+        outbox: watch::Sender<()>,
+        status: watch::Sender<String>,
+    ) -> Result<Self, StoreError> {
+        let mut writer = Self {
+            store,
+            settings,
+            nonce,
+            machine: None,
+            full: false,
+            delivery: Delivery::new(outbox),
+            wake_ms: None,
+            disk_ms: None,
+            status_ms: None,
+            shown_ms: 0,
+            status,
+        };
+        writer.begin()?;
+        writer.status.send_replace(writer.status_line());
+        Ok(writer)
+    }
+
+    fn status_line(&self) -> String {
+        match &self.machine {
+            Some(machine) if self.full => format!("{}; the store's disk is full", machine.status_line()),
+            Some(machine) => machine.status_line(),
+            None => "the store's disk is full: nothing is begun or accepted until there is room".to_owned(),
+        }
+    }
+
+    /// Until [`Entry::Stop`], or until nobody can ask any more.
+    ///
+    /// # Errors
+    /// [`StoreError::Other`]: the process has to end.
+    pub(crate) async fn run(mut self, mut entries: mpsc::Receiver<Entry>) -> Result<(), StoreError> {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            tokio::select! {
+                taken = entries.recv_many(&mut batch, BATCH) => if taken == 0 { break },
+                () = sleep_until(self.next_timer()) => {}
+            }
+            let stop = self.turn(batch.drain(..))?;
+            if stop {
+                break;
+            }
+        }
+        self.delivery.end_all("the controller is ending");
+        Ok(())
+    }
+
+    /// One batch; `true`: it was the last.
+    fn turn(&mut self, entries: impl Iterator<Item = Entry>) -> Result<bool, StoreError> {
+        let mono_ms = clock::mono_ms();
+        let mut inputs = Vec::new();
+        let mut stop = false;
+        if self.wake_ms.is_some_and(|at| at <= mono_ms) {
+            self.wake_ms = None;
+            inputs.push(Input::Tick);
+        }
+        for entry in entries {
+            match entry {
+                Entry::Stop => stop = true,
+                Entry::Settings(settings) => {
+                    self.settings = settings.clone();
+                    inputs.push(Input::Settings(settings));
+                }
+                entry if self.machine.is_some() => inputs.extend(self.delivery.admit(entry)),
+                entry => self.delivery.refuse(entry, &disk_full()),
+            }
+        }
+        let active = !inputs.is_empty();
+        self.handle(inputs)?;
+        self.look_at_disk(mono_ms)?;
+        self.show_status(mono_ms, active);
+        Ok(stop)
+    }
+
+    fn handle(&mut self, inputs: Vec<Input>) -> Result<(), StoreError> {
+        let Some(machine) = self.machine.as_mut().filter(|_| !inputs.is_empty()) else { return Ok(()) };
+        let output = machine.handle(inputs, now());
+        match self.carry_out(output) {
+            Ok(()) => Ok(()),
+            Err(StoreError::Full) => {
+                tracing::error!("a batch could not be committed, the disk is full: beginning anew from the store");
+                self.machine = None;
+                self.delivery.drop_all(&disk_full());
+                self.begin()
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) -> Result<(), StoreError> {
+        let Output { records, effects } = output;
+        if !records.is_empty() {
+            self.store.commit(&records)?;
+        }
+        self.delivery.forget(records.iter().filter_map(|record| match record {
+            Record::Prune { job, whole_job: true, .. } => Some(job),
+            _ => None,
+        }));
+        if let Some(at) = self.delivery.deliver(effects) {
+            self.wake_ms = Some(at);
+        }
+        Ok(())
+    }
+
+    /// A machine from the store, and its epoch on the disk. Where there is no room for that there is no machine.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        (self.wake_ms, self.disk_ms, self.full) = (None, None, false);
+        let (machine, output) = Machine::load(self.store.load()?, self.settings.clone(), self.nonce, now());
+        match self.carry_out(output) {
+            Ok(()) => {
+                self.machine = Some(machine);
+                self.look_at_disk(clock::mono_ms())
+            }
+            Err(StoreError::Full) => {
+                self.disk_ms = Some(clock::mono_ms().saturating_add(FULL_EVERY_MS));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells the machine when the disk becomes full, or has room again; begins anew when there is room at last.
+    fn look_at_disk(&mut self, mono_ms: u64) -> Result<(), StoreError> {
+        if self.disk_ms.is_some_and(|at| mono_ms < at) {
+            return Ok(());
+        }
+        let full = self.store.is_full();
+        self.disk_ms = (full || self.machine.is_none()).then(|| mono_ms.saturating_add(FULL_EVERY_MS));
+        if self.machine.is_none() {
+            return self.begin();
+        }
+        if full == self.full {
+            return Ok(());
+        }
+        self.full = full;
+        if !full {
+            tracing::info!("the store's disk has room again: the reserve is held, prologs begin");
+        }
+        self.handle(vec![Input::StoreFull(full)])
+    }
+
+    /// At most so often, and once more after the last batch of a burst; never when nothing happens.
+    fn show_status(&mut self, mono_ms: u64, active: bool) {
+        if active && self.status_ms.is_none() {
+            self.status_ms = Some(self.shown_ms.saturating_add(STATUS_EVERY_MS).max(mono_ms));
+        }
+        if self.status_ms.is_none_or(|at| mono_ms < at) {
+            return;
+        }
+        let status = self.status_line();
+        self.status.send_if_modified(|shown| {
+            let changed = *shown != status;
+            *shown = status;
+            changed
+        });
+        (self.shown_ms, self.status_ms) = (mono_ms, None);
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        [self.wake_ms, self.disk_ms, self.status_ms].into_iter().flatten().min()
+    }
+}
+
+fn now() -> Now {
+    Now { mono_ms: clock::mono_ms(), wall_ms: clock::wall_ms() }
+}
+
+fn disk_full() -> Refusal {
+    Refusal::Unavailable(
+        "the controller's disk is full: make room on it; what nodes finish is kept there meanwhile".to_owned(),
+    )
+}
+
+async fn sleep_until(at: Option<u64>) {
+    /// Longer than that nothing is known ahead.
+    const LONGEST: Duration = Duration::from_secs(24 * 3600);
+    match at {
+        Some(at) => tokio::time::sleep(clock::until(at).min(LONGEST)).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

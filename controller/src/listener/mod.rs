@@ -1,0 +1,81 @@
+//! Where agents dial: accepts, shakes hands, and lets nobody in who is not right. What agents say is decided by the machine; here it is only read.
+//!
+//! ```text
+//!   accept ── TLS ── preambles ── Hello ── open: both ways until one side ends
+//!                └────── within a limit ─┘
+//! ```
+//! Whoever is not right (garbage, a frame over the limit, another version, a wrong certificate) is refused, and logged with its address.
+
+mod complaints;
+mod session;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perilog_core::controller::io::SessionId;
+use perilog_host::link::Listener;
+use perilog_host::tls::ServerTls;
+use tokio::sync::{Semaphore, watch};
+
+use crate::daemon::Inlet;
+use complaints::Complaints;
+
+/// Connections at once: all nodes of the largest cluster we plan for, and those of them that come back before they were missed. The unit's
+/// LimitNOFILE is above it.
+const MAX_SESSIONS: u32 = 100_000;
+
+/// What all sessions share.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    inlet: Inlet,
+    /// The version of this program, for the peer's log.
+    release: &'static str,
+    last: AtomicU64,
+    complaints: Complaints,
+    places: Arc<Semaphore>,
+}
+
+impl Sessions {
+    pub(crate) fn new(inlet: Inlet, release: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            inlet,
+            release,
+            last: AtomicU64::new(0),
+            complaints: Complaints::default(),
+            places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
+        })
+    }
+
+    fn next_id(&self) -> SessionId {
+        SessionId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Until the last session is over.
+    pub(crate) async fn ended(&self) {
+        // Closed: but nobody closes it.
+        let _ = self.places.acquire_many(MAX_SESSIONS).await;
+    }
+}
+
+/// Accepts for ever; `tls` may change for the connections from then on.
+pub(crate) async fn accept(
+    mut listener: Listener,
+    sessions: Arc<Sessions>,
+    mut tls: watch::Receiver<Option<ServerTls>>,
+) {
+    loop {
+        let Ok(place) = sessions.places.clone().acquire_owned().await else { return };
+        let incoming = tokio::select! {
+            incoming = listener.next() => incoming,
+            Ok(()) = tls.changed() => {
+                listener.set_tls(tls.borrow_and_update().clone());
+                continue;
+            }
+        };
+        let (sessions, plain) = (sessions.clone(), tls.borrow().is_none());
+        tokio::spawn(async move {
+            session::serve(incoming, plain, &sessions).await;
+            drop(place);
+        });
+    }
+}

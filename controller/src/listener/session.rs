@@ -1,0 +1,190 @@
+//! One connection, from its handshake to its end. One task: reading and writing go on side by side in it.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use perilog_core::HostList;
+use perilog_core::controller::io::SessionId;
+use perilog_core::message::{FromAgent, ToAgent};
+use perilog_host::link::{FrameReader, FrameWriter, Incoming, Link, LinkError};
+use perilog_proto::{Decoded, Preamble, decode_from_agent, encode_to_agent, negotiate};
+
+use super::Sessions;
+use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
+
+/// For the preamble, and again for all pages of Hello. An agent says them at once; one on a node that swaps may need a while.
+const HELLO_LIMIT: Duration = Duration::from_secs(30);
+/// What a peer that is sent away has for taking our last words.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+/// Host names in all pages of one Hello: a node holds few tasks of large jobs, and a page of few bytes can name a million.
+const HELLO_HOSTS: usize = 4 * HostList::MAX_HOSTS;
+
+/// Why a session is over.
+enum Over {
+    /// In good order, or by what happens to networks.
+    Ended(String),
+    /// It did what no agent does.
+    Refused(String),
+}
+
+fn refused(why: impl Display) -> Over {
+    Over::Refused(why.to_string())
+}
+
+impl From<LinkError> for Over {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::FrameTooLarge { limit, .. } => refused(format_args!("a frame is larger than {limit} bytes")),
+            error => Self::Ended(error.to_string()),
+        }
+    }
+}
+
+pub(super) async fn serve(incoming: Incoming, plain: bool, sessions: &Sessions) {
+    let peer = incoming.peer;
+    match incoming.handshake().await {
+        Err(error) => sessions.complaints.refused(peer, &error),
+        Ok(link) => {
+            if let Over::Refused(why) = talk(link, plain, sessions).await {
+                sessions.complaints.refused(peer, &why);
+            }
+        }
+    }
+}
+
+async fn talk(link: Link, plain: bool, sessions: &Sessions) -> Over {
+    let Link { peer, names, mut reader, mut writer } = link;
+    match tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)).await {
+        Err(_) => return refused("nothing was said"),
+        Ok(Err(over)) => return over,
+        Ok(Ok(())) => {}
+    }
+    let id = sessions.next_id();
+    let (outlet, outbound) = Outlet::new();
+    if sessions.inlet.put(Entry::Opened { session: id, outlet }).await.is_err() {
+        return Over::Ended("the controller is ending".to_owned());
+    }
+    let Outbound { frames, end, own } = outbound;
+    let hearing = Hearing { id, peer, names: (!plain).then_some(names), own, sessions };
+    let reading = hearing.read(&mut reader);
+    let writing = write(&mut writer, frames);
+    tokio::pin!(writing);
+    let over = tokio::select! {
+        over = reading => over,
+        over = &mut writing => over,
+        end = end => match end {
+            // Its queue is let go of, too: what is in it is still written, then a goodbye.
+            Ok(End::Close(why)) => {
+                let _ = tokio::time::timeout(FLUSH_LIMIT, writing).await;
+                Over::Ended(why)
+            }
+            Ok(End::Overflow) => refused("it does not take what it is sent; it can come back and settle"),
+            Err(_) => Over::Ended("the controller is ending".to_owned()),
+        }
+    };
+    let (Over::Ended(why) | Over::Refused(why)) = &over;
+    tracing::debug!(%peer, session = id.0, why, "session over");
+    // The writer may have ended before.
+    let _ = sessions.inlet.put(Entry::Closed { session: id, why: why.clone() }).await;
+    over
+}
+
+/// Both preambles. Ours goes first, so that a peer of another version can say what it met.
+async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str) -> Result<(), Over> {
+    writer.send(Preamble::ours(release).encode()).await?;
+    let theirs = reader.next().await?.ok_or_else(|| Over::Ended("it went away before it said anything".to_owned()))?;
+    negotiate(&theirs).map(drop).map_err(refused)
+}
+
+async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>) -> Over {
+    while let Some(frame) = frames.next().await {
+        if let Err(error) = writer.send(frame).await {
+            return error.into();
+        }
+    }
+    match writer.close().await {
+        Ok(()) => Over::Ended("ended by the controller".to_owned()),
+        Err(error) => error.into(),
+    }
+}
+
+/// What is needed to hear a peer.
+struct Hearing<'a> {
+    id: SessionId,
+    peer: SocketAddr,
+    /// Whom its certificate may speak for; none in plain text.
+    names: Option<Vec<String>>,
+    own: WeakQueue<bytes::Bytes>,
+    sessions: &'a Sessions,
+}
+
+impl Hearing<'_> {
+    async fn read(self, reader: &mut FrameReader) -> Over {
+        match tokio::time::timeout(HELLO_LIMIT, self.hello(reader)).await {
+            Err(_) => return refused("no Hello, or not all of it, within the limit"),
+            Ok(Err(over)) => return over,
+            Ok(Ok(())) => {}
+        }
+        loop {
+            match self.next(reader).await {
+                // Only Hello is judged by names.
+                Ok(Some((message, weight))) => match self.put(Some(Vec::new()), String::new(), message, weight).await {
+                    Ok(()) => {}
+                    Err(over) => return over,
+                },
+                Ok(None) => {}
+                Err(over) => return over,
+            }
+        }
+    }
+
+    /// All pages of Hello.
+    async fn hello(&self, reader: &mut FrameReader) -> Result<(), Over> {
+        let mut hosts = 0;
+        loop {
+            let Some((message, weight)) = self.next(reader).await? else {
+                return Err(refused("an unknown message before Hello"));
+            };
+            let FromAgent::Hello(page) = &message else { return Err(refused("another message before Hello")) };
+            hosts += page.tasks.iter().map(|held| held.hosts.len()).sum::<usize>();
+            if hosts > HELLO_HOSTS {
+                return Err(refused(format_args!("its Hello names more than {HELLO_HOSTS} hosts")));
+            }
+            let more = page.more;
+            self.put(self.names.clone(), self.peer.to_string(), message, weight).await?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next message; none where it is one that we do not know, which is said.
+    async fn next(&self, reader: &mut FrameReader) -> Result<Option<(FromAgent, Weight)>, Over> {
+        let frame = reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))?;
+        let weight = self.sessions.inlet.weigh(frame.len()).await.map_err(ending)?;
+        match decode_from_agent(&frame) {
+            Ok(Decoded::Known(message)) => Ok(Some((message, weight))),
+            Ok(Decoded::Unknown(message)) => {
+                let unsupported = encode_to_agent(&ToAgent::Unsupported { message });
+                self.own.put(unsupported).map_err(|_| refused("it does not take what it is sent"))?;
+                Ok(None)
+            }
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    async fn put(
+        &self,
+        names: Option<Vec<String>>,
+        peer: String,
+        message: FromAgent,
+        weight: Weight,
+    ) -> Result<(), Over> {
+        self.sessions.inlet.put(Entry::Message { session: self.id, names, peer, message, weight }).await.map_err(ending)
+    }
+}
+
+fn ending(_: crate::daemon::Ended) -> Over {
+    Over::Ended("the controller is ending".to_owned())
+}

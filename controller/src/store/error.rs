@@ -1,0 +1,48 @@
+//! What can be wrong with a store.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no store. The process ends; its text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{}: {source}", path.display())]
+    Place { path: PathBuf, source: io::Error },
+    #[error(
+        "{} is on a network file system ({kind}): a store there can lose what was acknowledged; put it on a disk of this host (`store`)",
+        dir.display()
+    )]
+    Network { dir: PathBuf, kind: &'static str },
+    #[error("{}: another controller is using this store", path.display())]
+    InUse { path: PathBuf },
+    #[error(
+        "the store has tables of version {found}, this controller knows {ours}: use the release that wrote it, or a newer one"
+    )]
+    Version { found: i64, ours: i64 },
+    #[error("the store's file is an SQLite database of another program: it is left alone")]
+    Foreign,
+    #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
+    NoLog(String),
+    #[error("the store: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// Why records are not durable: nothing of them was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk is full, and the reserve is used up. It gets better when somebody makes room.
+    #[error("the store's disk is full: make room on it")]
+    Full,
+    /// Nobody knows what the disk holds; the process has to end and begin again from what it finds.
+    #[error("the store: {0}")]
+    Other(String),
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}

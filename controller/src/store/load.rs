@@ -1,0 +1,165 @@
+//! Rows to a snapshot. Everything goes through the constructors of its type: a row that was damaged, or edited by hand, is named.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::{ActionRow, AttemptRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::ids::{ActionId, Epoch, TaskId};
+use perilog_core::{JobId, Rank};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde::de::DeserializeOwned;
+
+use super::StoreError;
+
+pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
+    // One read transaction: all tables of one moment.
+    let db = db.unchecked_transaction()?;
+    Ok(Snapshot {
+        epoch: rows(&db, "epoch", "SELECT * FROM epoch", epoch)?.pop(),
+        nodes: rows(&db, "nodes", "SELECT * FROM nodes ORDER BY host", node)?,
+        attempts: rows(&db, "attempts", "SELECT * FROM attempts ORDER BY job, attempt", attempt)?,
+        actions: rows(&db, "actions", "SELECT * FROM actions ORDER BY number", action)?,
+        ranks: rows(&db, "ranks", "SELECT * FROM ranks ORDER BY action, rank", rank)?,
+        outbox: rows(&db, "outbox", "SELECT * FROM outbox ORDER BY sequence", outbox)?,
+        outbox_last: db
+            .query_row("SELECT sequence FROM outbox_last", [], |row| row.get::<_, i64>(0))
+            .optional()?
+            .map_or(0, |last| u64::try_from(last).unwrap_or(0)),
+        events_last: rows(&db, "events", EVENTS_LAST, |row| Ok((parsed::<JobId>(row, "job")?, number(row, "last")?)))?
+            .into_iter()
+            .collect(),
+    })
+}
+
+/// From job to job by the index: the log itself, which may have millions of rows, is not walked.
+const EVENTS_LAST: &str = "
+    WITH RECURSIVE jobs (job) AS (
+        SELECT min(job) FROM events
+        UNION ALL
+        SELECT (SELECT min(job) FROM events WHERE job > jobs.job) FROM jobs WHERE jobs.job IS NOT NULL
+    )
+    SELECT job, (SELECT max(sequence) FROM events WHERE events.job = jobs.job) AS last FROM jobs WHERE job IS NOT NULL";
+
+type Wrong = String;
+
+fn rows<T>(
+    db: &Connection,
+    table: &str,
+    sql: &str,
+    read: impl Fn(&Row<'_>) -> Result<T, Wrong>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = db.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let value =
+            read(row).map_err(|wrong| StoreError::Other(format!("table {table}, row {}: {wrong}", all.len() + 1)))?;
+        all.push(value);
+    }
+    Ok(all)
+}
+
+fn column<T: FromSql>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
+    row.get(name).map_err(|error| format!("{name}: {error}"))
+}
+
+fn parsed<T: FromStr<Err: Display>>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
+    column::<String>(row, name)?.parse().map_err(|error| format!("{name}: {error}"))
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
+    serde_json::from_str(&column::<String>(row, name)?).map_err(|error| format!("{name}: {error}"))
+}
+
+fn number(row: &Row<'_>, name: &str) -> Result<u64, Wrong> {
+    let number: i64 = column(row, name)?;
+    u64::try_from(number).map_err(|_| format!("{name}: {number} is below zero"))
+}
+
+fn perhaps(row: &Row<'_>, name: &str) -> Result<Option<u64>, Wrong> {
+    match column::<Option<i64>>(row, name)? {
+        None => Ok(None),
+        Some(_) => number(row, name).map(Some),
+    }
+}
+
+fn action_id(row: &Row<'_>, name: &str) -> Result<ActionId, Wrong> {
+    parsed::<uuid::Uuid>(row, name).map(ActionId)
+}
+
+fn epoch(row: &Row<'_>) -> Result<Epoch, Wrong> {
+    let nonce: String = column(row, "nonce")?;
+    let nonce = u64::from_str_radix(&nonce, 16).map_err(|error| format!("nonce: {error}"))?;
+    Ok(Epoch { number: number(row, "number")?, nonce })
+}
+
+fn node(row: &Row<'_>) -> Result<NodeRow, Wrong> {
+    Ok(NodeRow {
+        host: parsed(row, "host")?,
+        machine: parsed(row, "machine")?,
+        boot: parsed(row, "boot")?,
+        boot_number: column(row, "boot_number")?,
+        version: column(row, "version")?,
+        seen_ms: number(row, "seen_ms")?,
+    })
+}
+
+fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
+    Ok(AttemptRow {
+        job: parsed(row, "job")?,
+        attempt: parsed(row, "attempt")?,
+        ranks: parsed(row, "ranks")?,
+        hosts: parsed(row, "hosts")?,
+        userid: column(row, "userid")?,
+        open: column(row, "open")?,
+        touched_ms: number(row, "touched_ms")?,
+    })
+}
+
+fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
+    // The words of verdicts are those of their JSON.
+    let verdict = |word: String| {
+        serde_json::from_value(word.clone().into()).map_err(|_| format!("verdict: unknown word {word:?}"))
+    };
+    Ok(ActionRow {
+        id: action_id(row, "id")?,
+        job: parsed(row, "job")?,
+        attempt: parsed(row, "attempt")?,
+        name: parsed(row, "name")?,
+        ranks: parsed(row, "ranks")?,
+        userid: column(row, "userid")?,
+        env: json(row, "env")?,
+        timeout_ms: perhaps(row, "timeout_ms")?,
+        began_ms: number(row, "began_ms")?,
+        waiting: parsed(row, "waiting")?,
+        sent: parsed(row, "sent")?,
+        accepted: parsed(row, "accepted")?,
+        ok: parsed(row, "ok")?,
+        ended: parsed(row, "ended")?,
+        cancelling: parsed(row, "cancelling")?,
+        cancel_why: column(row, "cancel_why")?,
+        boots: json::<BTreeMap<u32, _>>(row, "boots")?,
+        verdict: column::<Option<String>>(row, "verdict")?.map(verdict).transpose()?,
+        ended_ms: perhaps(row, "ended_ms")?,
+        unknown: parsed(row, "unknown")?,
+        events_from: number(row, "events_from")?,
+    })
+}
+
+fn rank(row: &Row<'_>) -> Result<RankRow, Wrong> {
+    let task = TaskId { action: action_id(row, "action")?, rank: Rank(column(row, "rank")?) };
+    Ok(RankRow { task, ended: json(row, "ended")?, late: json(row, "late")? })
+}
+
+fn outbox(row: &Row<'_>) -> Result<OutboxEntry, Wrong> {
+    Ok(OutboxEntry {
+        sequence: number(row, "sequence")?,
+        epoch: number(row, "epoch")?,
+        job: parsed(row, "job")?,
+        attempt: parsed(row, "attempt")?,
+        body: json(row, "body")?,
+    })
+}

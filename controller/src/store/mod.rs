@@ -1,0 +1,129 @@
+//! What is durable: one SQLite file, written by one thread, in one transaction per batch (DESIGN.md section 4).
+//!
+//! WAL with `synchronous=FULL`: what [`Durable::commit`] returned for survives kill -9 and a power cut. The records of a batch are applied in order
+//! and whole, or not at all. What they mean is said by `perilog_core::controller::Snapshot::apply`, and tests hold the store against it.
+//!
+//! | room | |
+//! |---|---|
+//! | `schema` | the tables |
+//! | `write` | records to rows |
+//! | `load` | rows to a snapshot |
+//! | `events` | a second, read-only connection for the API's event logs |
+//! | `place`, `reserve` | file systems, the lock, the room that is held back for a full disk |
+
+mod error;
+mod events;
+mod load;
+mod place;
+mod reserve;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::path::Path;
+
+use perilog_core::controller::{Record, Snapshot};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+pub use error::{OpenError, StoreError};
+pub use events::{EventReader, Numbered};
+
+use place::Lock;
+use reserve::Reserve;
+
+/// Statements kept prepared: more than there are.
+const STATEMENTS: usize = 32;
+/// Pages of memory for the writer, in KiB; a batch touches few.
+const CACHE_KIB: i64 = 8 * 1024;
+/// What the log's file is cut to after a checkpoint; a burst makes it larger.
+const LOG_LIMIT: i64 = 64 * 1024 * 1024;
+/// Somebody with sqlite3(1) may hold a lock for a moment.
+const BUSY_MS: u32 = 5_000;
+
+/// What the one writer needs of a store.
+pub trait Durable {
+    fn load(&mut self) -> Result<Snapshot, StoreError>;
+
+    /// Applies `records`, in order and whole. When it returns they are on the disk.
+    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError>;
+
+    /// The disk is full and the reserve is in use: no new prologs. Also looks whether there is room again.
+    fn is_full(&mut self) -> bool;
+}
+
+#[derive(Debug)]
+pub struct Store {
+    db: Connection,
+    reserve: Reserve,
+    _lock: Lock,
+}
+
+impl Store {
+    /// Opens the store, and makes it if there is none.
+    ///
+    /// # Errors
+    /// [`OpenError`]: a network file system, a second controller, a newer version, no such directory.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        place::check_file_system(directory(path))?;
+        let lock = place::lock(path)?;
+        place::create_private(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut db = Connection::open_with_flags(path, flags)?;
+        db.busy_timeout(std::time::Duration::from_millis(BUSY_MS.into()))?;
+        let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+        if mode != "wal" {
+            return Err(OpenError::NoLog(mode));
+        }
+        db.pragma_update(None, "synchronous", "FULL")?;
+        db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+        db.set_prepared_statement_cache_capacity(STATEMENTS);
+        // The reserve first: what is made from here on may be what fills the disk.
+        let reserve = Reserve::new(path);
+        schema::prepare(&mut db)?;
+        Ok(Self { db, reserve, _lock: lock })
+    }
+
+    fn write(&mut self, records: &[Record]) -> rusqlite::Result<()> {
+        let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for record in records {
+            write::apply(&transaction, record)?;
+        }
+        transaction.commit()
+    }
+
+    /// Which of the two: SQLite calls some failures on a full disk I/O errors.
+    fn classify(&self, error: rusqlite::Error) -> StoreError {
+        let io = matches!(
+            error.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::CannotOpen)
+        );
+        if io && self.reserve.disk_is_full() { StoreError::Full } else { error.into() }
+    }
+}
+
+impl Durable for Store {
+    fn load(&mut self) -> Result<Snapshot, StoreError> {
+        load::snapshot(&self.db)
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        loop {
+            let Err(error) = self.write(records) else { return Ok(()) };
+            match self.classify(error) {
+                // Rolled back, whole; with the reserve's room there is a second try.
+                StoreError::Full if self.reserve.release() => {}
+                error => return Err(error),
+            }
+        }
+    }
+
+    fn is_full(&mut self) -> bool {
+        !(self.reserve.is_held() || self.reserve.refill())
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}

@@ -1,0 +1,96 @@
+//! Where the store's file may be: on a file system of this host's own, and in the hands of one controller.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock, statfs};
+
+use super::OpenError;
+
+/// Kinds of file systems (statfs(2)) that live on other hosts, or in a process: SQLite's locks and its shared memory do not hold there, and a
+/// fail-over would find half of what was acknowledged.
+#[rustfmt::skip]
+const NETWORK: &[(u32, &str)] = &[
+    (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"), (0x4750_4653, "GPFS"),
+    (0x6573_5546, "FUSE"), (0x1983_0326, "BeeGFS"), (0x00c3_6400, "Ceph"), (0x5346_414f, "AFS"), (0x6b41_4653, "AFS"), (0x7375_7245, "Coda"),
+    (0x0116_1970, "GFS2"), (0x7461_636f, "OCFS2"), (0xaad7_aaea, "PanFS"), (0x2003_0528, "OrangeFS"), (0x564c, "NCP"),
+];
+const TMPFS: u32 = 0x0102_1994;
+
+/// Checks the file system of a directory.
+pub(super) fn check_file_system(dir: &Path) -> Result<(), OpenError> {
+    let found = statfs(dir).map_err(|e| OpenError::Place { path: dir.to_owned(), source: e.into() })?;
+    check_kind(dir, u32::try_from(found.f_type & 0xffff_ffff).unwrap_or_default())
+}
+
+fn check_kind(dir: &Path, kind: u32) -> Result<(), OpenError> {
+    if let Some((_, name)) = NETWORK.iter().find(|(number, _)| *number == kind) {
+        return Err(OpenError::Network { dir: dir.to_owned(), kind: name });
+    }
+    if kind == TMPFS {
+        tracing::warn!(dir = %dir.display(), "the store is in memory (tmpfs): it does not survive a reboot of this host");
+    }
+    Ok(())
+}
+
+/// Makes the file, which holds environments and output of root's scripts: only its owner may read it. SQLite gives -wal and -shm the same mode.
+pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
+    let made = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+    made.map(drop).map_err(|source| OpenError::Place { path: path.to_owned(), source })
+}
+
+/// Held as long as the store is open: a second controller would be a second writer with its own epoch.
+#[derive(Debug)]
+pub(super) struct Lock(#[allow(dead_code, reason = "held, not read")] File);
+
+pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
+    let path = beside(path, "lock");
+    let failed = |source| OpenError::Place { path: path.clone(), source };
+    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock(file)),
+        Err(errno) if errno.kind() == io::ErrorKind::WouldBlock => Err(OpenError::InUse { path: path.clone() }),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// `controller.db` and `lock`: `controller.db-lock`.
+pub(super) fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-");
+    name.push(what);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_on_another_host_is_refused_by_name() {
+        let dir = Path::new("/srv");
+        for (kind, name) in [(0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0x6573_5546, "FUSE"), (0xff53_4d42, "CIFS")] {
+            let error = check_kind(dir, kind).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("/srv is on a network file system ({name})")), "{error}");
+        }
+        for kind in [0xef53, 0x5846_5342, TMPFS] {
+            check_kind(dir, kind).unwrap();
+        }
+        assert!(check_file_system(Path::new("/none")).unwrap_err().to_string().contains("/none: No such file"));
+    }
+
+    #[test]
+    fn a_store_has_one_controller_and_one_reader() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.db");
+        let held = lock(&path).unwrap();
+        assert!(matches!(lock(&path), Err(OpenError::InUse { .. })));
+        drop(held);
+        lock(&path).unwrap();
+        create_private(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,78 @@
+//! Room that is held back, so that on a full disk epilogs and completions can still be written: a file of zeros beside the store, removed when
+//! the disk is full and made again when there is room.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+use super::place::beside;
+
+/// What all running actions of a large cluster can still write: a completion with output is at most some 100 KiB, nearly all are under 1 KiB.
+const SIZE: u64 = 8 * 1024 * 1024;
+/// Room that must be there before the reserve is made again: twice its size, or it would be full again at once.
+const ROOM: u64 = 2 * SIZE;
+/// With less than that an I/O error of SQLite is taken for a full disk: its shared memory and checkpoints do not always say so.
+const NO_ROOM: u64 = 256 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Reserve {
+    path: PathBuf,
+    held: bool,
+}
+
+impl Reserve {
+    /// Makes the reserve if there is room for it.
+    pub(super) fn new(store: &Path) -> Self {
+        let path = beside(store, "reserve");
+        let held = path.metadata().is_ok_and(|found| found.len() >= SIZE);
+        let mut reserve = Self { path, held };
+        reserve.refill();
+        reserve
+    }
+
+    pub(super) const fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Gives the room back to the disk; was there any?
+    pub(super) fn release(&mut self) -> bool {
+        let released = std::mem::replace(&mut self.held, false) && fs::remove_file(&self.path).is_ok();
+        if released {
+            tracing::error!(reserve = %self.path.display(), "the store's disk is full: its reserve is in use, no new prolog is begun");
+        }
+        released
+    }
+
+    /// Makes it again if there is room; is it held now?
+    pub(super) fn refill(&mut self) -> bool {
+        if !self.held && self.free().is_ok_and(|free| free >= ROOM) {
+            self.held = self.make().is_ok();
+            if !self.held {
+                // A part of it is no reserve.
+                let _ = fs::remove_file(&self.path);
+            }
+        }
+        self.held
+    }
+
+    /// Is there next to nothing left?
+    pub(super) fn disk_is_full(&self) -> bool {
+        self.free().is_ok_and(|free| free < NO_ROOM)
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
+        let found = statvfs(dir)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn make(&self) -> io::Result<()> {
+        let file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path)?;
+        // Blocks, not a hole.
+        fallocate(&file, FallocateFlags::empty(), 0, SIZE)?;
+        file.sync_all()
+    }
+}

@@ -1,0 +1,262 @@
+//! The store against the reference (`Snapshot::apply`), and against power cuts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use perilog_core::controller::io::{ActionRow, AttemptRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, TaskId};
+use perilog_core::outcome::{Failure, Outcome, Verdict};
+use perilog_core::task::Ended;
+use perilog_core::{ActionName, Attempt, Event, IdSet, JobId, Rank};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+mod crash;
+
+fn open(dir: &Path) -> Store {
+    Store::open(&dir.join("controller.db")).unwrap()
+}
+
+fn job(n: u8) -> JobId {
+    JobId::new(&format!("f{n}")).unwrap()
+}
+
+fn event(job: &JobId, sequence: u64) -> Record {
+    let context = json!({"attempt": "1", "note": format!("of {sequence}\n")});
+    let event = Event::at_millis(1_552_593_348_092 + sequence, "finish", context.as_object().cloned());
+    Record::Event { job: job.clone(), sequence, event }
+}
+
+fn attempts() -> impl Strategy<Value = (JobId, Attempt)> {
+    (0..3u8, 0..3u64, 0..2u32)
+        .prop_map(|(n, whole, half)| (job(n), Attempt::from_parts(whole, half * 500_000_000).unwrap()))
+}
+
+fn ids() -> impl Strategy<Value = IdSet> {
+    vec(0..20u32, 0..6).prop_map(IdSet::from_iter)
+}
+
+fn ended() -> impl Strategy<Value = Ended> {
+    prop_oneof![
+        Just(Outcome::Ok),
+        any::<u8>().prop_map(|code| Outcome::Failed { why: Failure::Exit(code) }),
+        ".{0,9}".prop_map(|why| Outcome::Refused { why }),
+    ]
+    .prop_map(|outcome| Ended { tails: vec![], note: Some("a 'note'".to_owned()), ..Ended::bare(outcome, 7) })
+}
+
+fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
+    let sets = vec(ids(), 8);
+    let verdict =
+        proptest::option::of(prop_oneof![Just(Verdict::Ok), Just(Verdict::Timeout), Just(Verdict::Cancelled)]);
+    let numbers = (any::<Option<u32>>(), proptest::option::of(0..1_000_000u64), 0..1_000_000_000_000u64);
+    (0..9u128, attempts(), sets, verdict, numbers, ".{0,9}").prop_map(
+        |(id, (job, attempt), mut sets, verdict, (userid, timeout_ms, began_ms), text)| {
+            let mut next = || sets.pop().unwrap();
+            Box::new(ActionRow {
+                id: ActionId(uuid::Uuid::from_u128(id)),
+                job,
+                attempt,
+                name: ActionName::new("prolog").unwrap(),
+                ranks: next(),
+                userid,
+                env: BTreeMap::from([("A".to_owned(), text.clone())]),
+                timeout_ms,
+                began_ms,
+                waiting: next(),
+                sent: next(),
+                accepted: next(),
+                ok: next(),
+                ended: next(),
+                cancelling: next(),
+                cancel_why: userid.map(|_| text),
+                boots: BTreeMap::from([(1, next())]),
+                verdict,
+                ended_ms: timeout_ms,
+                unknown: IdSet::new(),
+                events_from: began_ms,
+            })
+        },
+    )
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let node = (0..4u8, any::<u32>(), 0..1_000_000u64).prop_map(|(n, boot_number, seen_ms)| {
+        Record::Node(NodeRow {
+            host: HostName::new(&format!("n{n}")).unwrap(),
+            machine: MachineId::new("0123456789abcdef0123456789abcdef").unwrap(),
+            boot: BootId::new("6e2f6a30+2").unwrap(),
+            boot_number,
+            version: "0.1 \"x\"".to_owned(),
+            seen_ms,
+        })
+    });
+    let attempt = (attempts(), ids(), any::<(Option<u32>, bool)>(), 0..1_000_000u64).prop_map(
+        |((job, attempt), ranks, (userid, open), touched_ms)| {
+            Record::Attempt(AttemptRow {
+                job,
+                attempt,
+                ranks,
+                hosts: "n[0-3],login1".parse().unwrap(),
+                userid,
+                open,
+                touched_ms,
+            })
+        },
+    );
+    let rank = (0..9u128, 0..9u32, ended(), vec(ended(), 0..2)).prop_map(|(id, rank, ended, late)| {
+        let task = TaskId { action: ActionId(uuid::Uuid::from_u128(id)), rank: Rank(rank) };
+        Record::Rank(Box::new(RankRow { task, ended, late }))
+    });
+    let outbox = attempts().prop_map(|(job, attempt)| {
+        // Numbered when the whole sequence of records is known.
+        Record::Outbox(OutboxEntry {
+            sequence: 0,
+            epoch: 1,
+            job,
+            attempt,
+            body: json!({"event": "verdict", "status": 0}),
+        })
+    });
+    prop_oneof![
+        1 => any::<(u32, u64)>().prop_map(|(number, nonce)| Record::Epoch(Epoch { number: number.into(), nonce })),
+        2 => node,
+        2 => attempt,
+        4 => action_row().prop_map(Record::Action),
+        4 => rank,
+        4 => (0..3u8).prop_map(|n| event(&job(n), 0)),
+        4 => outbox,
+        2 => (0..20u64).prop_map(|through| Record::OutboxApplied { through }),
+        1 => (attempts(), any::<bool>()).prop_map(|((job, attempt), whole_job)| Record::Prune { job, attempt, whole_job }),
+    ]
+}
+
+/// Gives events and outbox entries the rising numbers that the machine gives them.
+fn numbered(mut records: Vec<Record>) -> Vec<Record> {
+    let mut outbox = 0;
+    for (n, record) in (1..).zip(&mut records) {
+        match record {
+            Record::Event { sequence, .. } => *sequence = n,
+            Record::Outbox(entry) => {
+                outbox += 1;
+                entry.sequence = outbox;
+            }
+            _ => {}
+        }
+    }
+    records
+}
+
+fn sorted(mut snapshot: Snapshot) -> Snapshot {
+    snapshot.nodes.sort_by(|a, b| a.host.cmp(&b.host));
+    snapshot.attempts.sort_by_key(|a| (a.job.clone(), a.attempt));
+    snapshot.ranks.sort_by_key(|r| r.task);
+    snapshot
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn the_store_holds_what_the_records_say(records in vec(record(), 0..60), batch in 1..9usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut expect = Snapshot::default();
+        let records = numbered(records);
+        let mut store = open(dir.path());
+        for batch in records.chunks(batch) {
+            store.commit(batch).unwrap();
+            batch.iter().for_each(|record| expect.apply(record));
+        }
+        prop_assert_eq!(sorted(store.load().unwrap()), sorted(expect.clone()));
+        drop(store);
+        prop_assert_eq!(sorted(open(dir.path()).load().unwrap()), sorted(expect));
+    }
+}
+
+#[test]
+fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    assert_eq!(open(dir.path()).load().unwrap(), Snapshot::default());
+    let error = |path: &Path| Store::open(path).unwrap_err().to_string();
+    let edit = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+
+    edit("PRAGMA user_version = 7");
+    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 1"));
+    edit("PRAGMA user_version = 1; PRAGMA application_id = 5");
+    assert!(error(&path).contains("database of another program"));
+    edit("PRAGMA application_id = 1885696617");
+    let held = open(dir.path());
+    assert!(error(&path).ends_with("another controller is using this store"));
+    drop(held);
+    assert!(error(&dir.path().join("none/c.db")).contains("none: No such file"));
+    std::fs::write(
+        dir.path().join("text"),
+        "not a database, but a text that is long enough to look like one".repeat(40),
+    )
+    .unwrap();
+    assert!(error(&dir.path().join("text")).contains("not a database"));
+}
+
+#[test]
+fn a_damaged_row_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let row = AttemptRow {
+        job: job(1),
+        attempt: Attempt::FIRST,
+        ranks: IdSet::from(0..=1),
+        hosts: "n[0-1]".parse().unwrap(),
+        userid: None,
+        open: true,
+        touched_ms: 0,
+    };
+    store.commit(&[Record::Attempt(row)]).unwrap();
+    store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();
+    let error = store.load().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the store: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in ascending order, here 2 or more"
+    );
+}
+
+#[test]
+fn the_api_reads_events_while_the_writer_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let reader = EventReader::open(&dir.path().join("controller.db")).unwrap();
+    let (a, b) = (job(1), job(2));
+    for sequence in 1..=5 {
+        store.commit(&[event(&a, sequence), event(&b, sequence)]).unwrap();
+        let read = reader.events(&a, 0, 100).unwrap();
+        assert_eq!(read.iter().map(|(n, _)| *n).collect::<Vec<_>>(), (1..=sequence).collect::<Vec<_>>());
+    }
+    let read = reader.events(&a, 2, 2).unwrap();
+    assert_eq!(read.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [3, 4]);
+    let Record::Event { event: third, .. } = event(&a, 3) else { unreachable!() };
+    assert_eq!(read[0].1, third);
+    assert!(reader.events(&job(9), 0, 10).unwrap().is_empty());
+}
+
+/// A full disk, played by SQLite itself: the file may not grow past what it has, until the reserve is released.
+#[test]
+fn a_failed_batch_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let job = job(1);
+    store.commit(&[event(&job, 1)]).unwrap();
+    assert!(!store.is_full());
+    let pages: i64 = store.db.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    store.db.pragma_update_and_check(None, "max_page_count", pages + 4, |_| Ok(())).unwrap();
+    let many: Vec<Record> = (2..2000).map(|n| event(&job, n)).collect();
+    assert!(matches!(store.commit(&many), Err(StoreError::Full)));
+    assert!(!dir.path().join("controller.db-reserve").exists(), "the reserve was tried");
+    assert_eq!(store.load().unwrap().events_last[&job], 1, "whole or not at all");
+    store.db.pragma_update_and_check(None, "max_page_count", 1_000_000, |_| Ok(())).unwrap();
+    store.commit(&many).unwrap();
+    assert!(!store.is_full(), "there is room: the reserve is held again");
+    assert!(dir.path().join("controller.db-reserve").metadata().unwrap().len() >= 8 << 20);
+}

@@ -1,0 +1,92 @@
+//! Power cuts: what was acknowledged is there, and every batch is there whole or not at all. (kill -9: `tests/store_survives_kill.rs`.)
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+const BATCH: u64 = 7;
+
+fn batch(n: u64) -> Vec<Record> {
+    (1..=BATCH).map(|i| event(&job(1), n * BATCH + i)).collect()
+}
+
+/// The last batch of a store; its events are complete up to there.
+fn last_batch(path: &Path) -> u64 {
+    let last = Store::open(path).unwrap().load().unwrap().events_last.get(&job(1)).copied().unwrap_or(0);
+    assert_eq!(last % BATCH, 0, "half a batch");
+    let events = EventReader::open(path).unwrap().events(&job(1), 0, usize::MAX).unwrap();
+    assert!(events.iter().map(|(n, _)| *n).eq(1..=last), "a hole");
+    last / BATCH
+}
+
+const SECTOR: usize = 512;
+
+/// Both files as they are on the disk.
+#[derive(Clone)]
+struct Image {
+    db: Vec<u8>,
+    wal: Vec<u8>,
+}
+
+fn image(path: &Path) -> Image {
+    let read = |path: PathBuf| std::fs::read(path).unwrap_or_default();
+    Image { db: read(path.to_owned()), wal: read(wal(path)) }
+}
+
+fn wal(path: &Path) -> PathBuf {
+    place::beside(path, "wal")
+}
+
+/// What a power cut between two moments may leave: of each sector that was written either, in any order, and either size.
+fn torn(before: &[u8], after: &[u8], coin: &mut impl FnMut() -> bool) -> Vec<u8> {
+    let size = if coin() { before.len() } else { after.len() };
+    let mut torn = Vec::with_capacity(size);
+    for at in (0..size).step_by(SECTOR) {
+        let of = |image: &[u8]| -> Vec<u8> {
+            let mut sector = image.get(at..image.len().min(at + SECTOR)).unwrap_or_default().to_vec();
+            sector.resize(SECTOR, 0);
+            sector
+        };
+        torn.extend(if coin() { of(before) } else { of(after) });
+    }
+    torn.truncate(size);
+    torn
+}
+
+#[test]
+fn acknowledged_batches_survive_power_cuts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("live.db");
+    let mut store = Store::open(&path).unwrap();
+    // The order of writes matters across fsync: a checkpoint is a step of its own, when the log is on the disk.
+    store.db.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut coin = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random & 1 == 0
+    };
+    let cut = dir.path().join("cut.db");
+    let mut before = image(&path);
+    for n in 0..60 {
+        let mut acknowledged = n;
+        if n % 11 == 10 {
+            store.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+        } else {
+            store.commit(&batch(n - n / 11)).unwrap();
+        }
+        acknowledged -= n / 11;
+        let after = image(&path);
+        for _ in 0..4 {
+            std::fs::write(&cut, torn(&before.db, &after.db, &mut coin)).unwrap();
+            std::fs::write(wal(&cut), torn(&before.wal, &after.wal, &mut coin)).unwrap();
+            let found = last_batch(&cut);
+            assert!(found >= acknowledged, "step {n}: {acknowledged} acknowledged, {found} found");
+            for file in [cut.clone(), wal(&cut), place::beside(&cut, "shm")] {
+                let _ = std::fs::remove_file(file);
+            }
+        }
+        before = after;
+    }
+}

@@ -1,0 +1,166 @@
+//! Records to rows.
+
+use perilog_core::controller::Record;
+use perilog_core::controller::io::{ActionRow, AttemptRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::ids::Epoch;
+use perilog_core::{Attempt, Event, IdSet, JobId};
+use rusqlite::{Connection, Params, Result, params};
+use serde::Serialize;
+
+pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
+    match record {
+        Record::Epoch(epoch) => epoch_row(db, *epoch),
+        Record::Node(row) => node(db, row),
+        Record::Attempt(row) => attempt(db, row),
+        Record::Action(row) => action(db, row),
+        Record::Rank(row) => rank(db, row),
+        Record::Event { job, sequence, event } => log(db, job, *sequence, event),
+        Record::Outbox(entry) => outbox(db, entry),
+        Record::OutboxApplied { through } => run(db, "DELETE FROM outbox WHERE sequence <= ?1", [integer(*through)]),
+        Record::Prune { job, attempt, whole_job } => prune(db, job, *attempt, *whole_job),
+    }
+}
+
+fn run(db: &Connection, sql: &str, params: impl Params) -> Result<()> {
+    db.prepare_cached(sql)?.execute(params).map(drop)
+}
+
+/// SQLite's integers are signed; nothing we count reaches their end, and what pretends to is kept at it.
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+fn epoch_row(db: &Connection, epoch: Epoch) -> Result<()> {
+    run(db, "DELETE FROM epoch", [])?;
+    let nonce = format!("{:016x}", epoch.nonce);
+    run(db, "INSERT INTO epoch (number, nonce) VALUES (?1, ?2)", params![integer(epoch.number), nonce])
+}
+
+fn node(db: &Connection, row: &NodeRow) -> Result<()> {
+    run(
+        db,
+        "INSERT OR REPLACE INTO nodes (host, machine, boot, boot_number, version, seen_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            row.host.as_str(),
+            row.machine.as_str(),
+            row.boot.as_str(),
+            row.boot_number,
+            row.version,
+            integer(row.seen_ms)
+        ],
+    )
+}
+
+fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
+    run(
+        db,
+        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            row.job.as_str(),
+            row.attempt.to_string(),
+            row.ranks.to_string(),
+            row.hosts.to_string(),
+            row.userid,
+            row.open,
+            integer(row.touched_ms)
+        ],
+    )
+}
+
+/// An action that is there keeps its number, so that the order of their begins is kept.
+fn action(db: &Connection, row: &ActionRow) -> Result<()> {
+    run(
+        db,
+        "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
+             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
+         ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, timeout_ms = ?8,
+             began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, cancel_why = ?16,
+             boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21",
+        params![
+            row.id.to_string(),
+            row.job.as_str(),
+            row.attempt.to_string(),
+            row.name.as_str(),
+            row.ranks.to_string(),
+            row.userid,
+            json(&row.env)?,
+            row.timeout_ms.map(integer),
+            integer(row.began_ms),
+            set(&row.waiting),
+            set(&row.sent),
+            set(&row.accepted),
+            set(&row.ok),
+            set(&row.ended),
+            set(&row.cancelling),
+            row.cancel_why,
+            json(&row.boots)?,
+            row.verdict.map(|verdict| verdict.word()),
+            row.ended_ms.map(integer),
+            set(&row.unknown),
+            integer(row.events_from),
+        ],
+    )
+}
+
+fn set(ids: &IdSet) -> String {
+    ids.to_string()
+}
+
+fn rank(db: &Connection, row: &RankRow) -> Result<()> {
+    run(
+        db,
+        "INSERT OR REPLACE INTO ranks (action, rank, outcome, ended, late) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            row.task.action.to_string(),
+            row.task.rank.0,
+            row.ended.outcome.word(),
+            json(&row.ended)?,
+            json(&row.late)?
+        ],
+    )
+}
+
+fn log(db: &Connection, job: &JobId, sequence: u64, event: &Event) -> Result<()> {
+    run(
+        db,
+        "INSERT OR REPLACE INTO events (job, sequence, timestamp, name, context) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            job.as_str(),
+            integer(sequence),
+            event.timestamp(),
+            event.name(),
+            event.context().map(json).transpose()?
+        ],
+    )
+}
+
+fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
+    run(
+        db,
+        "INSERT OR REPLACE INTO outbox (sequence, epoch, job, attempt, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            integer(entry.sequence),
+            integer(entry.epoch),
+            entry.job.as_str(),
+            entry.attempt.to_string(),
+            json(&entry.body)?
+        ],
+    )?;
+    run(db, "UPDATE outbox_last SET sequence = ?1", [integer(entry.sequence)])
+}
+
+fn prune(db: &Connection, job: &JobId, attempt: Attempt, whole_job: bool) -> Result<()> {
+    let of = params![job.as_str(), attempt.to_string()];
+    run(db, "DELETE FROM ranks WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
+    run(db, "DELETE FROM actions WHERE job = ?1 AND attempt = ?2", of)?;
+    run(db, "DELETE FROM attempts WHERE job = ?1 AND attempt = ?2", of)?;
+    if whole_job {
+        run(db, "DELETE FROM events WHERE job = ?1", [job.as_str()])?;
+    }
+    Ok(())
+}

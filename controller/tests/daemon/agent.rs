@@ -1,0 +1,101 @@
+//! An agent that does what the test says.
+
+use bytes::Bytes;
+use perilog_core::message::{FromAgent, Held, Hello, ToAgent};
+use perilog_core::outcome::Outcome;
+use perilog_core::task::{Ended, Start};
+use perilog_core::{BootId, Epoch, HostName, MachineId};
+use perilog_host::link::{Dial, Link, LinkError, dial};
+use perilog_proto::{Decoded, Preamble, decode_to_agent, encode_from_agent, negotiate};
+
+use crate::bed::{Bed, Controller, LIMIT};
+
+pub(crate) struct Agent {
+    pub(crate) host: String,
+    pub(crate) link: Link,
+    pub(crate) epoch: Epoch,
+}
+
+pub(crate) fn hello(host: &str, tasks: Vec<Held>) -> Hello {
+    Hello {
+        host: HostName::new(host).unwrap(),
+        machine: MachineId::new("0123456789abcdef0123456789abcdef").unwrap(),
+        boot: BootId::new("6e2f6a30-3f0f-4a0c-9c4b-0f1e2d3c4b5a").unwrap(),
+        link: 1,
+        version: "0.1.0".to_owned(),
+        tasks,
+        more: false,
+    }
+}
+
+/// A link whose preambles were exchanged.
+pub(crate) async fn link(bed: &Bed, controller: &Controller, host: &str) -> Link {
+    let mut link = raw_link(bed, controller, host).await;
+    link.writer.send(Preamble::ours("test").encode()).await.unwrap();
+    negotiate(&next_frame(&mut link).await.unwrap().unwrap()).unwrap();
+    link
+}
+
+pub(crate) async fn raw_link(bed: &Bed, controller: &Controller, host: &str) -> Link {
+    let address = format!("localhost:{}", controller.address.port());
+    dial(&Dial::tls(address, bed.authority.agent(host))).await.unwrap()
+}
+
+/// The next frame; `None` at an orderly end.
+pub(crate) async fn next_frame(link: &mut Link) -> Result<Option<Bytes>, LinkError> {
+    tokio::time::timeout(LIMIT, link.reader.next()).await.expect("the controller is silent")
+}
+
+impl Agent {
+    /// Says Hello and is welcome.
+    pub(crate) async fn connect(bed: &Bed, controller: &Controller, host: &str) -> Self {
+        Self::connect_with(bed, controller, hello(host, Vec::new())).await
+    }
+
+    pub(crate) async fn connect_with(bed: &Bed, controller: &Controller, hello: Hello) -> Self {
+        let host = hello.host.to_string();
+        let mut link = link(bed, controller, &host).await;
+        link.writer.send(encode_from_agent(&FromAgent::Hello(hello))).await.unwrap();
+        let mut agent = Self { host, link, epoch: Epoch { number: 0, nonce: 0 } };
+        match agent.next().await {
+            ToAgent::Welcome { epoch, .. } => agent.epoch = epoch,
+            other => panic!("no Welcome: {other:?}"),
+        }
+        agent
+    }
+
+    pub(crate) async fn next(&mut self) -> ToAgent {
+        let frame = next_frame(&mut self.link).await.unwrap().expect("the controller ended the session");
+        match decode_to_agent(&frame).unwrap() {
+            Decoded::Known(message) => message,
+            Decoded::Unknown(number) => panic!("message {number}"),
+        }
+    }
+
+    pub(crate) async fn send(&mut self, message: &FromAgent) {
+        self.link.writer.send(encode_from_agent(message)).await.unwrap();
+    }
+
+    /// Takes a Start and accepts it.
+    pub(crate) async fn accept(&mut self) -> Start {
+        match self.next().await {
+            ToAgent::Start(start) => {
+                self.send(&FromAgent::Accepted { task: start.task }).await;
+                start
+            }
+            other => panic!("{}: no Start: {other:?}", self.host),
+        }
+    }
+
+    pub(crate) async fn finish(&mut self, start: &Start, outcome: Outcome) {
+        let ended = Box::new(Ended::bare(outcome, 1_552_593_349_000));
+        self.send(&FromAgent::Finished { task: start.task, ended }).await;
+    }
+
+    /// Takes a Start, ends with this outcome, and waits until that is durable.
+    pub(crate) async fn run(&mut self, outcome: Outcome) {
+        let start = self.accept().await;
+        self.finish(&start, outcome).await;
+        assert_eq!(self.next().await, ToAgent::Ack { task: start.task });
+    }
+}

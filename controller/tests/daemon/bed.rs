@@ -1,0 +1,199 @@
+//! A controller in a directory of its own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::authority::Authority;
+
+/// Far more than anything here takes; whoever waits that long has failed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) struct Bed {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) authority: Authority,
+    /// Lines of the configuration beside those that every bed has.
+    pub(crate) extra: String,
+    tls: String,
+    store: PathBuf,
+    /// Where the first controller listened, for those that come after it.
+    address: Option<SocketAddr>,
+}
+
+/// A running controller; killed when dropped.
+pub(crate) struct Controller {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: Log,
+    notifications: Receiver<String>,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new(&dir.path().join("tls"));
+        let files = authority.controller();
+        let tls = format!("[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n", files.ca, files.cert, files.key);
+        let store = dir.path().join("controller.db");
+        Self { dir, authority, extra: String::new(), tls, store, address: None }
+    }
+
+    /// Without TLS.
+    pub(crate) fn plain(&mut self) {
+        self.tls = "[tls]\nenabled = false\n".to_owned();
+    }
+
+    /// A directory for a disk of the store's own.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+
+    pub(crate) fn use_disk(&mut self) {
+        fs::create_dir(self.disk()).unwrap();
+        self.store = self.disk().join("controller.db");
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("api.sock")
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.store.clone()
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.dir.path().join("controller.toml")
+    }
+
+    pub(crate) fn write_config(&self) {
+        let listen = self.address.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
+        let mut text = format!("cluster = \"test\"\nlisten = \"{listen}\"\nstore = {:?}\n", self.store());
+        text += &self.extra;
+        text += &self.tls;
+        // Whoever runs the tests is the one who may change things.
+        let gid = rustix::process::getegid().as_raw();
+        writeln!(text, "[api]\nsocket = {:?}\ngroup = \"{gid}\"\nread = \"anyone\"", self.socket()).unwrap();
+        fs::write(self.config_file(), text).unwrap();
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-controller"));
+        command.arg("--config").arg(self.config_file());
+        command
+    }
+
+    /// Starts a controller and waits until it is ready.
+    pub(crate) fn start(&mut self) -> Controller {
+        self.write_config();
+        let command = self.command();
+        self.start_with(command)
+    }
+
+    pub(crate) fn start_with(&mut self, mut command: Command) -> Controller {
+        let path = self.dir.path().join("notify");
+        let _ = fs::remove_file(&path);
+        let notify = UnixDatagram::bind(&path).unwrap();
+        command.env("NOTIFY_SOCKET", &path).env_remove("PERILOG_LOG").stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log = Log::of(BufReader::new(child.stderr.take().unwrap()));
+        let mut controller =
+            Controller { child, address: ([127, 0, 0, 1], 0).into(), log, notifications: drain(notify) };
+        controller.wait_notified("READY=1");
+        let listening = controller.log.wait_for("listening for agents");
+        let address = listening.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
+        controller.address = address.parse().unwrap();
+        self.address = Some(controller.address);
+        controller
+    }
+}
+
+impl Controller {
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// kill -9, and gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Its exit status, once it is gone.
+    pub(crate) fn terminated(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// The next notification that has this line; all of it.
+    pub(crate) fn wait_notified(&self, line: &str) -> String {
+        loop {
+            let told = self.notifications.recv_timeout(LIMIT);
+            let text = told.unwrap_or_else(|e| panic!("no {line}: {e}; the log:\n{}", self.log.text()));
+            if text.lines().any(|l| l == line) {
+                return text;
+            }
+        }
+    }
+}
+
+/// Takes what is sent there, as a service manager does: whoever sends waits otherwise.
+fn drain(notify: UnixDatagram) -> Receiver<String> {
+    let (sender, receiver) = sync_channel(10_000);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(n) = notify.recv(&mut buffer) {
+            if sender.send(String::from_utf8_lossy(&buffer[..n]).into_owned()).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a controller wrote to stderr so far.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
+
+impl Log {
+    fn of(stderr: impl BufRead + Send + 'static) -> Self {
+        let log = Self(Arc::default());
+        let lines = log.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                lines.0.0.lock().unwrap().push(line);
+                lines.0.1.notify_all();
+            }
+        });
+        log
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.0.lock().unwrap().join("\n")
+    }
+
+    /// The first line with this text, once there is one.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        let (lines, changed) = &*self.0;
+        let missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
+        let (lines, _) = changed.wait_timeout_while(lines.lock().unwrap(), LIMIT, missing).unwrap();
+        let found = lines.iter().find(|line| line.contains(text));
+        found.unwrap_or_else(|| panic!("no {text:?} in the log:\n{}", lines.join("\n"))).clone()
+    }
+}

@@ -1,0 +1,13 @@
+//! The real controller over loopback, with real TLS: scripted agents that speak the wire, and clients that are plain Python and no library.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod agent;
+mod api;
+mod authority;
+mod bed;
+mod full_disk;
+mod python;
+mod refusals;
+mod sessions;
+mod signals;

@@ -1,0 +1,84 @@
+//! Clients that are plain Python.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+
+fn command(bed: &Bed, method: &str, parameters: &Value, options: &[&str]) -> Command {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon/varlink.py");
+    let mut command = Command::new("python3");
+    command.arg(script).arg(bed.socket()).arg(method).arg(parameters.to_string()).args(options);
+    command
+}
+
+/// One call, all of its replies.
+pub(crate) fn replies(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> Vec<Value> {
+    let output = command(bed, method, &parameters, options).output().unwrap();
+    assert!(output.status.success(), "{method}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+/// One call with one reply: its parameters.
+pub(crate) fn call(bed: &Bed, method: &str, parameters: Value) -> Value {
+    let mut replies = replies(bed, method, parameters, &[]);
+    assert_eq!(replies.len(), 1, "{replies:?}");
+    let reply = replies.remove(0);
+    assert_eq!(reply.get("error"), None, "{method}: {reply}");
+    reply["parameters"].clone()
+}
+
+/// One call that is refused: the error's name, and the text of its parameters.
+pub(crate) fn refused(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> (String, Value) {
+    let reply = replies(bed, method, parameters, options).pop().unwrap();
+    let error = reply["error"].as_str().unwrap_or_else(|| panic!("{method}: no error: {reply}"));
+    (error.to_owned(), reply["parameters"].clone())
+}
+
+/// A call that goes on.
+pub(crate) struct Stream {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Stream {
+    pub(crate) fn open(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> Self {
+        let mut child = command(bed, method, &parameters, options).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.next().expect("the stream ended").unwrap()
+    }
+
+    /// The next reply.
+    pub(crate) fn next(&mut self) -> Value {
+        serde_json::from_str(&self.line()).unwrap()
+    }
+
+    /// Events of a stream of `Events`, until one of this name; (sequence, name) of each.
+    pub(crate) fn events_until(&mut self, name: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        while events.last().is_none_or(|event: &Value| event["name"] != name) {
+            let reply = self.next();
+            events
+                .extend(reply["parameters"]["events"].as_array().unwrap_or_else(|| panic!("{reply}")).iter().cloned());
+        }
+        events
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Parameters of a Run over nodes.
+pub(crate) fn run(job: &str, nodes: &str) -> Value {
+    json!({ "job": job, "action": "prolog", "nodes": nodes })
+}

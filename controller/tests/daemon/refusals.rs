@@ -1,0 +1,107 @@
+//! Whoever is not right is refused and logged with its address, and everybody else goes on.
+
+use perilog_core::message::FromAgent;
+use perilog_proto::{MAX_FRAME, Preamble, encode_from_agent};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::agent::{Agent, hello, link, next_frame, raw_link};
+use crate::bed::{Bed, Controller};
+use crate::python::call;
+
+/// The controller ended the link, in whatever manner.
+async fn assert_ended(mut link: perilog_host::link::Link) {
+    while let Ok(Some(_)) = next_frame(&mut link).await {}
+}
+
+fn assert_logged(controller: &Controller, peer: std::net::SocketAddr, why: &str) {
+    let line = controller.log.wait_for(&format!("refused {peer}: "));
+    assert!(line.contains(why), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused_by_name_and_agents_go_on() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut agent = Agent::connect(&bed, &controller, "n0").await;
+
+    let mut stranger = TcpStream::connect(controller.address).await.unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert_logged(&controller, stranger.local_addr().unwrap(), "");
+
+    type Says = (&'static str, Vec<bytes::Bytes>, &'static str);
+    let ours = || Preamble::ours("test").encode();
+    let before_hello = encode_from_agent(&FromAgent::Probed { nonce: 1 });
+    let table: Vec<Says> = vec![
+        (
+            "garbage",
+            vec!["GET / HTTP/1.1".into()],
+            r#"does not speak perilog's protocol; it began with "GET / HTTP/1.1""#,
+        ),
+        ("nothing", vec!["".into()], "it began with nothing"),
+        (
+            "another version",
+            vec![Preamble { lowest: 8, highest: 9, release: "9.0".to_owned() }.encode()],
+            "no common version of the protocol: the peer (release 9.0) speaks 8 to 9, this side 1 to 1",
+        ),
+        ("no Hello", vec![ours(), before_hello], "another message before Hello"),
+        ("an unknown message", vec![ours(), vec![9, 9].into()], "an unknown message before Hello"),
+        ("a broken message", vec![ours(), vec![0, 1, 0x0a, 0xff].into()], "malformed Hello: "),
+        ("a bad name", vec![ours(), vec![0, 1, 0x0a, 1, b'/'].into()], "malformed Hello: host: malformed host name"),
+    ];
+    for (what, frames, why) in table {
+        let mut link = raw_link(&bed, &controller, "n1").await;
+        let peer = link.peer;
+        assert_eq!(peer.port(), controller.address.port(), "{what}");
+        for frame in frames {
+            // It may have been refused by the first.
+            let _ = link.writer.send(frame).await;
+        }
+        assert_ended(link).await;
+        controller.log.wait_for(why);
+    }
+    // Within a session that stands.
+    let mut link = link(&bed, &controller, "n2").await;
+    link.writer.send(encode_from_agent(&FromAgent::Hello(hello("n2", vec![])))).await.unwrap();
+    next_frame(&mut link).await.unwrap().unwrap();
+    link.writer.send(vec![0, 5, 0xff].into()).await.unwrap();
+    assert_ended(link).await;
+    controller.log.wait_for("malformed Finished: ");
+
+    agent.link.writer.send(vec![0x7f, 0xff].into()).await.unwrap();
+    agent.next().await;
+    assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_over_the_limit_is_refused_before_it_is_read() {
+    let mut bed = Bed::new();
+    bed.plain();
+    let controller = bed.start();
+    controller.log.wait_for("TLS is switched off");
+    let mut peer = TcpStream::connect(controller.address).await.unwrap();
+    let preamble = Preamble::ours("test").encode();
+    peer.write_u32(preamble.len() as u32).await.unwrap();
+    peer.write_all(&preamble).await.unwrap();
+    peer.write_u32(MAX_FRAME as u32 + 1).await.unwrap();
+    assert_logged(&controller, peer.local_addr().unwrap(), "a frame is larger than 1048576 bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_another_authority_is_refused() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let other = crate::authority::Authority::new(&bed.dir.path().join("other"));
+    // It trusts our authority, so that only its own certificate is wrong.
+    let mut files = other.files("n0");
+    files.ca = bed.dir.path().join("tls/ca.pem");
+    let tls = perilog_host::tls::ClientTls::load(&files).unwrap();
+    let address = format!("localhost:{}", controller.address.port());
+    if let Ok(mut link) = perilog_host::link::dial(&perilog_host::link::Dial::tls(address, tls)).await {
+        let _ = link.writer.send(Preamble::ours("test").encode()).await;
+        assert_ended(link).await;
+    }
+    let line = controller.log.wait_for("refused 127.0.0.1:");
+    assert!(line.contains("authority"), "{line}");
+    Agent::connect(&bed, &controller, "n0").await;
+}
