@@ -256,6 +256,7 @@ pub struct Process {
 pub struct Step {
     pub script: String,
     pub digest: String,
+    /// Which try of its script it is, counted from 1.
     pub attempt: u32,
     pub began_ms: u64,
     pub elapsed_ms: u64,

@@ -26,6 +26,8 @@ const ONLINE: Duration = Duration::from_secs(60);
 /// `perilog ca` computes a few signatures.
 const CA: Duration = Duration::from_secs(60);
 const TLS: &str = "/etc/perilog/tls";
+/// A node's boot id is a bind mount over the machine's. These two give a unit a fresh /proc, where it would see the machine's again.
+const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
 /// What a cluster shall have.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl ClusterBuilder {
             node.write_file("/etc/perilog/agent.toml", format!("controller = [\"{CONTROLLER}:5115\"]\n"))?;
             node.write_file("/etc/perilog/agent.d/test.toml", &self.agent)?;
             node.enable("perilog-agent.service", "multi-user.target")?;
+            node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)?;
             Ledger::prepare(node)?;
             for ((action, name), text) in &self.scripts {
                 node.write_file(&format!("/etc/perilog/agent.d/{action}.toml"), format!("[action.{action}]\n"))?;

@@ -1,11 +1,13 @@
-//! `cargo xtask demo`: the product on real nodes, with faults, for people to watch.
+//! `cargo xtask demo`: the product on real nodes, with faults, for people to watch. Its exit status is the comparison's.
+
+mod narrator;
+mod scenario;
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use perilog_tests::{Bed, Layer, Stopwatch};
+use perilog_tests::Layer;
 
-use crate::stages::say;
 use crate::{cargo, nodes, prerequisites};
 
 /// As the user: what is needed, the build, and then the rest as root.
@@ -18,9 +20,5 @@ pub(crate) fn run() -> Result<bool> {
 
 /// As root.
 pub(crate) fn on_nodes(binaries: &str) -> Result<bool> {
-    let watch = Stopwatch::start();
-    let bed = Bed::builder().node("ctl").nodes(4).layer(Layer::Built(Path::new(binaries).to_owned())).boot()?;
-    say(&format!("a controller and four nodes booted in {:.1} s", watch.elapsed().as_secs_f64()))?;
-    drop(bed);
-    Ok(true)
+    scenario::play(Layer::Built(Path::new(binaries).to_owned()))
 }

@@ -208,7 +208,7 @@ pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
     {
         let status = step.status.map_or_else(|| "did not end".to_owned(), |status| status.to_string());
         let past = if step.timed_out { ", past its limit" } else { "" };
-        let again = if step.attempt > 0 { format!(", try {}", step.attempt + 1) } else { String::new() };
+        let again = if step.attempt > 1 { format!(", try {}", step.attempt) } else { String::new() };
         let tolerable = if step.tolerable { ", tolerable" } else { "" };
         page.line(format_args!(
             "      {whose}{}: {status} after {}{past}{again}{tolerable}",
@@ -257,7 +257,7 @@ mod tests {
     fn a_job_is_shown_from_attempt_to_last_words() {
         let id = "00000000-0000-5000-8000-000000000000";
         let exit7 = json!({"outcome": "failed", "why": {"exit": 7}});
-        let step = json!({"script": "10-mount.sh", "digest": "d", "attempt": 1, "began_ms": 1000, "elapsed_ms": 380,
+        let step = json!({"script": "10-mount.sh", "digest": "d", "attempt": 2, "began_ms": 1000, "elapsed_ms": 380,
             "status": {"exit": 7}, "tolerable": false, "timed_out": false});
         let tails = json!([{"script": "10-mount.sh", "text": "trying\nmount: no such device\u{1b}[m\n"}]);
         let told = json!({"steps": [step], "tails": tails, "note": "unit and result differ"});

@@ -213,8 +213,8 @@ fn result(step: &Step) -> (&'static str, String) {
 
 fn note(step: &Step) -> String {
     let mut notes = Vec::new();
-    if step.attempt > 0 {
-        notes.push(format!("try {}", step.attempt + 1));
+    if step.attempt > 1 {
+        notes.push(format!("try {}", step.attempt));
     }
     if step.timed_out {
         notes.push("past its limit".to_owned());
@@ -246,7 +246,7 @@ mod tests {
         };
         let body = json!({"unit": "u.service", "status": 7, "ended": {
             "outcome": {"outcome": "failed", "why": {"exit": 7}}, "began_ms": 0, "ended_ms": 4500, "elapsed_ms": 4500,
-            "steps": [step("/etc/p/10-a.sh", 0, 0, false), step("/etc/p/20-b.sh", 1, 7, false), step("/etc/p/30-c.sh", 0, 2, true)],
+            "steps": [step("/etc/p/10-a.sh", 1, 0, false), step("/etc/p/20-b.sh", 2, 7, false), step("/etc/p/30-c.sh", 1, 2, true)],
             "tails": [{"script": "/etc/p/20-b.sh", "text": "no such device\n"}], "dropped_env": 1}});
         let reply = reply(&body);
         assert!(reply.is_last());

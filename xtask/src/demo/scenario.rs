@@ -1,0 +1,89 @@
+//! The story of the demo: a prolog and an epilog over four nodes; an agent and the controller are killed in the middle of the first, and
+//! scripts end while both are dead. Nobody, the controller included, can know the exit codes beforehand: scripts draw them when they run.
+
+use anyhow::Result;
+use perilog_tests::{Cluster, Layer, Stopwatch, ledger};
+
+use super::narrator::Narrator;
+use crate::stages::say;
+
+const JOB: &str = "f2mKAgF7";
+const NODES: &str = "n[0-3]";
+
+const CHECK: &str = "echo \"checking $(uname -n)\"\nexit $(draw 0 0 0 0 0 3)";
+const MOUNT: &str = "\
+perilog-report progress 'mounting /p/lustre1'
+while [ ! -e /run/gate ]; do sleep 0.05; done
+code=$(draw 0 0 37)
+[ $code = 0 ] || echo \"mount: /p/lustre1: no such device\" >&2
+exit $code";
+const CLEAN: &str = "echo \"scrubbing /tmp of job $PERILOG_JOB\"\nsleep 0.$(draw 1 3 6)\nexit $(draw 0 0 0 9)";
+const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-check", "20-mount"]), ("epilog", &["10-clean"])];
+
+pub(super) fn play(layer: Layer) -> Result<bool> {
+    let watch = Stopwatch::start();
+    let builder = Cluster::builder(4).layer(layer);
+    let builder = builder.script("prolog", "10-check", CHECK).script("prolog", "20-mount", MOUNT);
+    let cluster = builder.script("epilog", "10-clean", CLEAN).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    say(&format!(">> a controller and four nodes, each with its own systemd, booted in {:.1} s", watch.elapsed().as_secs_f64()))?;
+    let narrator = Narrator { cluster: &cluster };
+    narrator.show(cluster.controller()?, &["perilog", "nodes"])?;
+    prolog(&narrator)?;
+    epilog(&narrator)?;
+    narrator.tell("What the controller knows of the job, and its event log")?;
+    narrator.show(cluster.controller()?, &["perilog", "show", JOB])?;
+    narrator.show(cluster.controller()?, &["perilog", "events", JOB])?;
+    compare(&narrator)
+}
+
+fn prolog(narrator: &Narrator<'_>) -> Result<()> {
+    let cluster = narrator.cluster;
+    narrator.tell("A prolog on all four; its second script takes a while")?;
+    let mut run = narrator.start(&["run", "prolog", "--job", JOB, "--nodes", NODES])?;
+    narrator.wait("every second script has begun", &mut run, |_| {
+        let ledger = cluster.ledger()?;
+        Ok(ledger.of_job(JOB).iter().filter(|(key, _)| key.script == "20-mount").count() == 4)
+    })?;
+    narrator.tell("What an operator sees on a node: plain systemd")?;
+    narrator.show(cluster.node(1)?, &["systemctl", "--no-pager", "status", "perilog-task-*"])?;
+    narrator.tell("What waits, cluster-wide, and why")?;
+    narrator.show(cluster.controller()?, &["perilog", "ps"])?;
+    narrator.tell("n0 may end; then kill -9 of the agent of n2, and of the controller")?;
+    cluster.open_gate(0)?;
+    narrator.wait("n0 is shown", &mut run, |run| run.said("n0:"))?;
+    cluster.kill_agent(2)?;
+    cluster.kill_controller()?;
+    narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "is-active", "perilog-agent"])?;
+    narrator.show(cluster.controller()?, &["systemctl", "--no-pager", "is-active", "perilog-controller"])?;
+    narrator.tell("Both are dead. The scripts go on, and end with nobody to tell")?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended(JOB, &[0, 1, 2, 3])?;
+    narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "list-units", "--plain", "perilog-task-*"])?;
+    narrator.tell("Both come back; `perilog run` has waited and attaches by itself")?;
+    cluster.start_controller()?;
+    cluster.start_agent(2)?;
+    narrator.finish(&mut run)
+}
+
+fn epilog(narrator: &Narrator<'_>) -> Result<()> {
+    narrator.tell("The epilog, in one line per result as ranks complete")?;
+    let mut run = narrator.start(&["run", "epilog", "--job", JOB])?;
+    narrator.finish(&mut run)
+}
+
+/// The scripts' own word against the controller's.
+fn compare(narrator: &Narrator<'_>) -> Result<bool> {
+    narrator.tell(&format!("The ledgers that the scripts wrote on their nodes ({}) against what the controller knows", ledger::PATH))?;
+    let comparison = narrator.cluster.compare(JOB, SCRIPTS)?;
+    for line in comparison.to_string().lines() {
+        say(&format!("   {line}"))?;
+    }
+    let all = comparison.len() == 8;
+    if !all {
+        say(&format!("   {} tasks, 8 were to be compared", comparison.len()))?;
+    }
+    say(if comparison.holds() && all { "\n>> They agree: nothing was lost, doubled or made up." } else { "\n>> They DIFFER." })?;
+    Ok(comparison.holds() && all)
+}
