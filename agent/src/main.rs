@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(arguments: Arguments, config: Config) -> anyhow::Result<()> {
-    perilog_host::journal::init("perilog-agent", "info")?;
+    perilog_host::journal::init("perilog-agent", config.log.as_str())?;
     let places = Places { config: arguments.config, run_dir: arguments.run_dir, runner: PathBuf::from(RUNNER) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(daemon::run(places, config))?;

@@ -35,9 +35,11 @@ pub struct Config {
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
-    pub max_tombstones: Within<16, 65_536>,
+    /// A file each, which takes a page of /run.
+    pub max_tombstones: Within<16, 16_384>,
     /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
     pub max_tasks: Within<1, 400>,
+    pub log: Log,
     pub tls: Tls,
     pub local: Local,
     pub action: BTreeMap<ActionName, Action>,
@@ -52,6 +54,31 @@ pub enum Queue {
     Job,
     /// All tasks do (nodes that are never shared).
     Host,
+}
+
+/// How much is said in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Log {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Log {
+    /// As `perilog_host::journal` names it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
 }
 
 /// The certificates of the session with the controller.
@@ -95,6 +122,7 @@ impl Default for Config {
             keep_failed: Within(8),
             max_tombstones: Within(4096),
             max_tasks: Within(128),
+            log: Log::default(),
             tls: Tls::default(),
             local: Local::default(),
             action: BTreeMap::new(),

@@ -70,11 +70,11 @@ impl Calls {
     }
 
     pub(super) fn signal(&self, stem: String, signal: u8) {
-        self.told("signal its runner", stem, async move |bus, stem| bus.signal_runner(&stem, signal).await);
+        self.told("signal the runner", stem, async move |bus, stem| bus.signal_runner(&stem, signal).await);
     }
 
     pub(super) fn kill_all(&self, stem: String) {
-        self.told("kill what lingers", stem, async move |bus, stem| bus.kill_all(&stem).await);
+        self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
     pub(super) fn unload(&self, stem: String) {
@@ -88,12 +88,12 @@ impl Calls {
         R: Future<Output = Result<(), BusError>> + Send + 'static,
     {
         let Some(bus) = self.bus.clone() else {
-            tracing::warn!(unit = stem, "cannot {doing}: {NO_BUS}");
+            tracing::warn!(unit = stem, "cannot {doing} of {stem}: {NO_BUS}");
             return;
         };
         tokio::spawn(async move {
             if let Err(error) = call(bus, stem.clone()).await {
-                tracing::warn!(unit = stem, %error, "cannot {doing}");
+                tracing::warn!(unit = stem, "cannot {doing} of {stem}: {error}");
             }
         });
     }

@@ -63,7 +63,7 @@ impl Daemon {
             }
             Effect::RemoveTombstone { stem, .. } => {
                 if let Err(error) = self.spool.remove_tombstone(&stem) {
-                    tracing::warn!(%error, "a tombstone stays until the next boot");
+                    tracing::warn!("{error}; the tombstone stays until the next boot");
                 }
             }
             Effect::WriteEpoch { epoch } => {
@@ -75,10 +75,18 @@ impl Daemon {
             }
             Effect::Send(message) => self.send(message),
             Effect::Hang { why } => {
-                tracing::warn!("the session with the controller is ended: {why}");
+                if self.heard.is_news(&why) {
+                    tracing::warn!("the session with the controller is ended: {why}");
+                }
                 self.disconnect();
             }
-            Effect::RedialWindow { ms } => self.window.set(ms),
+            Effect::RedialWindow { ms } => {
+                self.window.set(ms);
+                self.heard.clear();
+                if let Some(connected) = &self.connected {
+                    tracing::info!("connected to the controller {}", connected.peer);
+                }
+            }
             Effect::WakeAt { boot_ms } => self.wake_ms = Some(boot_ms),
             Effect::ExecReply { caller, reply } => self.callers.tell(caller, reply),
             Effect::StatusReply { caller, tasks } => {
@@ -92,6 +100,11 @@ impl Daemon {
                     self.logs.answer(question, ask, tasks, connected.session.outbox.clone());
                 }
             }
+            Effect::Note { level, task: None, job: None, text } => {
+                if self.heard.is_news(&text) {
+                    note(level, None, None, &text);
+                }
+            }
             Effect::Note { level, task, job, text } => note(level, task, job.as_ref(), &text),
         }
     }
@@ -101,7 +114,7 @@ impl Daemon {
         if let Some(connected) = &self.connected
             && let Err(error) = connected.session.outbox.try_send(message)
         {
-            tracing::warn!(controller = connected.peer, %error, "the controller takes no messages; the session is ended");
+            tracing::warn!("the controller {} takes no messages ({error}); the session is ended", connected.peer);
             self.disconnect();
         }
     }

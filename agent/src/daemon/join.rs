@@ -28,7 +28,7 @@ impl Daemon {
     fn joined(&mut self, units: Vec<UnitFound>) -> Input {
         let mut units: BTreeMap<String, UnitFound> = units.into_iter().map(|unit| (unit.stem.clone(), unit)).collect();
         let stems = self.spool.stems().unwrap_or_else(|error| {
-            tracing::error!(%error, "tasks are known by their units only");
+            tracing::error!("{error}; tasks are known by their units only");
             Vec::new()
         });
         let mut found: Vec<Found> = Vec::with_capacity(stems.len());
@@ -50,7 +50,7 @@ impl Daemon {
         let first = !std::mem::replace(&mut self.joined_once, true);
         let tombstones = if first { self.spool.tombstones() } else { Ok(Vec::new()) };
         let tombstones = tombstones.unwrap_or_else(|error| {
-            tracing::error!(%error, "ended tasks are forgotten");
+            tracing::error!("{error}; ended tasks are forgotten");
             Vec::new()
         });
         Input::Joined { found, tombstones, epoch: self.epoch.filter(|_| first) }

@@ -11,6 +11,7 @@
 
 mod calls;
 mod effects;
+mod heard;
 mod identity;
 mod join;
 mod roll;
@@ -92,6 +93,7 @@ struct Daemon {
     /// When the machine wants a tick, CLOCK_BOOTTIME.
     wake_ms: Option<u64>,
     status: status::StatusLine,
+    heard: heard::Heard,
 }
 
 impl Daemon {
@@ -185,7 +187,7 @@ impl Daemon {
                 });
                 self.inputs.push_back(Input::Policy(config.policy()));
                 self.agent.configure(config);
-                tracing::info!(path = %self.places.config.display(), "configuration read again");
+                tracing::info!("{} read again", self.places.config.display());
             }
             Err(error) => tracing::error!("{error}\nthe configuration that was read before stays in force"),
         }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::identity::{self, IdentityError};
-use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, roll, status};
+use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, heard, roll, status};
 use crate::config::Config;
 use crate::link::{self, Controllers, Window};
 use crate::local::{Agent, Callers};
@@ -60,7 +60,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
             Some(edge) = bus.recv() => if let BusEdge::Up { bus, units } = edge {
                 match bus.soft_reboots().await {
                     Ok(count) => break (identity::boot(count)?, BusEdge::Up { bus, units }),
-                    Err(error) => tracing::warn!(%error, "systemd does not answer"),
+                    Err(error) => tracing::warn!("systemd does not answer: {error}"),
                 }
             },
         }
@@ -94,6 +94,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         joined_once: false,
         wake_ms: None,
         status: status::StatusLine::default(),
+        heard: heard::Heard::default(),
         spool,
         places,
     };
@@ -103,11 +104,11 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let listener = varlink::bind(&daemon.places.run_dir.join("agent.sock"), 0o666, None)?;
     crew.spawn(async move {
         let Err(error) = varlink::serve(listener, agent, Bounds::default()).await;
-        tracing::error!(%error, "the local socket cannot be served");
+        tracing::error!("the local socket cannot be served: {error}");
     });
     crew.spawn(link::dial(controllers, link_edges, window, version));
     notify::ready(&daemon.machine.status_line());
-    tracing::info!(tasks = daemon.roll.len(), "ready");
+    tracing::info!("ready; {} tasks were here", daemon.roll.len());
     daemon.serve(Edges { signals, bus, link, asked, answers, crew }).await
 }
 

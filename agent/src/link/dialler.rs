@@ -57,15 +57,19 @@ pub async fn dial(
             if edges.is_closed() {
                 return;
             }
+            let welcomed = window.close();
+            if welcomed {
+                said.clear();
+            }
             match outcome {
-                Ok(()) => {
-                    tracing::info!(controller = %address, "the session with the controller ended");
-                    said.clear();
-                    break;
-                }
+                Ok(()) if welcomed => tracing::info!("the session with the controller {address} ended"),
+                // The loop hung up, or was turned away, and has said why.
+                Ok(()) => {}
                 Err(error) => complain(address, &error, &mut said),
             }
-            window.grow();
+            if welcomed {
+                break;
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(window.pause()) => {}
@@ -94,9 +98,10 @@ async fn attempt(
 
 /// A controller that is away is one line in the journal, not one a try.
 fn complain(address: &str, error: &DialError, said: &mut String) {
-    let text = format!("{address}: {error}");
+    let text = error.to_string();
+    let text = if text.contains(address) { text } else { format!("{address}: {text}") };
     if text == *said {
-        tracing::debug!(controller = address, %error, "no session with the controller");
+        tracing::debug!("no session with the controller: {text}");
         return;
     }
     let hint = match fault(error) {
@@ -105,7 +110,7 @@ fn complain(address: &str, error: &DialError, said: &mut String) {
         Some(TlsFault::RefusedByPeer) => "; the controller's log says why",
         _ => "",
     };
-    tracing::warn!(controller = address, %error, "no session with the controller{hint} (trying again)");
+    tracing::warn!("no session with the controller: {text}{hint} (trying again)");
     *said = text;
 }
 

@@ -17,7 +17,7 @@ pub use window::Window;
 
 use perilog_core::message::ToAgent;
 
-/// What the link tells the loop. `counter` is the session's: it grows with every session of this boot.
+/// What the link tells the loop. `peer` is for people; `counter` is the session's: it grows with every session of this boot.
 #[derive(Debug)]
 pub enum LinkEdge {
     Up { counter: u64, session: Session, peer: String },

@@ -54,12 +54,15 @@ pub(super) async fn run(
         Ok::<_, SessionError>(negotiate(&frame)?)
     };
     let agreed = tokio::time::timeout(PREAMBLE_LIMIT, preambles).await.map_err(|_| SessionError::Silent)??;
-    tracing::info!(%peer, release = agreed.release, version = agreed.version, "connected to the controller");
 
     let (outbox, queue) = mpsc::channel(OUTBOX);
     let (hold, let_go) = oneshot::channel();
     let session = Session { outbox: outbox.clone(), _hold: hold };
-    if edges.send(LinkEdge::Up { counter, session, peer: peer.to_string() }).await.is_err() {
+    if edges
+        .send(LinkEdge::Up { counter, session, peer: format!("{peer} (release {})", agreed.release) })
+        .await
+        .is_err()
+    {
         return Ok(());
     }
     // Both directions at once: a peer that waits for us to read must not wait for itself.
@@ -89,7 +92,7 @@ async fn receive(
                 }
             }
             Decoded::Unknown(message) => {
-                tracing::warn!(message, "the controller sent a message that this version does not know");
+                tracing::warn!("the controller sent message {message}, which this version does not know");
                 // With a full outbox the session is about to end anyway.
                 let _ = outbox.try_send(FromAgent::Unsupported { message });
             }

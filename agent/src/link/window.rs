@@ -19,25 +19,31 @@ struct Sizes {
     /// What Welcome said, or the floor.
     base: u64,
     now: u64,
+    /// Since the last dial.
+    welcomed: bool,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS }))
+        Self(Mutex::new(Sizes { base: FLOOR_MS, now: FLOOR_MS, welcomed: false }))
     }
 }
 
 impl Window {
-    /// The controller names a window.
+    /// The controller names a window, which it does in its Welcome.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
-        *self.lock() = Sizes { base, now: base };
+        *self.lock() = Sizes { base, now: base, welcomed: true };
     }
 
-    /// A dial failed, or a session ended before Welcome.
-    pub(super) fn grow(&self) {
+    /// A dial failed, or its session is over. Without a Welcome (the controller is away, or turned us away) the window grows. True if there was one.
+    pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
-        sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
+        let welcomed = std::mem::take(&mut sizes.welcomed);
+        if !welcomed {
+            sizes.now = (sizes.now * 2).min(CEILING_MS.max(sizes.base));
+        }
+        welcomed
     }
 
     /// How long to wait: uniform over the window.
@@ -50,7 +56,7 @@ impl Window {
     /// One that tests need not wait for.
     #[cfg(test)]
     pub(super) fn brief() -> Self {
-        Self(Mutex::new(Sizes { base: 20, now: 20 }))
+        Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false }))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Sizes> {
@@ -68,12 +74,12 @@ mod tests {
         let now = |w: &Window| w.lock().now;
         let mut seen = vec![now(&window)];
         for _ in 0..6 {
-            window.grow();
+            assert!(!window.close());
             seen.push(now(&window));
         }
         assert_eq!(seen, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         window.set(120_000);
-        window.grow();
+        assert!(window.close() && !window.close());
         assert_eq!(now(&window), 120_000, "the controller's own is not shortened");
         window.set(u64::MAX);
         assert_eq!(now(&window), MOST_MS);

@@ -38,7 +38,7 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     let intent: Intent = json(&dir.join("intent.json"))?;
     let own = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
     if own != stem {
-        tracing::warn!(directory = %dir.display(), "the intent in it is of {own}; it is ignored");
+        tracing::warn!("the intent in {} is of {own}; it is ignored", dir.display());
         return None;
     }
     Some(intent)
@@ -48,7 +48,7 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
 pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let read = bounded(path, MAX_JSON).and_then(|bytes| Ok(bytes.map(|b| serde_json::from_slice(&b)).transpose()?));
     read.unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "cannot read this file; it counts as missing");
+        tracing::warn!("cannot read {}: {error}; it counts as missing", path.display());
         None
     })
 }
@@ -58,7 +58,7 @@ fn steps(path: &Path) -> Vec<StepRecord> {
     let text = match bounded(path, MAX_STEPS) {
         Ok(bytes) => bytes.unwrap_or_default(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read the steps");
+            tracing::warn!("cannot read {}: {error}", path.display());
             return Vec::new();
         }
     };

@@ -55,7 +55,7 @@ async fn read(shared: Arc<Shared>) {
             Ok(events) => events.iter().for_each(|event| shared.happened(event)),
             // Steps are then seen late, at the task's end; nothing else depends on it.
             Err(error) => {
-                return tracing::error!(%error, "cannot read inotify events; progress of scripts will not be shown");
+                return tracing::error!("cannot read inotify events ({error}); progress of scripts will not be shown");
             }
         }
     }
@@ -95,7 +95,7 @@ impl Shared {
             // Not there yet, or not any more.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot watch this file; progress of its scripts will be shown late")
+                tracing::warn!("cannot watch {} ({error}); progress of its scripts will be shown late", path.display())
             }
         }
     }

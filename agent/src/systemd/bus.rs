@@ -90,12 +90,9 @@ impl Bus {
                 Ok(_) => return StartReply::Queued,
                 Err(error) if error.is(UNIT_EXISTS) => return StartReply::Exists,
                 Err(BusError::Refused { name, text }) if name == PROPERTY_READ_ONLY => {
-                    // Each round leaves out one more of a fixed list.
-                    match self.learn(&text) {
-                        Some(left_out) => tracing::warn!(
-                            property = left_out,
-                            "systemd cannot set this property of a transient unit; left out from now on"
-                        ),
+                    // Each round leaves out one more of a fixed list; another start may have learnt of it meanwhile.
+                    match Probed::named(&text).filter(|name| probed.has(name)) {
+                        Some(name) => self.leave_out(name),
                         None => return StartReply::Rejected(text),
                     }
                 }
@@ -117,7 +114,7 @@ impl Bus {
             match watched.await {
                 Ok(_) => {}
                 Err(error) if error.is(NO_SUCH_UNIT) => {}
-                Err(error) => tracing::warn!(unit = stem, %error, "cannot watch the unit"),
+                Err(error) => tracing::warn!(unit = stem, "cannot watch {stem}: {error}"),
             }
         }
         self.shared.stir.now(stem);
@@ -131,7 +128,7 @@ impl Bus {
             let unref = self.call(SYSTEMD, &path, UNIT, "Unref", &()).await;
             let unmatch = self.call(DBUS, DBUS_PATH, DBUS, "RemoveMatch", &changes_of(&path)).await;
             if let Err(error) = unref.and(unmatch) {
-                tracing::debug!(unit = stem, %error, "the unit was not watched any more");
+                tracing::debug!(unit = stem, "{stem} was not watched any more: {error}");
             }
         }
     }
@@ -233,7 +230,7 @@ impl Bus {
         let names = self.properties("perilog-task-probe").await?.names()?;
         let probed = Probed::of(names.iter().map(String::as_str));
         for (property, loss) in probed.losses() {
-            tracing::warn!(property, "systemd lacks this property: {loss}");
+            tracing::warn!("this systemd has no unit property {property}: {loss}");
         }
         *self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner) = probed;
         Ok(())
@@ -280,8 +277,10 @@ impl Bus {
         self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn learn(&self, text: &str) -> Option<&'static str> {
-        self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner).learn(text)
+    fn leave_out(&self, property: &'static str) {
+        if self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner).leave_out(property) {
+            tracing::warn!("systemd cannot set {property} of a transient unit; it is left out from now on");
+        }
     }
 }
 

@@ -106,7 +106,9 @@ async fn read(shared: Arc<Shared>) {
         let events = match shared.inotify.next().await {
             Ok(events) => events,
             Err(error) => {
-                return tracing::error!(%error, "cannot read inotify events; a lingering process's end may go unnoticed");
+                return tracing::error!(
+                    "cannot read inotify events ({error}); a lingering process's end may go unnoticed"
+                );
             }
         };
         for event in events {

@@ -58,7 +58,7 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
                 let longer = (pause * 2).min(RETRY_CEILING);
                 // Said once per outage, when it has become a matter for people: a restart of dbus-daemon is over by then.
                 if longer == RETRY_CEILING && pause < longer {
-                    tracing::error!(%error, "no systemd on the system bus; trying again and again");
+                    tracing::error!("no systemd on the system bus: {error}; trying again and again");
                 }
                 pause = longer;
             }

@@ -31,12 +31,16 @@ impl Probed {
         !self.missing.contains(name)
     }
 
-    /// Some can be read but not set on a transient unit. Learns from the text of PropertyReadOnly ("Cannot set property X, or unknown
-    /// property."); `None` if it names nothing that can be left out, or nothing new.
-    pub(super) fn learn(&mut self, text: &str) -> Option<&'static str> {
+    /// Some can be read but not set on a transient unit. Which one PropertyReadOnly is about ("Cannot set property X, or unknown property."),
+    /// if a task can do without it.
+    pub(super) fn named(text: &str) -> Option<&'static str> {
         let named = |name: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *name);
-        let name = OPTIONAL.iter().map(|(name, _)| *name).find(named)?;
-        self.missing.insert(name).then_some(name)
+        OPTIONAL.iter().map(|(name, _)| *name).find(named)
+    }
+
+    /// True if that is news.
+    pub(super) fn leave_out(&mut self, name: &'static str) -> bool {
+        self.missing.insert(name)
     }
 
     /// What is missing and what that means, for the log.
@@ -53,10 +57,10 @@ mod tests {
     fn what_is_missing_is_learnt_once() {
         let mut probed = Probed::of(OPTIONAL.iter().map(|(name, _)| *name).filter(|name| *name != "KeyringMode"));
         assert!(!probed.has("KeyringMode") && probed.has("LogExtraFields"));
-        let text = "Cannot set property LogExtraFields, or unknown property.";
-        assert_eq!(probed.learn(text), Some("LogExtraFields"));
-        assert_eq!(probed.learn(text), None, "asked again in vain");
-        assert_eq!(probed.learn("Cannot set property ExecStart, or unknown property."), None);
+        let named = Probed::named("Cannot set property LogExtraFields, or unknown property.").unwrap();
+        assert!(probed.leave_out(named) && !probed.has(named));
+        assert!(!probed.leave_out(named), "learnt twice");
+        assert_eq!(Probed::named("Cannot set property ExecStart, or unknown property."), None);
         assert_eq!(probed.losses().map(|(name, _)| name).collect::<Vec<_>>(), ["LogExtraFields", "KeyringMode"]);
     }
 }

@@ -1,0 +1,40 @@
+//! What was said of the node as a whole since the last Welcome: a controller that turns us away does so at every dial, for as long as nobody
+//! changes anything, and the journal needs it once.
+
+use std::collections::BTreeSet;
+
+/// There are few such sentences; one that bears a number could be new each time.
+const MOST: usize = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Heard(BTreeSet<String>);
+
+impl Heard {
+    pub(super) fn is_news(&mut self, text: &str) -> bool {
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        self.0.insert(text.to_owned())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thing_is_news_once_until_things_change() {
+        let mut heard = Heard::default();
+        assert!(heard.is_news("turned away") && heard.is_news("not obeyed") && !heard.is_news("turned away"));
+        heard.clear();
+        assert!(heard.is_news("turned away"));
+        for n in 0..100 {
+            assert!(heard.is_news(&n.to_string()));
+        }
+        assert!(heard.0.len() <= MOST);
+    }
+}
