@@ -64,8 +64,9 @@ fn acknowledged_batches_survive_kill_9() {
         child.wait().unwrap();
         let found = batches(&mut Store::open(&path).unwrap());
         assert!(found >= acknowledged, "run {run}: {acknowledged} acknowledged, {found} found");
-        let events = EventReader::open(&path).unwrap().events(&job(), 0, usize::MAX).unwrap();
-        assert!(events.iter().map(|(n, _)| *n).eq(1..=found * BATCH), "a hole");
+        let reader = EventReader::open(&path).unwrap();
+        let numbers = reader.events(&job(), 0, usize::MAX).unwrap().into_iter().map(|(n, _)| n);
+        assert!(numbers.eq(1..=found * BATCH), "a hole");
         acknowledged = found;
     }
 }

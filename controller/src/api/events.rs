@@ -3,6 +3,9 @@
 //! First the follower stands in line, then the store is read: what is committed after that is in the queue, what was committed before in the store,
 //! and what is in both is known by its number. A follower that falls behind loses its place in line, and reads on from the store.
 
+use std::borrow::Borrow;
+use std::sync::Arc;
+
 use perilog_core::controller::io::Refusal;
 use perilog_core::{Event, JobId};
 use perilog_host::varlink::{Call, Gone, ReplySink};
@@ -105,9 +108,9 @@ impl Log<'_> {
                     () = reply.closed() => return Err(Gone),
                 };
                 match event {
-                    Some((sequence, event)) if sequence > self.last => {
-                        self.last = sequence;
-                        reply.more(page_value(&[(sequence, event)])).await?;
+                    Some(event) if event.0 > self.last => {
+                        self.last = event.0;
+                        reply.more(page_value(std::slice::from_ref(&event))).await?;
                     }
                     // It was in the store, too.
                     Some(_) => {}
@@ -118,7 +121,7 @@ impl Log<'_> {
         }
     }
 
-    async fn stand_in_line(&self) -> Result<Drain<Numbered>, Refusal> {
+    async fn stand_in_line(&self) -> Result<Drain<Arc<Numbered>>, Refusal> {
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
         let (events, queue) = events();
         let (ready, stands) = oneshot::channel();
@@ -129,8 +132,9 @@ impl Log<'_> {
     }
 }
 
-fn page_value(page: &[Numbered]) -> Value {
-    json!({ "events": page.iter().map(|(sequence, event)| event_value(*sequence, event)).collect::<Vec<_>>() })
+fn page_value(page: &[impl Borrow<Numbered>]) -> Value {
+    let events = page.iter().map(Borrow::borrow).map(|(sequence, event)| event_value(*sequence, event));
+    json!({ "events": events.collect::<Vec<_>>() })
 }
 
 /// An event of RFC 18 with its place in the log.

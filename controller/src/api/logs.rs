@@ -45,6 +45,11 @@ impl Logs {
 }
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    if !call.more {
+        // Before any node is asked.
+        let mut reply = call.reply;
+        return reply.more(json!({})).await;
+    }
     let Some((parameters, peer, mut reply)) = call.parse::<Logs>().await else { return Ok(()) };
     let (queue, mut answers) = parts();
     let asked = match parameters.request() {

@@ -1,6 +1,7 @@
 //! Who is on the other end of the machine's inputs and effects: sessions, askers, followers. Nothing here waits, and nothing here decides.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use perilog_core::agent::io::Level;
 use perilog_core::controller::io::{Client, Refusal, Reply, Request, SessionId};
@@ -102,7 +103,8 @@ impl Delivery {
                 Effect::Reply { client, reply } => self.reply(client, reply),
                 Effect::Publish { job, sequence, event } => {
                     if let Some(followers) = self.followers.get_mut(&job) {
-                        followers.retain(|queue| queue.put((sequence, event.clone())).is_ok());
+                        let event = Arc::new((sequence, event));
+                        followers.retain(|queue| queue.put(event.clone()).is_ok());
                         if followers.is_empty() {
                             self.followers.remove(&job);
                         }

@@ -14,8 +14,8 @@ use crate::store::Numbered;
 const FRAMES: usize = 4_096;
 /// What they may weigh. A peer that takes nothing holds this much of our memory until it is cut off.
 const FRAME_BYTES: usize = 4 * 1024 * 1024;
-/// Events that may wait for one follower; what comes after is read from the store.
-const EVENTS: usize = 256;
+/// Events that may wait for one follower; what comes after is read from the store. Few, since one of a large job may have hundreds of KiB.
+const EVENTS: usize = 64;
 /// Parts of nodes' answers that may wait for one reader, and what they may weigh: a large job's nodes all answer at once.
 const PARTS: usize = 4_096;
 const PART_BYTES: usize = 16 * 1024 * 1024;
@@ -73,14 +73,15 @@ pub(crate) struct Part {
 }
 
 pub(crate) type PartQueue = Queue<Part>;
-pub(crate) type EventQueue = Queue<Numbered>;
+/// All followers of a job share its events.
+pub(crate) type EventQueue = Queue<Arc<Numbered>>;
 
 pub(crate) fn parts() -> (PartQueue, Drain<Part>) {
     queue(PARTS, PART_BYTES)
 }
 
-pub(crate) fn events() -> (EventQueue, Drain<Numbered>) {
-    // An event's size is bounded where it is made: their number is enough.
+pub(crate) fn events() -> (EventQueue, Drain<Arc<Numbered>>) {
+    // What is shared weighs on nobody: their number is enough.
     queue(EVENTS, usize::MAX)
 }
 
@@ -101,7 +102,7 @@ impl Heavy for Part {
     }
 }
 
-impl Heavy for Numbered {
+impl Heavy for Arc<Numbered> {
     fn bytes(&self) -> usize {
         0
     }
@@ -187,10 +188,11 @@ mod tests {
         }
         assert_eq!(outlet.send(Bytes::from_static(b"x")), Err(Overflow));
         let (queue, mut drain) = events();
+        let event = |n| Arc::new((n, perilog_core::Event::at_millis(1, "x", None)));
         for n in 0..EVENTS as u64 {
-            queue.put((n, perilog_core::Event::at_millis(1, "x", None))).unwrap();
+            queue.put(event(n)).unwrap();
         }
-        assert_eq!(queue.put((0, perilog_core::Event::at_millis(1, "x", None))), Err(Overflow));
+        assert_eq!(queue.put(event(0)), Err(Overflow));
         drop(queue);
         // What was sent is delivered, then comes the end.
         for n in 0..EVENTS as u64 {

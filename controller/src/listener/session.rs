@@ -188,3 +188,6 @@ impl Hearing<'_> {
 fn ending(_: crate::daemon::Ended) -> Over {
     Over::Ended("the controller is ending".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,9 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::StoreError;
 
+/// Contexts in one read: an event that lists the hosts of a large job has hundreds of KiB.
+const BYTES: usize = 256 * 1024;
+
 /// An event with its place in its job's log.
 pub type Numbered = (u64, Event);
 
@@ -27,7 +30,8 @@ impl EventReader {
         Ok(Self { db: Arc::new(Mutex::new(db)) })
     }
 
-    /// At most `limit` events of a job past `after`, in order. Blocks for the time of a query.
+    /// Events of a job past `after`, in order: at most `limit`, fewer where they are large, at least one if there is one. Blocks for the time of
+    /// a query.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -47,6 +51,7 @@ impl EventReader {
                 ))
             })?;
         let mut events = Vec::new();
+        let mut bytes = 0;
         for row in rows {
             let (sequence, timestamp, name, context) = row?;
             let wrong = |what: &str| StoreError::Other(format!("table events, job {job}, sequence {sequence}: {what}"));

@@ -1,1 +1,198 @@
+//! The writer with a store that does as the test says.
 
+use std::sync::{Arc, Mutex};
+
+use perilog_core::JobId;
+use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::{Reply, Request, RunRequest};
+use perilog_core::{ActionName, ClusterId};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::daemon::inlet::Inlet;
+
+/// What the next commits do; and what was committed.
+#[derive(Clone, Default)]
+struct Script(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    snapshot: Snapshot,
+    commits: Vec<usize>,
+    fail: Vec<StoreError>,
+    full: bool,
+}
+
+impl Durable for Script {
+    fn load(&mut self) -> Result<Snapshot, StoreError> {
+        Ok(self.0.lock().unwrap().snapshot.clone())
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        let mut state = self.0.lock().unwrap();
+        if let Some(error) = state.fail.pop() {
+            return Err(error);
+        }
+        records.iter().for_each(|record| state.snapshot.apply(record));
+        state.commits.push(records.len());
+        Ok(())
+    }
+
+    fn is_full(&mut self) -> bool {
+        self.0.lock().unwrap().full
+    }
+}
+
+impl Script {
+    fn fail_with(&self, error: StoreError) {
+        self.0.lock().unwrap().fail.push(error);
+    }
+
+    fn epoch(&self) -> u64 {
+        self.0.lock().unwrap().snapshot.epoch.unwrap().number
+    }
+
+    fn commits(&self) -> usize {
+        self.0.lock().unwrap().commits.len()
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        cluster: ClusterId::from_name("test"),
+        start_grace_ms: 60_000,
+        unreachable_grace_ms: 60_000,
+        not_after_ms: 600_000,
+        probe_ms: 5_000,
+        redial_per_second: 2_000,
+        timeouts: Default::default(),
+        retention_ms: 1_000_000_000,
+        keep_attempts: 100,
+    }
+}
+
+fn writer(script: &Script) -> Writer<Script> {
+    let (outbox, status) = (watch::channel(()).0, watch::channel(String::new()).0);
+    Writer::new(script.clone(), settings(), 42, outbox, status).unwrap()
+}
+
+type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
+
+/// A request that has records: an action over a node that nobody knows.
+fn run(job: &str) -> (Entry, Answer) {
+    let run = RunRequest {
+        job: JobId::new(job).unwrap(),
+        attempt: None,
+        action: ActionName::new("prolog").unwrap(),
+        nodes: Some("n0".parse().unwrap()),
+        targets: None,
+        userid: None,
+        env: Default::default(),
+        timeout_ms: None,
+    };
+    let (answer, answered) = oneshot::channel();
+    (Entry::Request { uid: 0, request: Request::Run(run), answer, parts: None }, answered)
+}
+
+fn told(answer: &mut Answer) -> Result<Reply, Refusal> {
+    answer.try_recv().expect("an answer")
+}
+
+#[test]
+fn what_is_queued_is_one_commit() {
+    let script = Script::default();
+    let mut writer = writer(&script);
+    assert_eq!((script.epoch(), script.commits()), (1, 1));
+    let (entries, mut answers): (Vec<_>, Vec<_>) = (0..50).map(|n| run(&format!("f{n}"))).unzip();
+    writer.turn(entries.into_iter()).unwrap();
+    assert_eq!(script.commits(), 2);
+    assert!(answers.iter_mut().all(|answer| told(answer).is_ok()));
+    // A question changes nothing: there is nothing to commit.
+    let (answer, mut answered) = oneshot::channel();
+    let request = Request::Ps { older_than_ms: 0 };
+    writer.turn([Entry::Request { uid: 0, request, answer, parts: None }].into_iter()).unwrap();
+    assert!(matches!(told(&mut answered), Ok(Reply::Ps(_))));
+    assert_eq!(script.commits(), 2);
+}
+
+#[test]
+fn a_failed_commit_lets_nothing_leave_and_ends_the_process() {
+    let script = Script::default();
+    let mut writer = writer(&script);
+    script.fail_with(StoreError::Other("disk I/O error".to_owned()));
+    let (entry, mut answer) = run("f1");
+    let error = writer.turn([entry].into_iter()).unwrap_err();
+    assert_eq!(error.to_string(), "the store: disk I/O error");
+    answer.try_recv().expect_err("it was told what is not durable");
+}
+
+#[test]
+fn on_a_full_disk_the_machine_begins_anew_and_whoever_asked_is_told() {
+    let script = Script::default();
+    let mut writer = writer(&script);
+    // The batch does not fit, and neither does a new epoch.
+    script.fail_with(StoreError::Full);
+    script.fail_with(StoreError::Full);
+    let (entry, mut answer) = run("f1");
+    writer.turn([entry].into_iter()).unwrap();
+    assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))));
+    assert!(script.0.lock().unwrap().snapshot.attempts.is_empty());
+    assert!(writer.status_line().contains("disk is full"));
+    let (entry, mut answer) = run("f1");
+    writer.turn([entry].into_iter()).unwrap();
+    assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))), "there is no machine");
+    assert_eq!(script.epoch(), 1);
+    // Looked at again after a while, there is room.
+    writer.disk_ms = Some(0);
+    writer.turn(std::iter::empty()).unwrap();
+    assert_eq!(script.epoch(), 2);
+    let (entry, mut answer) = run("f1");
+    writer.turn([entry].into_iter()).unwrap();
+    assert!(matches!(told(&mut answer), Ok(Reply::Running { attached: false, .. })));
+}
+
+#[test]
+fn while_the_reserve_is_in_use_prologs_are_refused() {
+    let script = Script::default();
+    let mut writer = writer(&script);
+    script.0.lock().unwrap().full = true;
+    writer.turn(std::iter::empty()).unwrap();
+    let (entry, mut answer) = run("f1");
+    writer.turn([entry].into_iter()).unwrap();
+    assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))));
+    script.0.lock().unwrap().full = false;
+    writer.disk_ms = Some(0);
+    writer.turn(std::iter::empty()).unwrap();
+    let (entry, mut answer) = run("f1");
+    writer.turn([entry].into_iter()).unwrap();
+    assert!(told(&mut answer).is_ok());
+}
+
+#[test]
+fn a_machine_that_was_discarded_hears_nothing_of_its_sessions() {
+    let script = Script::default();
+    let mut writer = writer(&script);
+    let session = perilog_core::controller::io::SessionId(7);
+    let (outlet, outbound) = crate::daemon::Outlet::new();
+    writer.turn([Entry::Opened { session, outlet }].into_iter()).unwrap();
+    script.fail_with(StoreError::Full);
+    let (entry, _answer) = run("f1");
+    writer.turn([entry].into_iter()).unwrap();
+    assert!(matches!(outbound.end.blocking_recv(), Ok(crate::daemon::End::Close(_))));
+    let why = "over".to_owned();
+    assert_eq!(writer.delivery.admit(Entry::Closed { session, why }), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_when_it_is_told_to_and_does_what_came_before() {
+    let script = Script::default();
+    let writer = writer(&script);
+    let (inlet, entries) = Inlet::new();
+    let (entry, mut answer) = run("f1");
+    inlet.put(entry).await.unwrap();
+    inlet.put(Entry::Stop).await.unwrap();
+    writer.run(entries).await.unwrap();
+    assert!(told(&mut answer).is_ok());
+    let gone = inlet.ask(0, Request::Status, None).await;
+    assert!(matches!(gone, Err(Refusal::Unavailable(_))));
+}
