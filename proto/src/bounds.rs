@@ -46,11 +46,7 @@ pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, Strin
     let parts = [
         ("bytes in the list of ranks", ranks.to_string().len(), MAX_RANKS_TEXT),
         ("bytes in the list of hosts", hosts.to_string().len(), MAX_HOSTS_TEXT),
-        (
-            "bytes of environment",
-            env.iter().map(|(name, value)| name.len() + value.len()).sum(),
-            MAX_ENV_BYTES,
-        ),
+        ("bytes of environment", env.iter().map(|(name, value)| name.len() + value.len()).sum(), MAX_ENV_BYTES),
         ("environment variables", env.len(), MAX_ENV),
     ];
     match parts.into_iter().find(|(_, is, most)| is > most) {

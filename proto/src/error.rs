@@ -17,11 +17,7 @@ pub struct DecodeError {
 
 impl DecodeError {
     fn place(&self) -> String {
-        if self.field.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", self.field)
-        }
+        if self.field.is_empty() { String::new() } else { format!("{}: ", self.field) }
     }
 }
 
@@ -36,10 +32,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     pub(crate) fn bad(why: impl fmt::Display) -> Self {
-        Self::Bad {
-            path: Vec::new(),
-            why: why.to_string(),
-        }
+        Self::Bad { path: Vec::new(), why: why.to_string() }
     }
 
     /// The error that people see; `None` for an unknown kind.

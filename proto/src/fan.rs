@@ -25,13 +25,6 @@ impl StartFan {
     /// The frame for one rank, as [`crate::encode_to_agent`] would make it.
     pub fn for_rank(&self, rank: Rank, boot: &BootId) -> Bytes {
         debug_assert!(self.common.has_remaining(), "a Start has ids");
-        seal(
-            START,
-            &wire::Start {
-                common: self.common.clone(),
-                rank: rank.0,
-                boot: boot.to_string(),
-            },
-        )
+        seal(START, &wire::Start { common: self.common.clone(), rank: rank.0, boot: boot.to_string() })
     }
 }

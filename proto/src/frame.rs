@@ -35,11 +35,7 @@ pub(crate) fn open<T>(
     name: impl Fn(u16) -> Option<&'static str>,
     read: impl Fn(u16, &[u8]) -> Result<T, Fault>,
 ) -> Result<Decoded<T>, DecodeError> {
-    let error = |why: String| DecodeError {
-        message: "frame",
-        field: String::new(),
-        why,
-    };
+    let error = |why: String| DecodeError { message: "frame", field: String::new(), why };
     if frame.len() > MAX_FRAME {
         return Err(error(format!("{} bytes, at most {MAX_FRAME} are taken", frame.len())));
     }
@@ -52,9 +48,7 @@ pub(crate) fn open<T>(
     };
     match read(number, body) {
         Ok(known) => Ok(Decoded::Known(known)),
-        Err(fault) => fault
-            .in_message(message)
-            .map_or(Ok(Decoded::Unknown(number.into())), Err),
+        Err(fault) => fault.in_message(message).map_or(Ok(Decoded::Unknown(number.into())), Err),
     }
 }
 
@@ -115,15 +109,9 @@ mod tests {
 
     #[test]
     fn a_frame_of_empty_list_elements_is_refused_before_it_is_read() {
-        let frame = b"\0\x01"
-            .iter()
-            .copied()
-            .chain(std::iter::repeat_n([0x32, 0], 400_000).flatten())
-            .collect::<Vec<_>>();
+        let frame =
+            b"\0\x01".iter().copied().chain(std::iter::repeat_n([0x32, 0], 400_000).flatten()).collect::<Vec<_>>();
         let error = crate::decode_from_agent(&frame).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "malformed Hello: 400000 fields, at most 16384 are taken"
-        );
+        assert_eq!(error.to_string(), "malformed Hello: 400000 fields, at most 16384 are taken");
     }
 }

@@ -17,16 +17,7 @@ const PROBED: u16 = 6;
 const ANSWER: u16 = 7;
 const UNSUPPORTED: u16 = 8;
 
-const NAMES: [&str; 8] = [
-    "Hello",
-    "EpochRefused",
-    "Accepted",
-    "Moved",
-    "Finished",
-    "Probed",
-    "Answer",
-    "Unsupported",
-];
+const NAMES: [&str; 8] = ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported"];
 
 /// What is in a frame beside an end or a page of Hello: number, ids, lengths. An ample bound.
 const ASIDE: usize = 128;
@@ -88,45 +79,19 @@ struct Unsupported {
 pub fn encode_from_agent(message: &FromAgent) -> Bytes {
     match message {
         FromAgent::Hello(hello) => seal(HELLO, &Hello::of(hello, MAX_FRAME - ASIDE)),
-        FromAgent::EpochRefused { seen } => seal(
-            EPOCH_REFUSED,
-            &EpochRefused {
-                seen: Some(Epoch::of(*seen)),
-            },
-        ),
-        FromAgent::Accepted { task } => seal(
-            ACCEPTED,
-            &Accepted {
-                task: Some(Task::of(*task)),
-            },
-        ),
-        FromAgent::Moved { task, phase, age_ms } => seal(
-            MOVED,
-            &Moved {
-                task: Some(Task::of(*task)),
-                phase: Some(Phase::of(phase)),
-                age_ms: *age_ms,
-            },
-        ),
+        FromAgent::EpochRefused { seen } => seal(EPOCH_REFUSED, &EpochRefused { seen: Some(Epoch::of(*seen)) }),
+        FromAgent::Accepted { task } => seal(ACCEPTED, &Accepted { task: Some(Task::of(*task)) }),
+        FromAgent::Moved { task, phase, age_ms } => {
+            seal(MOVED, &Moved { task: Some(Task::of(*task)), phase: Some(Phase::of(phase)), age_ms: *age_ms })
+        }
         FromAgent::Finished { task, ended } => {
             let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
-            seal(
-                FINISHED,
-                &Finished {
-                    task: Some(Task::of(*task)),
-                    ended,
-                },
-            )
+            seal(FINISHED, &Finished { task: Some(Task::of(*task)), ended })
         }
         FromAgent::Probed { nonce } => seal(PROBED, &Probed { nonce: *nonce }),
-        FromAgent::Answer { question, text, last } => seal(
-            ANSWER,
-            &Answer {
-                question: *question,
-                text: clip(text, MAX_ANSWER),
-                last: *last,
-            },
-        ),
+        FromAgent::Answer { question, text, last } => {
+            seal(ANSWER, &Answer { question: *question, text: clip(text, MAX_ANSWER), last: *last })
+        }
         FromAgent::Unsupported { message } => seal(UNSUPPORTED, &Unsupported { message: *message }),
     }
 }
@@ -136,50 +101,31 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
 /// # Errors
 /// [`DecodeError`] names the field; the session has to end.
 pub fn decode_from_agent(frame: &[u8]) -> Result<Decoded<FromAgent>, DecodeError> {
-    open(
-        frame,
-        |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(),
-        read,
-    )
+    open(frame, |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(), read)
 }
 
 fn read(number: u16, body: &[u8]) -> Result<FromAgent, Fault> {
     let task = |task: Option<Task>| need(task).and_then(|task| task.value()).at("task");
     Ok(match number {
         HELLO => FromAgent::Hello(record::<Hello>(body)?.value()?),
-        EPOCH_REFUSED => FromAgent::EpochRefused {
-            seen: need(record::<EpochRefused>(body)?.seen).at("seen")?.value(),
-        },
-        ACCEPTED => FromAgent::Accepted {
-            task: task(record::<Accepted>(body)?.task)?,
-        },
+        EPOCH_REFUSED => FromAgent::EpochRefused { seen: need(record::<EpochRefused>(body)?.seen).at("seen")?.value() },
+        ACCEPTED => FromAgent::Accepted { task: task(record::<Accepted>(body)?.task)? },
         MOVED => {
             let moved: Moved = record(body)?;
             let phase = need(moved.phase).and_then(Phase::value).at("phase")?;
-            FromAgent::Moved {
-                task: task(moved.task)?,
-                phase,
-                age_ms: moved.age_ms,
-            }
+            FromAgent::Moved { task: task(moved.task)?, phase, age_ms: moved.age_ms }
         }
         FINISHED => {
             let finished: Finished = record(body)?;
             let ended = nested::<Ended>(&finished.ended, "ended")?.value().at("ended")?;
-            FromAgent::Finished {
-                task: task(finished.task)?,
-                ended: Box::new(ended),
-            }
+            FromAgent::Finished { task: task(finished.task)?, ended: Box::new(ended) }
         }
-        PROBED => FromAgent::Probed {
-            nonce: record::<Probed>(body)?.nonce,
-        },
+        PROBED => FromAgent::Probed { nonce: record::<Probed>(body)?.nonce },
         ANSWER => {
             let Answer { question, text, last } = record(body)?;
             FromAgent::Answer { question, text, last }
         }
-        UNSUPPORTED => FromAgent::Unsupported {
-            message: record::<Unsupported>(body)?.message,
-        },
+        UNSUPPORTED => FromAgent::Unsupported { message: record::<Unsupported>(body)?.message },
         _ => return Err(Fault::Unknown),
     })
 }

@@ -40,23 +40,13 @@ pub enum Mismatch {
     #[error(
         "no common version of the protocol: the peer (release {release}) speaks {lowest} to {highest}, this side {ours_lowest} to {ours_highest}"
     )]
-    Versions {
-        release: String,
-        lowest: u16,
-        highest: u16,
-        ours_lowest: u16,
-        ours_highest: u16,
-    },
+    Versions { release: String, lowest: u16, highest: u16, ours_lowest: u16, ours_highest: u16 },
 }
 
 impl Preamble {
     /// Ours.
     pub fn ours(release: &str) -> Self {
-        Self {
-            lowest: LOWEST,
-            highest: HIGHEST,
-            release: crate::bounds::clip(release, MAX_RELEASE),
-        }
+        Self { lowest: LOWEST, highest: HIGHEST, release: crate::bounds::clip(release, MAX_RELEASE) }
     }
 
     pub fn encode(&self) -> Bytes {
@@ -74,11 +64,7 @@ impl Preamble {
     pub fn decode(frame: &[u8]) -> Result<Self, Mismatch> {
         let Some(rest) = frame.strip_prefix(MAGIC) else {
             let begin = &frame[..frame.len().min(16)];
-            let shown = if begin.is_empty() {
-                "nothing".to_owned()
-            } else {
-                format!("\"{}\"", begin.escape_ascii())
-            };
+            let shown = if begin.is_empty() { "nothing".to_owned() } else { format!("\"{}\"", begin.escape_ascii()) };
             return Err(Mismatch::NotPerilog(shown));
         };
         let [l0, l1, h0, h1, release @ ..] = rest else {
@@ -89,19 +75,9 @@ impl Preamble {
             return Err(Mismatch::Malformed(format!("versions {lowest} to {highest}")));
         }
         // What is longer, or follows in a version to come, is skipped. It goes to logs: nothing but plain characters.
-        let release = release[..release.len().min(MAX_RELEASE)]
-            .split(|b| *b == 0)
-            .next()
-            .unwrap_or_default();
-        let release = String::from_utf8_lossy(release)
-            .chars()
-            .filter(|c| !c.is_control())
-            .collect();
-        Ok(Self {
-            lowest,
-            highest,
-            release,
-        })
+        let release = release[..release.len().min(MAX_RELEASE)].split(|b| *b == 0).next().unwrap_or_default();
+        let release = String::from_utf8_lossy(release).chars().filter(|c| !c.is_control()).collect();
+        Ok(Self { lowest, highest, release })
     }
 }
 
@@ -124,10 +100,7 @@ fn agree(ours: &Preamble, theirs: &Preamble) -> Result<Agreed, Mismatch> {
             ours_highest: ours.highest,
         });
     }
-    Ok(Agreed {
-        version,
-        release: theirs.release.clone(),
-    })
+    Ok(Agreed { version, release: theirs.release.clone() })
 }
 
 #[cfg(test)]
@@ -136,11 +109,7 @@ mod tests {
 
     #[test]
     fn neighbours_work_together_and_strangers_do_not() {
-        let side = |lowest, highest| Preamble {
-            lowest,
-            highest,
-            release: "9".to_owned(),
-        };
+        let side = |lowest, highest| Preamble { lowest, highest, release: "9".to_owned() };
         #[rustfmt::skip]
         let table = [
             ((1, 1), (1, 1), Some(1)), ((1, 2), (1, 1), Some(1)), ((1, 2), (2, 3), Some(2)), ((2, 3), (3, 4), Some(3)),
@@ -159,13 +128,7 @@ mod tests {
     fn a_preamble_is_read_again_and_everything_else_is_named() {
         let ours = Preamble::ours("0.1.0");
         assert_eq!(Preamble::decode(&ours.encode()), Ok(ours.clone()));
-        assert_eq!(
-            negotiate(&ours.encode()),
-            Ok(Agreed {
-                version: HIGHEST,
-                release: "0.1.0".to_owned()
-            })
-        );
+        assert_eq!(negotiate(&ours.encode()), Ok(Agreed { version: HIGHEST, release: "0.1.0".to_owned() }));
         // A later version may say more.
         let mut longer = ours.encode().to_vec();
         longer.extend(b"\0more");

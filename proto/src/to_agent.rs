@@ -94,15 +94,9 @@ struct Unsupported {
 
 /// The frame of a message; never more than [`crate::MAX_FRAME`].
 pub fn encode_to_agent(message: &ToAgent) -> Bytes {
-    let of_task = |task| OfTask {
-        task: Some(Task::of(task)),
-    };
+    let of_task = |task| OfTask { task: Some(Task::of(task)) };
     match message {
-        ToAgent::Welcome {
-            epoch,
-            cluster,
-            redial_window_ms,
-        } => seal(
+        ToAgent::Welcome { epoch, cluster, redial_window_ms } => seal(
             WELCOME,
             &Welcome {
                 epoch: Some(Epoch::of(*epoch)),
@@ -113,42 +107,19 @@ pub fn encode_to_agent(message: &ToAgent) -> Bytes {
         ToAgent::TurnedAway { why } => seal(TURNED_AWAY, &TurnedAway { why: clip(why, TEXT) }),
         ToAgent::Start(start) => StartFan::new(start).for_rank(start.task.rank, &start.boot),
         ToAgent::Begin { task } => seal(BEGIN, &of_task(*task)),
-        ToAgent::Cancel {
-            task,
-            job,
-            attempt,
-            action,
-            why,
-        } => seal(
+        ToAgent::Cancel { task, job, attempt, action, why } => seal(
             CANCEL,
-            &Cancel {
-                task: Some(Task::of(*task)),
-                key: Some(Key::of(job, *attempt, action)),
-                why: clip(why, TEXT),
-            },
+            &Cancel { task: Some(Task::of(*task)), key: Some(Key::of(job, *attempt, action)), why: clip(why, TEXT) },
         ),
-        ToAgent::Signal { task, signal } => seal(
-            SIGNAL,
-            &Signal {
-                task: Some(Task::of(*task)),
-                signal: (*signal).into(),
-            },
-        ),
+        ToAgent::Signal { task, signal } => {
+            seal(SIGNAL, &Signal { task: Some(Task::of(*task)), signal: (*signal).into() })
+        }
         ToAgent::Ack { task } => seal(ACK, &of_task(*task)),
-        ToAgent::Forget { tasks } => seal(
-            FORGET,
-            &Forget {
-                tasks: tasks.iter().take(MAX_FORGET).map(|task| Task::of(*task)).collect(),
-            },
-        ),
+        ToAgent::Forget { tasks } => {
+            seal(FORGET, &Forget { tasks: tasks.iter().take(MAX_FORGET).map(|task| Task::of(*task)).collect() })
+        }
         ToAgent::Probe { nonce } => seal(PROBE, &Probe { nonce: *nonce }),
-        ToAgent::Ask { question, ask } => seal(
-            ASK,
-            &Question {
-                question: *question,
-                ask: Some(Ask::of(ask)),
-            },
-        ),
+        ToAgent::Ask { question, ask } => seal(ASK, &Question { question: *question, ask: Some(Ask::of(ask)) }),
         ToAgent::Unsupported { message } => seal(UNSUPPORTED, &Unsupported { message: *message }),
     }
 }
@@ -158,79 +129,46 @@ pub fn encode_to_agent(message: &ToAgent) -> Bytes {
 /// # Errors
 /// [`DecodeError`] names the field; the session has to end.
 pub fn decode_to_agent(frame: &[u8]) -> Result<Decoded<ToAgent>, DecodeError> {
-    open(
-        frame,
-        |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(),
-        read,
-    )
+    open(frame, |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(), read)
 }
 
 fn read(number: u16, body: &[u8]) -> Result<ToAgent, Fault> {
     let task = |task: Option<Task>| need(task).and_then(|task| task.value()).at("task");
     Ok(match number {
         WELCOME => {
-            let Welcome {
-                epoch,
-                cluster: id,
-                redial_window_ms,
-            } = record(body)?;
+            let Welcome { epoch, cluster: id, redial_window_ms } = record(body)?;
             ToAgent::Welcome {
                 epoch: need(epoch).at("epoch")?.value(),
                 cluster: cluster(&id).at("cluster")?,
                 redial_window_ms,
             }
         }
-        TURNED_AWAY => ToAgent::TurnedAway {
-            why: record::<TurnedAway>(body)?.why,
-        },
+        TURNED_AWAY => ToAgent::TurnedAway { why: record::<TurnedAway>(body)?.why },
         START => ToAgent::Start(record::<Start>(body)?.value()?),
-        BEGIN => ToAgent::Begin {
-            task: task(record::<OfTask>(body)?.task)?,
-        },
+        BEGIN => ToAgent::Begin { task: task(record::<OfTask>(body)?.task)? },
         CANCEL => {
             let cancel: Cancel = record(body)?;
             let (job, attempt, action) = need(cancel.key).and_then(Key::value).at("key")?;
-            ToAgent::Cancel {
-                task: task(cancel.task)?,
-                job,
-                attempt,
-                action,
-                why: cancel.why,
-            }
+            ToAgent::Cancel { task: task(cancel.task)?, job, attempt, action, why: cancel.why }
         }
         SIGNAL => {
             let signal: Signal = record(body)?;
             let number = u8::try_from(signal.signal).ok().filter(|n| (1..=64).contains(n));
-            let number = number
-                .ok_or_else(|| Fault::bad(format!("{}, signals are 1 to 64", signal.signal)))
-                .at("signal")?;
-            ToAgent::Signal {
-                task: task(signal.task)?,
-                signal: number,
-            }
+            let number =
+                number.ok_or_else(|| Fault::bad(format!("{}, signals are 1 to 64", signal.signal))).at("signal")?;
+            ToAgent::Signal { task: task(signal.task)?, signal: number }
         }
-        ACK => ToAgent::Ack {
-            task: task(record::<OfTask>(body)?.task)?,
-        },
+        ACK => ToAgent::Ack { task: task(record::<OfTask>(body)?.task)? },
         FORGET => {
             let tasks = record::<Forget>(body)?.tasks;
-            ToAgent::Forget {
-                tasks: tasks.iter().map(Task::value).collect::<Result<_, _>>().at("tasks")?,
-            }
+            ToAgent::Forget { tasks: tasks.iter().map(Task::value).collect::<Result<_, _>>().at("tasks")? }
         }
-        PROBE => ToAgent::Probe {
-            nonce: record::<Probe>(body)?.nonce,
-        },
+        PROBE => ToAgent::Probe { nonce: record::<Probe>(body)?.nonce },
         ASK => {
             let Question { question, ask } = record(body)?;
-            ToAgent::Ask {
-                question,
-                ask: need(ask).and_then(Ask::value).at("ask")?,
-            }
+            ToAgent::Ask { question, ask: need(ask).and_then(Ask::value).at("ask")? }
         }
-        UNSUPPORTED => ToAgent::Unsupported {
-            message: record::<Unsupported>(body)?.message,
-        },
+        UNSUPPORTED => ToAgent::Unsupported { message: record::<Unsupported>(body)?.message },
         _ => return Err(Fault::Unknown),
     })
 }

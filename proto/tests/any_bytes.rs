@@ -71,9 +71,7 @@ fn what_a_later_version_adds_is_unknown_and_no_error() {
     // Ask { question: 5, ask: { 9: {} } }: a question of a kind to come.
     assert_eq!(decode_to_agent(&[0, 10, 8, 5, 18, 2, 74, 0]), Ok(Decoded::Unknown(10)));
     // Finished with an outcome of kind 30: never taken for any that we know.
-    let task = [
-        0x0a, 0x14, 0x0a, 0x10, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0x10, 7,
-    ];
+    let task = [0x0a, 0x14, 0x0a, 0x10, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0x10, 7];
     let frame = [&[0, 5][..], &task[..], &[0x12, 5, 0x0a, 3, 0xf2, 1, 0]].concat();
     assert_eq!(decode_from_agent(&frame), Ok(Decoded::Unknown(5)));
 }
@@ -82,15 +80,9 @@ fn what_a_later_version_adds_is_unknown_and_no_error() {
 fn errors_name_message_and_field() {
     let told = |frame: &[u8]| decode_to_agent(frame).unwrap_err().to_string();
     assert_eq!(told(&[]), "malformed frame: 0 bytes, at least 2 are needed");
-    assert_eq!(
-        told(&vec![0; MAX_FRAME + 1]),
-        "malformed frame: 1048577 bytes, at most 1048576 are taken"
-    );
+    assert_eq!(told(&vec![0; MAX_FRAME + 1]), "malformed frame: 1048577 bytes, at most 1048576 are taken");
     assert_eq!(told(&[0, 7]), "malformed Ack: task: missing");
-    assert_eq!(
-        told(&[0, 7, 0x0a, 3, 0x0a, 1, 9]),
-        "malformed Ack: task.action: 1 bytes, a UUID has 16"
-    );
+    assert_eq!(told(&[0, 7, 0x0a, 3, 0x0a, 1, 9]), "malformed Ack: task.action: 1 bytes, a UUID has 16");
     let ok = encode_to_agent(&common::samples::to_agent().swap_remove(2).1);
     let text = b"fuZZybuNNy";
     let at = ok.windows(text.len()).position(|w| w == text).unwrap();
@@ -104,18 +96,10 @@ fn errors_name_message_and_field() {
 
 #[test]
 fn a_page_of_few_bytes_and_many_hosts_is_refused() {
-    let FromAgent::Hello(hello) = common::samples::from_agent().swap_remove(0).1 else {
-        unreachable!()
-    };
+    let FromAgent::Hello(hello) = common::samples::from_agent().swap_remove(0).1 else { unreachable!() };
     let all: HostList = "n[0-1048575]".parse().unwrap();
-    let held = Held {
-        hosts: all,
-        ..hello.tasks[0].clone()
-    };
-    let frame = encode_from_agent(&FromAgent::Hello(Hello {
-        tasks: vec![held.clone(), held],
-        ..hello
-    }));
+    let held = Held { hosts: all, ..hello.tasks[0].clone() };
+    let frame = encode_from_agent(&FromAgent::Hello(Hello { tasks: vec![held.clone(), held], ..hello }));
     assert!(frame.len() < 500);
     let error = decode_from_agent(&frame).unwrap_err().to_string();
     assert_eq!(error, "malformed Hello: tasks: more than 1048576 hosts in one message");
@@ -123,13 +107,8 @@ fn a_page_of_few_bytes_and_many_hosts_is_refused() {
 
 /// A list of hosts that folds to about `bytes` of text.
 fn hosts(bytes: usize) -> HostList {
-    let names = (0..bytes / 9).map(|i| {
-        format!(
-            "{}{:06}x",
-            char::from(b'a' + u8::try_from(i % 26).unwrap()),
-            i * 7919 % 1_000_000
-        )
-    });
+    let names = (0..bytes / 9)
+        .map(|i| format!("{}{:06}x", char::from(b'a' + u8::try_from(i % 26).unwrap()), i * 7919 % 1_000_000));
     HostList::from_names(names).unwrap()
 }
 
@@ -141,35 +120,16 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     start.env = (0..4096).map(|i| (format!("V{i:04}"), "x".repeat(11))).collect();
     assert_eq!(check_start(&start.ranks, &start.hosts, &start.env), Ok(()));
     let frame = encode_to_agent(&ToAgent::Start(start.clone()));
-    assert!(
-        frame.len() > MAX_FRAME / 2 && frame.len() <= MAX_FRAME,
-        "{}",
-        frame.len()
-    );
-    assert_eq!(
-        decode_to_agent(&frame),
-        Ok(Decoded::Known(ToAgent::Start(start.clone())))
-    );
+    assert!(frame.len() > MAX_FRAME / 2 && frame.len() <= MAX_FRAME, "{}", frame.len());
+    assert_eq!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Start(start.clone()))));
 
     let told = |start: &perilog_core::task::Start| {
-        check_start(&start.ranks, &start.hosts, &start.env)
-            .unwrap_err()
-            .to_string()
+        check_start(&start.ranks, &start.hosts, &start.env).unwrap_err().to_string()
     };
-    let huge = perilog_core::task::Start {
-        hosts: hosts(1_500_000),
-        ..start.clone()
-    };
-    assert!(
-        told(&huge).ends_with(" bytes in the list of hosts, at most 524288 are taken"),
-        "{}",
-        told(&huge)
-    );
+    let huge = perilog_core::task::Start { hosts: hosts(1_500_000), ..start.clone() };
+    assert!(told(&huge).ends_with(" bytes in the list of hosts, at most 524288 are taken"), "{}", told(&huge));
     assert!(encode_to_agent(&ToAgent::Start(huge)).len() <= MAX_FRAME);
-    let huge = perilog_core::task::Start {
-        ranks: (0..200_000).map(|i| i * 2).collect::<IdSet>(),
-        ..start.clone()
-    };
+    let huge = perilog_core::task::Start { ranks: (0..200_000).map(|i| i * 2).collect::<IdSet>(), ..start.clone() };
     assert!(told(&huge).contains("bytes in the list of ranks"));
     assert!(encode_to_agent(&ToAgent::Start(huge)).len() <= MAX_FRAME);
     let mut huge = start.clone();
@@ -186,46 +146,17 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
 fn the_largest_end_fits_and_says_what_it_lost() {
     let long = "\u{1f980}".repeat(20_000);
     let many = 300;
-    let mut ended = common::samples::ended(Outcome::Failed {
-        why: Failure::Exec(long.clone()),
-    });
-    let step = Step {
-        script: long.clone(),
-        digest: long.clone(),
-        ..ended.steps[0].clone()
-    };
+    let mut ended = common::samples::ended(Outcome::Failed { why: Failure::Exec(long.clone()) });
+    let step = Step { script: long.clone(), digest: long.clone(), ..ended.steps[0].clone() };
     ended.steps = vec![step; many];
-    ended.checks = vec![
-        Check {
-            check: long.clone(),
-            message: long.clone()
-        };
-        many
-    ];
+    ended.checks = vec![Check { check: long.clone(), message: long.clone() }; many];
     ended.milestones = vec![long.clone(); many];
-    ended.lingering = vec![
-        Process {
-            pid: u32::MAX,
-            command: long.clone()
-        };
-        many
-    ];
-    ended.tails = vec![
-        Tail {
-            script: long.clone(),
-            text: "x".repeat(4096)
-        };
-        many
-    ];
+    ended.lingering = vec![Process { pid: u32::MAX, command: long.clone() }; many];
+    ended.tails = vec![Tail { script: long.clone(), text: "x".repeat(4096) }; many];
     (ended.forensics, ended.note, ended.user_message) = (Some(long.clone()), Some(long.clone()), Some(long));
-    let frame = encode_from_agent(&FromAgent::Finished {
-        task: common::samples::task(),
-        ended: Box::new(ended),
-    });
+    let frame = encode_from_agent(&FromAgent::Finished { task: common::samples::task(), ended: Box::new(ended) });
     assert!(frame.len() <= MAX_FRAME, "{}", frame.len());
-    let Ok(Decoded::Known(FromAgent::Finished { ended, .. })) = decode_from_agent(&frame) else {
-        panic!()
-    };
+    let Ok(Decoded::Known(FromAgent::Finished { ended, .. })) = decode_from_agent(&frame) else { panic!() };
     assert_eq!((ended.steps.len(), ended.tails.len()), (256, 256));
     assert_eq!(ended.tails.iter().map(|t| t.text.len()).sum::<usize>(), 64 * 1024);
     assert!(ended.note.unwrap().ends_with("texts were cut to fit into a message"));
@@ -233,77 +164,34 @@ fn the_largest_end_fits_and_says_what_it_lost() {
 
 #[test]
 fn the_largest_page_of_hello_fits_and_keeps_every_task() {
-    let FromAgent::Hello(mut hello) = common::samples::from_agent().swap_remove(0).1 else {
-        unreachable!()
-    };
+    let FromAgent::Hello(mut hello) = common::samples::from_agent().swap_remove(0).1 else { unreachable!() };
     let long = "x".repeat(10_000);
-    let processes = vec![
-        Process {
-            pid: u32::MAX,
-            command: long.clone()
-        };
-        300
-    ];
+    let processes = vec![Process { pid: u32::MAX, command: long.clone() }; 300];
     let live = Held {
         ranks: (0..40_000).map(|i| i * 2).collect(),
         hosts: hosts(200_000),
-        state: HeldState::Live {
-            phase: Phase::Lingering { processes },
-            age_ms: u64::MAX,
-        },
+        state: HeldState::Live { phase: Phase::Lingering { processes }, age_ms: u64::MAX },
         ..hello.tasks[0].clone()
     };
     hello.tasks = vec![live; MAX_PAGE];
-    let tombstone = HeldState::Tombstone {
-        outcome: Outcome::Refused { why: long },
-    };
-    hello
-        .tasks
-        .iter_mut()
-        .skip(MAX_PAGE / 2)
-        .for_each(|held| held.state = tombstone.clone());
+    let tombstone = HeldState::Tombstone { outcome: Outcome::Refused { why: long } };
+    hello.tasks.iter_mut().skip(MAX_PAGE / 2).for_each(|held| held.state = tombstone.clone());
     let frame = encode_from_agent(&FromAgent::Hello(hello.clone()));
     assert!(frame.len() <= MAX_FRAME, "{}", frame.len());
-    let Ok(Decoded::Known(FromAgent::Hello(read))) = decode_from_agent(&frame) else {
-        panic!()
-    };
+    let Ok(Decoded::Known(FromAgent::Hello(read))) = decode_from_agent(&frame) else { panic!() };
     assert_eq!(read.tasks.len(), MAX_PAGE);
-    assert!(
-        read.tasks
-            .iter()
-            .zip(&hello.tasks)
-            .all(|(a, b)| a.task == b.task && a.job == b.job)
-    );
+    assert!(read.tasks.iter().zip(&hello.tasks).all(|(a, b)| a.task == b.task && a.job == b.job));
 }
 
 #[test]
 fn other_large_messages_fit() {
     let task = common::samples::task();
+    assert!(encode_to_agent(&ToAgent::Forget { tasks: vec![task; 100_000] }).len() <= MAX_FRAME);
+    assert!(encode_to_agent(&ToAgent::TurnedAway { why: "x".repeat(MAX_FRAME) }).len() <= MAX_FRAME);
     assert!(
-        encode_to_agent(&ToAgent::Forget {
-            tasks: vec![task; 100_000]
-        })
-        .len()
+        encode_from_agent(&FromAgent::Answer { question: 1, text: "x".repeat(MAX_FRAME), last: false }).len()
             <= MAX_FRAME
     );
-    assert!(
-        encode_to_agent(&ToAgent::TurnedAway {
-            why: "x".repeat(MAX_FRAME)
-        })
-        .len()
-            <= MAX_FRAME
-    );
-    assert!(
-        encode_from_agent(&FromAgent::Answer {
-            question: 1,
-            text: "x".repeat(MAX_FRAME),
-            last: false
-        })
-        .len()
-            <= MAX_FRAME
-    );
-    let whole = ToAgent::Forget {
-        tasks: vec![task; MAX_FORGET],
-    };
+    let whole = ToAgent::Forget { tasks: vec![task; MAX_FORGET] };
     assert_eq!(decode_to_agent(&encode_to_agent(&whole)), Ok(Decoded::Known(whole)));
 }

@@ -17,25 +17,17 @@ const CHANGED: &str = "the bytes on the wire changed: agents and controllers of 
     only then write the file anew with PERILOG_GOLDEN=write";
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("golden")
-        .join(format!("{name}.hex"))
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.hex"))
 }
 
 /// Lines of 32 bytes.
 fn hex(bytes: &[u8]) -> String {
-    bytes
-        .chunks(32)
-        .map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n")
-        .collect()
+    bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u32> = hex.chars().filter_map(|c| c.to_digit(16)).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap())
-        .collect()
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }
 
 fn check_bytes(name: &str, encoded: &[u8]) -> Vec<u8> {
@@ -67,11 +59,7 @@ fn every_message_has_the_bytes_it_always_had() {
 
 #[test]
 fn the_preamble_has_the_bytes_it_always_had() {
-    let preamble = Preamble {
-        lowest: 1,
-        highest: 2,
-        release: "0.1.0".to_owned(),
-    };
+    let preamble = Preamble { lowest: 1, highest: 2, release: "0.1.0".to_owned() };
     let golden = check_bytes("preamble", &preamble.encode());
     assert_eq!(Preamble::decode(&golden), Ok(preamble));
 }
@@ -79,9 +67,7 @@ fn the_preamble_has_the_bytes_it_always_had() {
 #[test]
 fn no_golden_file_is_without_its_message() {
     let known = common::samples::to_agent().into_iter().map(|(name, _)| name);
-    let mut known: Vec<_> = known
-        .chain(common::samples::from_agent().into_iter().map(|(name, _)| name))
-        .collect();
+    let mut known: Vec<_> = known.chain(common::samples::from_agent().into_iter().map(|(name, _)| name)).collect();
     known.push("preamble".to_owned());
     for entry in std::fs::read_dir(file("preamble").parent().unwrap()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

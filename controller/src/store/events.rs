@@ -55,6 +55,10 @@ impl EventReader {
         for row in rows {
             let (sequence, timestamp, name, context) = row?;
             let wrong = |what: &str| StoreError::Other(format!("table events, job {job}, sequence {sequence}: {what}"));
+            bytes += context.as_ref().map_or(0, String::len);
+            if bytes > BYTES && !events.is_empty() {
+                break;
+            }
             let context =
                 context.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| wrong(&e.to_string()))?;
             let event =

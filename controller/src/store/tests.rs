@@ -239,6 +239,14 @@ fn the_api_reads_events_while_the_writer_writes() {
     let Record::Event { event: third, .. } = event(&a, 3) else { unreachable!() };
     assert_eq!(read[0].1, third);
     assert!(reader.events(&job(9), 0, 10).unwrap().is_empty());
+    // Large ones come one at a time.
+    let large = json!({"hosts": "n".repeat(300_000)});
+    for sequence in 6..9 {
+        let event = Event::at_millis(1, "finish", large.as_object().cloned());
+        store.commit(&[Record::Event { job: a.clone(), sequence, event }]).unwrap();
+    }
+    assert_eq!(reader.events(&a, 4, 100).unwrap().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [5]);
+    assert_eq!(reader.events(&a, 5, 100).unwrap().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [6]);
 }
 
 /// A full disk, played by SQLite itself: the file may not grow past what it has, until the reserve is released.

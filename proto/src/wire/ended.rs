@@ -109,27 +109,14 @@ impl Ended {
             began_ms: ended.began_ms,
             ended_ms: ended.ended_ms,
             elapsed_ms: ended.elapsed_ms,
-            steps: ended
-                .steps
-                .iter()
-                .take(MAX_LISTED)
-                .map(|step| Step::of(step, listed))
-                .collect(),
+            steps: ended.steps.iter().take(MAX_LISTED).map(|step| Step::of(step, listed)).collect(),
             checks: ended
                 .checks
                 .iter()
                 .take(MAX_LISTED)
-                .map(|c| Check {
-                    check: clip(&c.check, listed),
-                    message: clip(&c.message, listed),
-                })
+                .map(|c| Check { check: clip(&c.check, listed), message: clip(&c.message, listed) })
                 .collect(),
-            milestones: ended
-                .milestones
-                .iter()
-                .take(MAX_LISTED)
-                .map(|name| clip(name, listed))
-                .collect(),
+            milestones: ended.milestones.iter().take(MAX_LISTED).map(|name| clip(name, listed)).collect(),
             user_message: ended.user_message.as_ref().map(text),
             expect_reboot: ended.expect_reboot,
             lingering: processes(&ended.lingering, MAX_LISTED, listed),
@@ -140,10 +127,7 @@ impl Ended {
                 .map(|tail| {
                     let text = clip(&tail.text, room);
                     room -= text.len();
-                    Tail {
-                        script: clip(&tail.script, listed),
-                        text,
-                    }
+                    Tail { script: clip(&tail.script, listed), text }
                 })
                 .collect(),
             forensics: ended.forensics.as_ref().map(|seen| clip(seen, MAX_TAILS)),
@@ -160,32 +144,13 @@ impl Ended {
             began_ms: self.began_ms,
             ended_ms: self.ended_ms,
             elapsed_ms: self.elapsed_ms,
-            steps: self
-                .steps
-                .into_iter()
-                .map(Step::value)
-                .collect::<Result<_, _>>()
-                .at("steps")?,
-            checks: self
-                .checks
-                .into_iter()
-                .map(|c| task::Check {
-                    check: c.check,
-                    message: c.message,
-                })
-                .collect(),
+            steps: self.steps.into_iter().map(Step::value).collect::<Result<_, _>>().at("steps")?,
+            checks: self.checks.into_iter().map(|c| task::Check { check: c.check, message: c.message }).collect(),
             milestones: self.milestones,
             user_message: self.user_message,
             expect_reboot: self.expect_reboot,
             lingering: processes_back(self.lingering),
-            tails: self
-                .tails
-                .into_iter()
-                .map(|t| task::Tail {
-                    script: t.script,
-                    text: t.text,
-                })
-                .collect(),
+            tails: self.tails.into_iter().map(|t| task::Tail { script: t.script, text: t.text }).collect(),
             forensics: self.forensics,
             cpu_ns: self.cpu_ns,
             memory_peak: self.memory_peak,
@@ -224,22 +189,9 @@ impl Step {
 }
 
 pub(crate) fn processes(processes: &[task::Process], most: usize, text: usize) -> Vec<Process> {
-    processes
-        .iter()
-        .take(most)
-        .map(|p| Process {
-            pid: p.pid,
-            command: clip(&p.command, text),
-        })
-        .collect()
+    processes.iter().take(most).map(|p| Process { pid: p.pid, command: clip(&p.command, text) }).collect()
 }
 
 pub(crate) fn processes_back(processes: Vec<Process>) -> Vec<task::Process> {
-    processes
-        .into_iter()
-        .map(|p| task::Process {
-            pid: p.pid,
-            command: p.command,
-        })
-        .collect()
+    processes.into_iter().map(|p| task::Process { pid: p.pid, command: p.command }).collect()
 }

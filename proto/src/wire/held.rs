@@ -178,11 +178,7 @@ impl Hello {
             // `n[0-1048575]` is 12 bytes here and 8 MiB when read: the bound is over all lists of the page.
             names += held.hosts.len();
             if names > HostList::MAX_HOSTS {
-                return Err(Fault::bad(format!(
-                    "more than {} hosts in one message",
-                    HostList::MAX_HOSTS
-                )))
-                .at("tasks");
+                return Err(Fault::bad(format!("more than {} hosts in one message", HostList::MAX_HOSTS))).at("tasks");
             }
             tasks.push(held);
         }
@@ -202,10 +198,9 @@ impl Held {
     fn of(held: &CoreHeld) -> Self {
         let state = match &held.state {
             HeldState::Unclaimed => state::State::Unclaimed(()),
-            HeldState::Live { phase, age_ms } => state::State::Live(Live {
-                phase: Some(Phase::of(phase)),
-                age_ms: *age_ms,
-            }),
+            HeldState::Live { phase, age_ms } => {
+                state::State::Live(Live { phase: Some(Phase::of(phase)), age_ms: *age_ms })
+            }
             HeldState::Ended => state::State::Ended(()),
             HeldState::Tombstone { outcome } => state::State::Tombstone(Outcome::of(outcome)),
         };
@@ -242,9 +237,9 @@ impl Held {
                 age_ms: live.age_ms,
             },
             state::State::Ended(()) => HeldState::Ended,
-            state::State::Tombstone(outcome) => HeldState::Tombstone {
-                outcome: outcome_value(Some(outcome)).at("tombstone")?,
-            },
+            state::State::Tombstone(outcome) => {
+                HeldState::Tombstone { outcome: outcome_value(Some(outcome)).at("tombstone")? }
+            }
         };
         Ok(CoreHeld {
             task: need(self.task).and_then(|task| task.value()).at("task")?,
@@ -266,24 +261,18 @@ impl Phase {
         let kind = match phase {
             CorePhase::Waiting { why } => Kind::Waiting(clip(why, TEXT)),
             CorePhase::Starting => Kind::Starting(()),
-            CorePhase::Running {
-                script,
-                index,
-                of,
-                progress,
-            } => Kind::Running(Running {
+            CorePhase::Running { script, index, of, progress } => Kind::Running(Running {
                 script: clip(script, TEXT),
                 index: *index,
                 of: *of,
                 progress: progress.as_ref().map(|text| clip(text, TEXT)),
             }),
-            CorePhase::Overdue { script, limit_ms } => Kind::Overdue(Overdue {
-                script: clip(script, TEXT),
-                limit_ms: *limit_ms,
-            }),
-            CorePhase::Lingering { processes: left } => Kind::Lingering(Processes {
-                processes: processes(left, PROCESSES, TEXT),
-            }),
+            CorePhase::Overdue { script, limit_ms } => {
+                Kind::Overdue(Overdue { script: clip(script, TEXT), limit_ms: *limit_ms })
+            }
+            CorePhase::Lingering { processes: left } => {
+                Kind::Lingering(Processes { processes: processes(left, PROCESSES, TEXT) })
+            }
             CorePhase::Milestone { name } => Kind::Milestone(clip(name, TEXT)),
         };
         Self { kind: Some(kind) }
@@ -313,21 +302,11 @@ impl Phase {
         Ok(match known(self.kind)? {
             Kind::Waiting(why) => CorePhase::Waiting { why },
             Kind::Starting(()) => CorePhase::Starting,
-            Kind::Running(Running {
-                script,
-                index,
-                of,
-                progress,
-            }) => CorePhase::Running {
-                script,
-                index,
-                of,
-                progress,
-            },
+            Kind::Running(Running { script, index, of, progress }) => {
+                CorePhase::Running { script, index, of, progress }
+            }
             Kind::Overdue(Overdue { script, limit_ms }) => CorePhase::Overdue { script, limit_ms },
-            Kind::Lingering(left) => CorePhase::Lingering {
-                processes: processes_back(left.processes),
-            },
+            Kind::Lingering(left) => CorePhase::Lingering { processes: processes_back(left.processes) },
             Kind::Milestone(name) => CorePhase::Milestone { name },
         })
     }
@@ -336,13 +315,7 @@ impl Phase {
 impl Ask {
     pub(crate) fn of(ask: &CoreAsk) -> Self {
         let kind = match ask {
-            CoreAsk::Logs {
-                job,
-                action,
-                attempt,
-                rank,
-                lines,
-            } => ask::Kind::Logs(Logs {
+            CoreAsk::Logs { job, action, attempt, rank, lines } => ask::Kind::Logs(Logs {
                 job: job.to_string(),
                 action: action.as_ref().map(ToString::to_string),
                 attempt: attempt.map(Attempt::of),

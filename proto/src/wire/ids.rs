@@ -25,17 +25,11 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn of(task: TaskId) -> Self {
-        Self {
-            action: task.action.0.as_bytes().to_vec(),
-            rank: task.rank.0,
-        }
+        Self { action: task.action.0.as_bytes().to_vec(), rank: task.rank.0 }
     }
 
     pub(crate) fn value(&self) -> Result<TaskId, Fault> {
-        Ok(TaskId {
-            action: ActionId(uuid(&self.action).at("action")?),
-            rank: Rank(self.rank),
-        })
+        Ok(TaskId { action: ActionId(uuid(&self.action).at("action")?), rank: Rank(self.rank) })
     }
 }
 
@@ -61,11 +55,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn of(job: &JobId, attempt: CoreAttempt, action: &ActionName) -> Self {
-        Self {
-            job: job.to_string(),
-            attempt: Some(Attempt::of(attempt)),
-            action: action.to_string(),
-        }
+        Self { job: job.to_string(), attempt: Some(Attempt::of(attempt)), action: action.to_string() }
     }
 
     pub(crate) fn value(self) -> Result<(JobId, CoreAttempt, ActionName), Fault> {
@@ -98,16 +88,10 @@ pub(crate) struct Epoch {
 
 impl Epoch {
     pub(crate) fn of(epoch: CoreEpoch) -> Self {
-        Self {
-            number: epoch.number,
-            nonce: epoch.nonce,
-        }
+        Self { number: epoch.number, nonce: epoch.nonce }
     }
 
     pub(crate) fn value(self) -> CoreEpoch {
-        CoreEpoch {
-            number: self.number,
-            nonce: self.nonce,
-        }
+        CoreEpoch { number: self.number, nonce: self.nonce }
     }
 }

@@ -51,9 +51,7 @@ pub(crate) struct Perhaps {
 
 impl Perhaps {
     fn of(status: Option<ExitStatus>) -> Self {
-        Self {
-            status: status.map(Status::of),
-        }
+        Self { status: status.map(Status::of) }
     }
 
     fn value(self) -> Result<Option<ExitStatus>, Fault> {
@@ -156,13 +154,8 @@ pub(crate) mod ending {
     }
 }
 
-const LOSSES: [(u32, Loss); 5] = [
-    (1, Loss::Rebooted),
-    (2, Loss::Vanished),
-    (3, Loss::Unreachable),
-    (4, Loss::Offline),
-    (5, Loss::UnknownNode),
-];
+const LOSSES: [(u32, Loss); 5] =
+    [(1, Loss::Rebooted), (2, Loss::Vanished), (3, Loss::Unreachable), (4, Loss::Offline), (5, Loss::UnknownNode)];
 
 const fn loss_number(loss: Loss) -> u32 {
     match loss {
@@ -185,11 +178,9 @@ impl Outcome {
             CoreOutcome::Cancelled { status } => Kind::Cancelled(Perhaps::of(*status)),
             CoreOutcome::Lost { why } => Kind::Lost(loss_number(*why)),
             CoreOutcome::Refused { why } => Kind::Refused(clip(why, TEXT)),
-            CoreOutcome::Resolved { ok, reason, by } => Kind::Resolved(Resolved {
-                ok: *ok,
-                reason: clip(reason, TEXT),
-                by: *by,
-            }),
+            CoreOutcome::Resolved { ok, reason, by } => {
+                Kind::Resolved(Resolved { ok: *ok, reason: clip(reason, TEXT), by: *by })
+            }
         };
         Self { kind: Some(kind) }
     }
@@ -214,15 +205,9 @@ impl Outcome {
         Ok(match known(self.kind)? {
             Kind::Ok(()) => CoreOutcome::Ok,
             Kind::Tolerable(()) => CoreOutcome::Tolerable,
-            Kind::Failed(why) => CoreOutcome::Failed {
-                why: why.value().at("failed")?,
-            },
-            Kind::Timeout(status) => CoreOutcome::Timeout {
-                status: status.value().at("timeout")?,
-            },
-            Kind::Cancelled(status) => CoreOutcome::Cancelled {
-                status: status.value().at("cancelled")?,
-            },
+            Kind::Failed(why) => CoreOutcome::Failed { why: why.value().at("failed")? },
+            Kind::Timeout(status) => CoreOutcome::Timeout { status: status.value().at("timeout")? },
+            Kind::Cancelled(status) => CoreOutcome::Cancelled { status: status.value().at("cancelled")? },
             Kind::Lost(number) => {
                 let why = known(LOSSES.iter().find(|(n, _)| *n == number))?.1;
                 CoreOutcome::Lost { why }

@@ -73,10 +73,7 @@ impl Start {
         let common: Common = nested(&self.common, "common")?;
         let (job, attempt, action) = need(common.key).and_then(Key::value).at("key").at("common")?;
         Ok(CoreStart {
-            task: TaskId {
-                action: action_id(&common.id).at("common")?,
-                rank: Rank(self.rank),
-            },
+            task: TaskId { action: action_id(&common.id).at("common")?, rank: Rank(self.rank) },
             job,
             attempt,
             action,
@@ -97,16 +94,12 @@ fn action_id(bytes: &[u8]) -> Result<ActionId, Fault> {
 
 /// The ranks, or none where [`crate::check_start`] would have refused them.
 pub(crate) fn ranks_text(ranks: &IdSet) -> String {
-    Some(ranks.to_string())
-        .filter(|text| text.len() <= MAX_RANKS_TEXT)
-        .unwrap_or_default()
+    Some(ranks.to_string()).filter(|text| text.len() <= MAX_RANKS_TEXT).unwrap_or_default()
 }
 
 /// The hosts, or none where [`crate::check_start`] would have refused them.
 pub(crate) fn hosts_text(hosts: &HostList) -> String {
-    Some(hosts.to_string())
-        .filter(|text| text.len() <= MAX_HOSTS_TEXT)
-        .unwrap_or_default()
+    Some(hosts.to_string()).filter(|text| text.len() <= MAX_HOSTS_TEXT).unwrap_or_default()
 }
 
 /// One variable more than the node takes still travels, so that the node says no; from there on nothing does.

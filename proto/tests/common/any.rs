@@ -27,10 +27,7 @@ prop_compose! { fn ranks()(ids in vec(0..2000u32, 0..50)) -> IdSet { ids.into_it
 prop_compose! { fn hosts()(names in vec("[a-z]{1,3}[0-9]{0,3}(-ib)?", 0..20)) -> HostList { HostList::from_names(names).unwrap() } }
 
 fn status() -> impl Strategy<Value = ExitStatus> {
-    prop_oneof![
-        any::<u8>().prop_map(ExitStatus::Exit),
-        any::<u8>().prop_map(ExitStatus::Signal)
-    ]
+    prop_oneof![any::<u8>().prop_map(ExitStatus::Exit), any::<u8>().prop_map(ExitStatus::Signal)]
 }
 
 fn failure() -> impl Strategy<Value = Failure> {
@@ -46,13 +43,7 @@ fn failure() -> impl Strategy<Value = Failure> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let loss = [
-        Loss::Rebooted,
-        Loss::Vanished,
-        Loss::Unreachable,
-        Loss::Offline,
-        Loss::UnknownNode,
-    ];
+    let loss = [Loss::Rebooted, Loss::Vanished, Loss::Unreachable, Loss::Offline, Loss::UnknownNode];
     prop_oneof![
         Just(Outcome::Ok),
         Just(Outcome::Tolerable),
@@ -102,14 +93,8 @@ fn phase() -> impl Strategy<Value = Phase> {
     prop_oneof![
         text().prop_map(|why| Phase::Waiting { why }),
         Just(Phase::Starting),
-        (text(), any::<u32>(), any::<u32>(), option::of(text())).prop_map(|(script, index, of, progress)| {
-            Phase::Running {
-                script,
-                index,
-                of,
-                progress,
-            }
-        }),
+        (text(), any::<u32>(), any::<u32>(), option::of(text()))
+            .prop_map(|(script, index, of, progress)| { Phase::Running { script, index, of, progress } }),
         (text(), any::<u64>()).prop_map(|(script, limit_ms)| Phase::Overdue { script, limit_ms }),
         vec(process(), 0..4).prop_map(|processes| Phase::Lingering { processes }),
         text().prop_map(|name| Phase::Milestone { name }),
@@ -157,21 +142,9 @@ prop_compose! {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
-    let logs = (
-        job(),
-        option::of(action()),
-        option::of(attempt()),
-        any::<Option<u32>>(),
-        any::<u32>(),
-    );
+    let logs = (job(), option::of(action()), option::of(attempt()), any::<Option<u32>>(), any::<u32>());
     prop_oneof![
-        logs.prop_map(|(job, action, attempt, rank, lines)| Ask::Logs {
-            job,
-            action,
-            attempt,
-            rank,
-            lines
-        }),
+        logs.prop_map(|(job, action, attempt, rank, lines)| Ask::Logs { job, action, attempt, rank, lines }),
         Just(Ask::Status),
     ]
 }
@@ -208,10 +181,7 @@ pub(crate) fn from_agent() -> impl Strategy<Value = FromAgent> {
         epoch().prop_map(|seen| FromAgent::EpochRefused { seen }),
         task().prop_map(|task| FromAgent::Accepted { task }),
         (task(), phase(), any::<u64>()).prop_map(|(task, phase, age_ms)| FromAgent::Moved { task, phase, age_ms }),
-        (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished {
-            task,
-            ended: Box::new(ended)
-        }),
+        (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished { task, ended: Box::new(ended) }),
         any::<u64>().prop_map(|nonce| FromAgent::Probed { nonce }),
         (any::<u64>(), text(), any::<bool>()).prop_map(|(question, text, last)| FromAgent::Answer {
             question,

@@ -8,16 +8,10 @@ use perilog_core::task::{Check, Ended, Process, Start, Step, Tail};
 use perilog_core::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
 use uuid::Uuid;
 
-const EPOCH: Epoch = Epoch {
-    number: 7,
-    nonce: 0x0123_4567_89ab_cdef,
-};
+const EPOCH: Epoch = Epoch { number: 7, nonce: 0x0123_4567_89ab_cdef };
 
 pub(crate) fn task() -> TaskId {
-    TaskId {
-        action: ActionId(Uuid::from_u128(0x0011_2233_4455_5677_8899_aabb_ccdd_eeff)),
-        rank: Rank(300),
-    }
+    TaskId { action: ActionId(Uuid::from_u128(0x0011_2233_4455_5677_8899_aabb_ccdd_eeff)), rank: Rank(300) }
 }
 
 fn job() -> JobId {
@@ -43,10 +37,7 @@ pub(crate) fn start() -> Start {
         ranks: "0-3,300".parse().unwrap(),
         hosts: "n[0-3],login1".parse().unwrap(),
         userid: Some(1000),
-        env: BTreeMap::from([
-            ("FLUX_JOB_ID".to_owned(), "fuZZybuNNy".to_owned()),
-            ("SITE".to_owned(), String::new()),
-        ]),
+        env: BTreeMap::from([("FLUX_JOB_ID".to_owned(), "fuZZybuNNy".to_owned()), ("SITE".to_owned(), String::new())]),
         timeout_ms: Some(90_000),
     }
 }
@@ -67,21 +58,12 @@ pub(crate) fn ended(outcome: Outcome) -> Ended {
             tolerable: true,
             timed_out: true,
         }],
-        checks: vec![Check {
-            check: "lustre".to_owned(),
-            message: "mount missing".to_owned(),
-        }],
+        checks: vec![Check { check: "lustre".to_owned(), message: "mount missing".to_owned() }],
         milestones: vec!["data-out".to_owned()],
         user_message: Some("your quota is full".to_owned()),
         expect_reboot: true,
-        lingering: vec![Process {
-            pid: 4711,
-            command: "sleep 60".to_owned(),
-        }],
-        tails: vec![Tail {
-            script: "10-mount".to_owned(),
-            text: "mount: no such device\n".to_owned(),
-        }],
+        lingering: vec![Process { pid: 4711, command: "sleep 60".to_owned() }],
+        tails: vec![Tail { script: "10-mount".to_owned(), text: "mount: no such device\n".to_owned() }],
         forensics: Some("4711 D wait_on_page_bit".to_owned()),
         cpu_ns: Some(1_000_000),
         memory_peak: Some(1 << 20),
@@ -99,84 +81,32 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("failed-signal", failed(Failure::Signal(9))),
         ("failed-oom", failed(Failure::Oom)),
         ("failed-exec", failed(Failure::Exec("203".to_owned()))),
-        (
-            "failed-configuration",
-            failed(Failure::Configuration("no such directory".to_owned())),
-        ),
+        ("failed-configuration", failed(Failure::Configuration("no such directory".to_owned()))),
         ("failed-unit", failed(Failure::Unit("BadUnitSetting".to_owned()))),
-        (
-            "failed-no-result",
-            failed(Failure::NoResult(Some(ExitStatus::Signal(11)))),
-        ),
-        (
-            "timeout",
-            Outcome::Timeout {
-                status: Some(ExitStatus::Signal(15)),
-            },
-        ),
+        ("failed-no-result", failed(Failure::NoResult(Some(ExitStatus::Signal(11))))),
+        ("timeout", Outcome::Timeout { status: Some(ExitStatus::Signal(15)) }),
         ("cancelled", Outcome::Cancelled { status: None }),
         ("lost-rebooted", Outcome::Lost { why: Loss::Rebooted }),
         ("lost-vanished", Outcome::Lost { why: Loss::Vanished }),
         ("lost-unreachable", Outcome::Lost { why: Loss::Unreachable }),
         ("lost-offline", Outcome::Lost { why: Loss::Offline }),
         ("lost-unknown-node", Outcome::Lost { why: Loss::UnknownNode }),
-        (
-            "refused",
-            Outcome::Refused {
-                why: "no such action".to_owned(),
-            },
-        ),
-        (
-            "resolved",
-            Outcome::Resolved {
-                ok: true,
-                reason: "seen by hand".to_owned(),
-                by: 1001,
-            },
-        ),
+        ("refused", Outcome::Refused { why: "no such action".to_owned() }),
+        ("resolved", Outcome::Resolved { ok: true, reason: "seen by hand".to_owned(), by: 1001 }),
     ]
 }
 
 fn phases() -> Vec<(&'static str, Phase)> {
     vec![
-        (
-            "waiting",
-            Phase::Waiting {
-                why: "an epilog of f2".to_owned(),
-            },
-        ),
+        ("waiting", Phase::Waiting { why: "an epilog of f2".to_owned() }),
         ("starting", Phase::Starting),
         (
             "running",
-            Phase::Running {
-                script: "10-mount".to_owned(),
-                index: 1,
-                of: 3,
-                progress: Some("12%".to_owned()),
-            },
+            Phase::Running { script: "10-mount".to_owned(), index: 1, of: 3, progress: Some("12%".to_owned()) },
         ),
-        (
-            "overdue",
-            Phase::Overdue {
-                script: "10-mount".to_owned(),
-                limit_ms: 5000,
-            },
-        ),
-        (
-            "lingering",
-            Phase::Lingering {
-                processes: vec![Process {
-                    pid: 4711,
-                    command: "sleep 60".to_owned(),
-                }],
-            },
-        ),
-        (
-            "milestone",
-            Phase::Milestone {
-                name: "data-out".to_owned(),
-            },
-        ),
+        ("overdue", Phase::Overdue { script: "10-mount".to_owned(), limit_ms: 5000 }),
+        ("lingering", Phase::Lingering { processes: vec![Process { pid: 4711, command: "sleep 60".to_owned() }] }),
+        ("milestone", Phase::Milestone { name: "data-out".to_owned() }),
     ]
 }
 
@@ -200,10 +130,7 @@ fn hello() -> Hello {
         version: "0.1.0".to_owned(),
         tasks: vec![
             held(HeldState::Unclaimed),
-            held(HeldState::Live {
-                phase: Phase::Starting,
-                age_ms: 1500,
-            }),
+            held(HeldState::Live { phase: Phase::Starting, age_ms: 1500 }),
             held(HeldState::Ended),
             held(HeldState::Tombstone { outcome: Outcome::Ok }),
         ],
@@ -212,59 +139,21 @@ fn hello() -> Hello {
 }
 
 pub(crate) fn to_agent() -> Vec<(String, ToAgent)> {
-    let logs = Ask::Logs {
-        job: job(),
-        action: Some(prolog()),
-        attempt: Some(attempt()),
-        rank: Some(3),
-        lines: 100,
-    };
+    let logs = Ask::Logs { job: job(), action: Some(prolog()), attempt: Some(attempt()), rank: Some(3), lines: 100 };
     let (task, job, attempt, action) = (task(), job(), attempt(), prolog());
     let cluster = ClusterId(Uuid::from_u128(0xff));
     [
-        (
-            "welcome",
-            ToAgent::Welcome {
-                epoch: EPOCH,
-                cluster,
-                redial_window_ms: 2000,
-            },
-        ),
-        (
-            "turned-away",
-            ToAgent::TurnedAway {
-                why: "another machine is n3".to_owned(),
-            },
-        ),
+        ("welcome", ToAgent::Welcome { epoch: EPOCH, cluster, redial_window_ms: 2000 }),
+        ("turned-away", ToAgent::TurnedAway { why: "another machine is n3".to_owned() }),
         ("start", ToAgent::Start(start())),
         ("begin", ToAgent::Begin { task }),
-        (
-            "cancel",
-            ToAgent::Cancel {
-                task,
-                job,
-                attempt,
-                action,
-                why: "by uid 0".to_owned(),
-            },
-        ),
+        ("cancel", ToAgent::Cancel { task, job, attempt, action, why: "by uid 0".to_owned() }),
         ("signal", ToAgent::Signal { task, signal: 10 }),
         ("ack", ToAgent::Ack { task }),
-        (
-            "forget",
-            ToAgent::Forget {
-                tasks: vec![task, task],
-            },
-        ),
+        ("forget", ToAgent::Forget { tasks: vec![task, task] }),
         ("probe", ToAgent::Probe { nonce: 99 }),
         ("ask-logs", ToAgent::Ask { question: 5, ask: logs }),
-        (
-            "ask-status",
-            ToAgent::Ask {
-                question: 6,
-                ask: Ask::Status,
-            },
-        ),
+        ("ask-status", ToAgent::Ask { question: 6, ask: Ask::Status }),
         ("unsupported", ToAgent::Unsupported { message: 77 }),
     ]
     .map(|(name, message)| (format!("to-agent-{name}"), message))
@@ -278,40 +167,16 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
         ("epoch-refused".to_owned(), FromAgent::EpochRefused { seen: EPOCH }),
         ("accepted".to_owned(), FromAgent::Accepted { task }),
         ("probed".to_owned(), FromAgent::Probed { nonce: 99 }),
-        (
-            "answer".to_owned(),
-            FromAgent::Answer {
-                question: 5,
-                text: "a line\n".to_owned(),
-                last: true,
-            },
-        ),
+        ("answer".to_owned(), FromAgent::Answer { question: 5, text: "a line\n".to_owned(), last: true }),
         ("unsupported".to_owned(), FromAgent::Unsupported { message: 77 }),
     ];
-    let moved = phases().into_iter().map(|(name, phase)| {
-        (
-            format!("moved-{name}"),
-            FromAgent::Moved {
-                task,
-                phase,
-                age_ms: 1500,
-            },
-        )
-    });
+    let moved = phases()
+        .into_iter()
+        .map(|(name, phase)| (format!("moved-{name}"), FromAgent::Moved { task, phase, age_ms: 1500 }));
     let finished = outcomes().into_iter().map(|(name, outcome)| {
         // The first carries everything; the others only what differs.
-        let ended = if outcome == Outcome::Ok {
-            ended(outcome)
-        } else {
-            Ended::bare(outcome, 1_552_593_349_000)
-        };
-        (
-            format!("finished-{name}"),
-            FromAgent::Finished {
-                task,
-                ended: Box::new(ended),
-            },
-        )
+        let ended = if outcome == Outcome::Ok { ended(outcome) } else { Ended::bare(outcome, 1_552_593_349_000) };
+        (format!("finished-{name}"), FromAgent::Finished { task, ended: Box::new(ended) })
     });
     fixed
         .into_iter()
