@@ -162,7 +162,7 @@ pub enum Input {
         epoch: Epoch,
         result: Result<(), String>,
     },
-    /// The system bus is gone; `Joined` follows when it is back. Answers to calls made before it are not handed in after that `Joined`.
+    /// The system bus is gone; `Joined` follows when it is back. Answers to calls made before a `Joined` are not handed in after it.
     BusLost,
     /// The moment asked for by [`Effect::WakeAt`], or later.
     Tick,

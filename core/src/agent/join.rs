@@ -29,6 +29,10 @@ impl Machine {
         cx: &mut Cx,
     ) {
         let first = !self.joined;
+        if self.bus {
+            // systemd was re-executed: what was asked before it may never be answered.
+            self.on_bus_lost();
+        }
         self.bus = true;
         self.joined = true;
         if first {

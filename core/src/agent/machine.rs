@@ -101,7 +101,8 @@ impl Machine {
             Input::ClaimTaken { task, result } => self.on_claim_taken(task, result, cx),
             Input::OutcomeWritten { task, result } => self.on_outcome_written(task, result, cx),
             Input::Buried { task, result } => self.on_buried(task, result, cx),
-            Input::Tick => {}
+            // Should it come early, what it was for is asked for again.
+            Input::Tick => self.armed = None,
             Input::Policy(policy) => {
                 self.node.policy = policy;
                 self.trim_kept_failed(cx);

@@ -171,5 +171,5 @@ impl Task {
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
-    settled && !unit.job_pending && unit.main_pid == 0 && (unit.main_ended() || never_ran)
+    settled && !unit.job_pending && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }

@@ -331,3 +331,18 @@ fn the_queue_after_a_restart_is_in_the_order_of_acceptance() {
         ],
     );
 }
+
+#[test]
+fn what_was_asked_before_systemd_was_re_executed_is_asked_again() {
+    let mut bed = Bed::up();
+    let looked_at = bed.claimed("j", 1, "prolog", 0);
+    let starting = task("k", 1, "prolog", 0);
+    bed.check(stirred(looked_at), &["inspect j.1.prolog.0"]);
+    bed.feed(start_message("k", 1, "prolog", 0));
+    bed.check(intent_written(starting), &["accepted k.1.prolog.0", "start-unit k.1.prolog.0"]);
+    bed.checks([
+        (joined(vec![], vec![]), &["watch j.1.prolog.0", "inspect k.1.prolog.0"]),
+        (stirred(looked_at), &["inspect j.1.prolog.0"]),
+        (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
+    ]);
+}

@@ -521,6 +521,8 @@ impl World {
 
     /// Everything is found; the bus is there.
     pub(super) fn join(&mut self) {
+        // On another connection: what was asked on the one before is not answered any more.
+        self.forget_bus(true);
         let stems: BTreeSet<String> = self.dirs.keys().chain(self.units.keys()).cloned().collect();
         let found = stems.into_iter().map(|stem| {
             let dir = self.dirs.get(&stem).cloned().unwrap_or_default();
