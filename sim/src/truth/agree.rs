@@ -1,0 +1,84 @@
+//! May a task be said to have ended so? By what its scripts did, never by what anybody thinks.
+
+use perilog_core::{ExitStatus, Failure, Outcome, TaskId};
+
+use super::{Run, Truth};
+
+/// Outcomes that say that no script ever ran, and that none will.
+pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Refused { .. }
+            | Outcome::Cancelled { status: None }
+            | Outcome::Failed { why: Failure::Unit(_) | Failure::Exec(_) }
+    )
+}
+
+impl Truth {
+    /// # Errors
+    /// What speaks against it.
+    pub(super) fn agrees(&self, task: TaskId, outcome: &Outcome) -> Result<(), String> {
+        let runs: Vec<&Run> = self.runs_of(task).collect();
+        let one = |fits: &dyn Fn(&Run) -> bool| {
+            if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(&runs)) }
+        };
+        match outcome {
+            Outcome::Ok => one(&|run| run.succeeded() && !run.tolerable),
+            Outcome::Tolerable => one(&|run| run.succeeded() && run.tolerable),
+            Outcome::Timeout { .. } => one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.timed_out)),
+            Outcome::Cancelled { status: Some(_) } => one(&|run| run.cancelled || run.killed),
+            // Cancelled after the claim and before the first script.
+            Outcome::Cancelled { status: None } => {
+                if runs.iter().all(|run| run.ends.is_empty() || run.cancelled) { Ok(()) } else { Err(told(&runs)) }
+            }
+            Outcome::Failed { why } => match why {
+                Failure::Exit(code) => one(&|run| run.worst_is(ExitStatus::Exit(*code)) || run.exits_with(*code)),
+                Failure::Signal(signal) => {
+                    one(&|run| run.worst_is(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9))
+                }
+                Failure::NoResult(_) => {
+                    one(&|run| run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
+                }
+                Failure::Configuration(_) => {
+                    one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))
+                }
+                // Not every script ran, and the runner could not say why.
+                Failure::Exec(_) | Failure::Unit(_) | Failure::Oom => {
+                    if runs.is_empty() { Ok(()) } else { Err(told(&runs)) }
+                }
+            },
+            Outcome::Refused { .. } => {
+                if runs.is_empty() { Ok(()) } else { Err(told(&runs)) }
+            }
+            // Nobody's word about scripts.
+            Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),
+        }
+    }
+}
+
+impl Run {
+    fn succeeded(&self) -> bool {
+        let whole = self.result.as_ref().is_some_and(|(result, _)| result.ran >= result.of && result.status == 0);
+        whole && !self.alive && self.ends.iter().all(|end| end.is_success())
+    }
+
+    fn worst_is(&self, status: ExitStatus) -> bool {
+        self.result.as_ref().is_some_and(|(result, _)| result.worst == Some(status))
+    }
+
+    fn exits_with(&self, code: u8) -> bool {
+        self.result.as_ref().is_some_and(|(result, written)| result.status == code || (!written && code == 74))
+    }
+}
+
+fn told(runs: &[&Run]) -> String {
+    if runs.is_empty() {
+        return "no script of it ever ran".to_owned();
+    }
+    let one = |run: &&Run| {
+        let ends: Vec<String> = run.ends.iter().map(ToString::to_string).collect();
+        let result = run.result.as_ref().map(|(result, written)| (result.status, result.ran, result.of, *written));
+        format!("on n{} scripts ended {ends:?}, result {result:?}, killed {}", run.node, run.killed)
+    };
+    runs.iter().map(one).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,247 @@
+//! What really happened: which script was alive where, how it ended. The machines never see this; everything they say is held against it.
+
+mod agree;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::Snapshot;
+use perilog_core::task::{Intent, Lingering, Report, RunResult};
+use perilog_core::{ActionName, Attempt, ExitStatus, InvocationId, JobId, TaskId};
+
+use store::Shown;
+
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    runs: Vec<Run>,
+    by_task: BTreeMap<TaskId, Vec<usize>>,
+    /// What each store has shown.
+    shown: [Shown; 2],
+    /// Stores were replaced, a second controller was there, a machine was cloned: then nobody can know some things.
+    pub(crate) strange: bool,
+    broken: Option<String>,
+    pub(crate) scripts: u64,
+    pub(crate) outcomes: u64,
+}
+
+/// One claim, and what came of it.
+#[derive(Debug)]
+struct Run {
+    task: TaskId,
+    node: usize,
+    stem: String,
+    job: JobId,
+    step: (Attempt, ActionName),
+    boot: u64,
+    lingering: Lingering,
+    local: bool,
+    invocation: InvocationId,
+    /// Ends of scripts so far.
+    ends: Vec<ExitStatus>,
+    alive: bool,
+    left_behind: bool,
+    tolerable: bool,
+    cancelled: bool,
+    /// The runner was killed; somebody stopped the unit; the machine went down meanwhile.
+    killed: bool,
+    meddled: bool,
+    down: bool,
+    /// What the runner made of it, and whether it could be written.
+    result: Option<(RunResult, bool)>,
+}
+
+impl Truth {
+    pub(crate) fn take_broken(&mut self) -> Option<String> {
+        self.broken.take()
+    }
+
+    fn broken(&mut self, text: impl FnOnce() -> String) {
+        self.broken.get_or_insert_with(text);
+    }
+
+    fn runs_of(&self, task: TaskId) -> impl Iterator<Item = &Run> {
+        self.by_task.get(&task).into_iter().flatten().filter_map(|at| self.runs.get(*at))
+    }
+
+    /// Invariant 1: a task is claimed at most once per attempt.
+    pub(crate) fn claimed(
+        &mut self,
+        at: usize,
+        machine: usize,
+        boot: u64,
+        stem: &str,
+        intent: &Intent,
+        invocation: &InvocationId,
+        t: u64,
+    ) -> usize {
+        let start = &intent.start;
+        let task = start.task;
+        let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
+        if let Some((node, of_boot, other)) = before {
+            // A store that was put back may not know what it had asked of a boot that is over; nobody else knows it either.
+            let unknowable = self.strange && (node, of_boot) != (at, boot);
+            if !unknowable && !intent.local {
+                self.broken(|| {
+                    format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
+                });
+            }
+        }
+        self.check_nothing_ran(task, stem);
+        let index = self.runs.len();
+        self.runs.push(Run {
+            task,
+            node: at,
+            stem: stem.to_owned(),
+            job: start.job.clone(),
+            step: (start.attempt, start.action.clone()),
+            boot,
+            lingering: intent.plan.lingering,
+            local: intent.local,
+            invocation: invocation.clone(),
+            ends: Vec::new(),
+            alive: false,
+            left_behind: false,
+            tolerable: false,
+            cancelled: false,
+            killed: false,
+            meddled: false,
+            down: false,
+            result: None,
+        });
+        self.by_task.entry(task).or_default().push(index);
+        index
+    }
+
+    /// The host guard: no script beside one of another attempt or action of its job.
+    pub(crate) fn script_starts(&mut self, index: usize, t: u64) {
+        self.scripts += 1;
+        let Some(run) = self.runs.get_mut(index) else { return };
+        run.alive = true;
+        let (node, job, step, stem) = (run.node, run.job.clone(), run.step.clone(), run.stem.clone());
+        let beside = self.runs.iter().find(|other| {
+            let lives = other.alive || (other.left_behind && other.lingering != Lingering::Keep);
+            lives && other.node == node && other.job == job && other.step != step
+        });
+        if let Some(other) = beside.map(|other| other.stem.clone()) {
+            self.broken(|| format!("host guard: a script of {stem} begins at {t} beside one of {other}"));
+        }
+    }
+
+    pub(crate) fn script_ended(&mut self, index: usize, status: ExitStatus, _t: u64) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.alive = false;
+            run.ends.push(status);
+        }
+    }
+
+    pub(crate) fn reported(&mut self, index: usize, report: &Report) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.tolerable |= matches!(report, Report::Tolerable { .. });
+        }
+    }
+
+    pub(crate) fn left_behind(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.left_behind = true;
+        }
+    }
+
+    pub(crate) fn leftovers_ended(&mut self, at: usize, stem: &str) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
+            run.left_behind = false;
+        }
+    }
+
+    pub(crate) fn cancelled(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.cancelled = true;
+        }
+    }
+
+    pub(crate) fn result(&mut self, index: usize, result: RunResult, written: bool) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.result = Some((result, written));
+        }
+    }
+
+    pub(crate) fn runner_killed(&mut self, index: usize, leaves: bool, _t: u64) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.killed = true;
+            if run.alive {
+                run.alive = false;
+                run.ends.push(ExitStatus::Signal(15));
+            }
+            run.left_behind |= leaves;
+        }
+    }
+
+    pub(crate) fn machine_down(&mut self, at: usize, _t: u64) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at) {
+            run.down = true;
+            run.alive = false;
+            run.left_behind = false;
+        }
+    }
+
+    /// Somebody who is not us stops a unit.
+    pub(crate) fn meddled(&mut self, at: usize, stem: &str) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
+            run.meddled = true;
+        }
+    }
+
+    /// StopUnit ends what is there: an agent does that only to a unit in which nothing lives.
+    pub(crate) fn unit_stopped(&mut self, _at: usize, stem: &str, run: Option<usize>, keeps: bool, t: u64) {
+        let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else { return };
+        let killed = run.alive || (run.left_behind && !keeps);
+        let meddled = run.meddled;
+        run.alive = false;
+        run.left_behind = false;
+        if killed && !meddled {
+            self.broken(|| format!("an agent stopped {stem} at {t}, and something of it was alive"));
+        }
+    }
+
+    /// Everything that a node could still tell has been told: as an outcome, or as late.
+    pub(crate) fn all_told(&mut self, store: &Snapshot) {
+        let mut missing = None;
+        for run in self.runs.iter().filter(|run| !run.down && !run.local && !run.meddled) {
+            let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };
+            let rank = run.task.rank;
+            let told = row.ok.contains(rank.0) && self.agrees(run.task, &perilog_core::Outcome::Ok).is_ok();
+            let rows = store.ranks.iter().filter(|row| row.task == run.task);
+            let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
+            let is_own = |outcome: &perilog_core::Outcome| {
+                !matches!(outcome, perilog_core::Outcome::Lost { .. } | perilog_core::Outcome::Resolved { .. })
+            };
+            if !told && !ends.any(|ended| is_own(&ended.outcome)) {
+                missing = Some(run.stem.clone());
+            }
+        }
+        if let Some(stem) = missing.filter(|_| !self.strange) {
+            self.broken(|| format!("5 told: {stem} ran to its end, its node is there, and the controller was never told"));
+        }
+    }
+
+    /// A store was put back, or is another's.
+    pub(crate) fn store_replaced(&mut self, which: usize, store: &Snapshot) {
+        self.strange = true;
+        self.shown[which] = Shown::of(store);
+    }
+
+    /// Tasks that a store says ended without a script.
+    fn check_nothing_ran(&mut self, task: TaskId, stem: &str) {
+        if self.strange {
+            return;
+        }
+        let said = self.shown.iter().find_map(|shown| shown.outcome(task)).filter(|outcome| agree::nothing_ran(outcome));
+        if let Some(said) = said.map(ToString::to_string) {
+            self.broken(|| format!("2 one outcome: {stem} begins, and was shown as ended: {said}"));
+        }
+    }
+}
+
+/// Small sets of ids in texts.
+pub(super) fn some<T: std::fmt::Display>(ids: &BTreeSet<T>) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,140 @@
+//! What a store has shown, checked at each commit: outcomes are true when they are committed, and do not change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::io::ActionRow;
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::{ActionId, Loss, Outcome, Rank, TaskId, Verdict};
+
+use super::{Truth, some};
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct Shown {
+    outcomes: BTreeMap<TaskId, Outcome>,
+    verdicts: BTreeMap<ActionId, Verdict>,
+    /// How far each open rank had come.
+    accepted: BTreeSet<TaskId>,
+}
+
+impl Shown {
+    pub(super) fn of(store: &Snapshot) -> Self {
+        let mut shown = Self::default();
+        for row in &store.actions {
+            shown.take(store, row);
+        }
+        shown
+    }
+
+    pub(super) fn outcome(&self, task: TaskId) -> Option<&Outcome> {
+        self.outcomes.get(&task)
+    }
+
+    fn take(&mut self, store: &Snapshot, row: &ActionRow) {
+        for (task, outcome) in ended(store, row) {
+            self.outcomes.insert(task, outcome);
+        }
+        if let Some(verdict) = row.verdict {
+            self.verdicts.insert(row.id, verdict);
+        }
+        self.accepted.extend(row.accepted.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }));
+    }
+}
+
+/// The ranks of an action that ended, and how.
+fn ended(store: &Snapshot, row: &ActionRow) -> Vec<(TaskId, Outcome)> {
+    let mut all = Vec::new();
+    for rank in row.ok.iter() {
+        all.push((TaskId { action: row.id, rank: Rank(rank) }, Outcome::Ok));
+    }
+    for rank in store.ranks.iter().filter(|rank| rank.task.action == row.id && row.ended.contains(rank.task.rank.0)) {
+        all.push((rank.task, rank.ended.outcome.clone()));
+    }
+    all
+}
+
+impl Truth {
+    /// A batch was committed.
+    pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record]) {
+        let mut touched: BTreeSet<ActionId> = BTreeSet::new();
+        for record in records {
+            match record {
+                Record::Action(row) => {
+                    touched.insert(row.id);
+                }
+                Record::Rank(row) => {
+                    touched.insert(row.task.action);
+                }
+                _ => {}
+            }
+        }
+        for row in store.actions.iter().filter(|row| touched.contains(&row.id)) {
+            self.check_sets(which, row);
+            self.check_action(which, store, row);
+            self.shown[which].take(store, row);
+        }
+    }
+
+    /// Each rank stands in one place.
+    fn check_sets(&mut self, which: usize, row: &ActionRow) {
+        let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended, &row.unknown];
+        let sum: u64 = sets.iter().map(|set| set.len()).sum();
+        let mut union = perilog_core::IdSet::new();
+        sets.iter().for_each(|set| union.extend_with(set));
+        if sum != row.ranks.len() || union != row.ranks {
+            self.broken(|| format!("c{which}: the sets of {} of {} are no partition of {}", row.name, row.job, row.ranks));
+        }
+    }
+
+    fn check_action(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
+        let (name, job) = (row.name.as_str(), row.job.as_str());
+        let had_verdict = self.shown[which].verdicts.get(&row.id).copied();
+        if let (Some(before), after) = (had_verdict, row.verdict)
+            && after != Some(before)
+        {
+            self.broken(|| format!("2 verdict: {name} of {job} was {before}, is {after:?}"));
+        }
+        let now: BTreeMap<TaskId, Outcome> = ended(store, row).into_iter().collect();
+        let gone: BTreeSet<String> = self.shown[which]
+            .outcomes
+            .keys()
+            .filter(|task| task.action == row.id && !now.contains_key(*task))
+            .map(|task| task.rank.to_string())
+            .collect();
+        if !gone.is_empty() {
+            self.broken(|| format!("2 one outcome: ranks {} of {name} of {job} had ended and have not", some(&gone)));
+        }
+        let back = row.waiting.union(&row.sent);
+        let back = back.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) });
+        if let Some(task) = back.into_iter().find(|task| self.shown[which].accepted.contains(task)) {
+            self.broken(|| format!("5 shown: {task} of {name} of {job} was accepted and is not"));
+        }
+        for (task, outcome) in now {
+            self.check_outcome(which, row, task, &outcome, had_verdict.is_some());
+        }
+    }
+
+    fn check_outcome(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, judged: bool) {
+        let rank = task.rank;
+        let (name, job) = (row.name.clone(), row.job.clone());
+        match self.shown[which].outcomes.get(&task) {
+            Some(before) if before == outcome => return,
+            Some(before) => {
+                let undone = *before == Outcome::Ok
+                    && *outcome == (Outcome::Lost { why: Loss::Rebooted })
+                    && name.as_str() == "prolog"
+                    && !judged;
+                if !undone {
+                    let before = before.to_string();
+                    self.broken(|| format!("2 one outcome: rank {rank} of {name} of {job} was {before}, is {outcome}"));
+                }
+            }
+            None => self.outcomes += 1,
+        }
+        if let Err(truth) = self.agrees(task, outcome) {
+            // What was told of a rank by a store that knew nothing of its run.
+            if !(self.strange && super::agree::nothing_ran(outcome)) {
+                self.broken(|| format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}; {truth}"));
+            }
+        }
+    }
+}

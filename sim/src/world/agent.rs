@@ -1,0 +1,330 @@
+//! The agent's loop, as the daemon has it: an edge, an input, the machine, its effects in order; what effects answer at once comes before any
+//! other edge.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use perilog_core::TaskId;
+use perilog_core::agent::io::{Found, Seen, StartReply};
+use perilog_core::agent::{Input, Machine};
+use perilog_proto::{Decoded, decode_to_agent};
+
+use super::World;
+use super::event::{Call, Caller, Edge, Event};
+use super::systemd::UnitLook;
+use super::traps::Sprung;
+
+/// After this a call is given up (`agent/src/systemd/bus.rs`).
+const CALL_LIMIT_MS: u64 = 60_000;
+
+pub(crate) struct Agent {
+    pub(crate) life: u64,
+    pub(crate) machine: Machine,
+    pub(crate) inputs: VecDeque<Input>,
+    /// Stopped until then; what came meanwhile.
+    pub(crate) stopped: bool,
+    parked: Vec<Edge>,
+    pub(crate) bus: bool,
+    pub(crate) connection: u64,
+    joined_once: bool,
+    /// Calls that were not answered: what an answer would be about.
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    calls: u64,
+    /// Whose changes PID 1 tells on this connection; which directories and cgroups are watched.
+    pub(crate) interest: BTreeSet<String>,
+    pub(crate) watched: BTreeSet<String>,
+    pub(crate) watch_empty: BTreeSet<String>,
+    roll: BTreeMap<String, TaskId>,
+    pub(crate) conn: Option<u64>,
+    pub(crate) last_counter: u64,
+    pub(crate) window_ms: u64,
+    pub(crate) wake: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pending {
+    Start(TaskId),
+    Look(TaskId),
+    Told,
+}
+
+impl World {
+    pub(crate) fn agent_up(&mut self, at: usize, boot: u64) {
+        let node = &mut self.nodes[at];
+        if !node.on || node.boot != boot || node.agent.is_some() {
+            return;
+        }
+        node.life += 1;
+        node.spool.tidy();
+        let life = node.life;
+        node.agent = Some(Agent {
+            life,
+            machine: Machine::new(node.identity()),
+            inputs: VecDeque::new(),
+            stopped: false,
+            parked: Vec::new(),
+            bus: false,
+            connection: 0,
+            joined_once: false,
+            pending: BTreeMap::new(),
+            calls: 0,
+            interest: BTreeSet::new(),
+            watched: BTreeSet::new(),
+            watch_empty: BTreeSet::new(),
+            roll: BTreeMap::new(),
+            conn: None,
+            last_counter: 0,
+            window_ms: 1_000,
+            wake: None,
+        });
+        self.say(|| format!("n{at} agent {life} is up"));
+        let delay = self.dice.skewed(1, 500);
+        self.after(delay, Event::Agent { node: at, life, edge: Edge::LookAround });
+    }
+
+    /// The agent's process is gone. `peers_hear`: the kernel is there to say so.
+    pub(crate) fn end_agent(&mut self, at: usize, peers_hear: bool) {
+        let Some(agent) = self.nodes[at].agent.take() else { return };
+        let life = agent.life;
+        self.say(|| format!("n{at} agent {life} is gone"));
+        if let Some(conn) = agent.conn {
+            self.agent_leaves(conn, peers_hear);
+        }
+    }
+
+    pub(crate) fn kill_agent(&mut self, at: usize, down_ms: u64) {
+        if self.nodes[at].agent.is_none() {
+            return;
+        }
+        self.end_agent(at, true);
+        let boot = self.nodes[at].boot;
+        self.after(down_ms.max(1), Event::AgentUp { node: at, boot });
+    }
+
+    pub(crate) fn stop_agent(&mut self, at: usize, ms: u64) {
+        let Some(agent) = self.nodes[at].agent.as_mut() else { return };
+        if !agent.stopped {
+            agent.stopped = true;
+            let life = agent.life;
+            self.after(ms, Event::Continue { node: at, life });
+        }
+    }
+
+    pub(crate) fn continue_agent(&mut self, at: usize, life: u64) {
+        let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life && agent.stopped) else {
+            return;
+        };
+        agent.stopped = false;
+        let parked = std::mem::take(&mut agent.parked);
+        self.say(|| format!("n{at} agent {life} goes on"));
+        for edge in parked {
+            self.agent_edge(at, life, edge);
+        }
+    }
+
+    pub(crate) fn agent_edge(&mut self, at: usize, life: u64, edge: Edge) {
+        let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life) else { return };
+        if agent.stopped {
+            agent.parked.push(edge);
+            return;
+        }
+        if let Some(input) = self.input_of(at, edge) {
+            self.feed(at, input);
+        }
+    }
+
+    /// What the machine is told of an edge, if anything.
+    fn input_of(&mut self, at: usize, edge: Edge) -> Option<Input> {
+        let node = &mut self.nodes[at];
+        let boottime = node.boottime(self.t);
+        let agent = node.agent.as_mut()?;
+        match edge {
+            Edge::LookAround => {
+                if !agent.bus {
+                    let units = node.systemd.look_at_all();
+                    let life = agent.life;
+                    let delay = self.dice.skewed(1, 100);
+                    self.after(delay, Event::Agent { node: at, life, edge: Edge::BusUp { units } });
+                }
+                None
+            }
+            Edge::BusUp { units } if !agent.bus => Some(self.join(at, units)),
+            Edge::BusUp { .. } => None,
+            Edge::Answer { call, connection, input } => {
+                agent.pending.remove(&call)?;
+                (connection == agent.connection).then_some(input)
+            }
+            Edge::Files { call, connection, stem, task, seen } => {
+                agent.pending.remove(&call)?;
+                let seen = node.spool.look(&stem, *seen);
+                (connection == agent.connection).then_some(Input::Inspected { task, seen: Ok(seen) })
+            }
+            Edge::Unanswered { call, connection } => {
+                let why = "no answer for a minute".to_owned();
+                let pending = agent.pending.remove(&call)?;
+                if connection == agent.connection { pending.unknown(why) } else { None }
+            }
+            Edge::Stir { stem } => agent.roll.get(&stem).map(|task| Input::Stirred { task: *task }),
+            Edge::LinkUp { conn } if agent.conn == Some(conn) => {
+                let counter = boottime.max(agent.last_counter + 1);
+                agent.last_counter = counter;
+                Some(Input::LinkUp { counter })
+            }
+            Edge::Message { conn, frame } if agent.conn == Some(conn) => match decode_to_agent(&frame) {
+                Ok(Decoded::Known(message)) => Some(Input::Message(message)),
+                other => {
+                    let text = format!("a controller's frame cannot be read: {other:?}");
+                    self.violate("wire", &text);
+                    None
+                }
+            },
+            Edge::LinkDown { conn } if agent.conn == Some(conn) => self.hang_up(at).then_some(Input::LinkDown),
+            // Of a session that was hung up on.
+            Edge::LinkUp { .. } | Edge::Message { .. } | Edge::LinkDown { .. } => None,
+            Edge::Tick { boot_ms } if agent.wake == Some(boot_ms) => {
+                agent.wake = None;
+                Some(Input::Tick)
+            }
+            Edge::Tick { .. } => None,
+            Edge::Local(input) => agent.joined_once.then_some(*input),
+        }
+    }
+
+    /// Units as they were found a moment ago, directories as they are now.
+    fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
+        let node = &mut self.nodes[at];
+        let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
+        let stems: BTreeSet<String> = node.spool.tasks.keys().chain(units.keys()).cloned().collect();
+        let mut found = Vec::new();
+        for stem in stems {
+            let unit = units.remove(&stem);
+            let dir = node.spool.tasks.get(&stem);
+            let (intent, ended) = dir.map_or((None, None), |dir| (dir.intent.clone(), dir.ended.clone()));
+            let Seen { claim, result, steps, tails, .. } = node.spool.look(&stem, Seen::default());
+            let (unit, unit_ids, processes) = match unit {
+                Some((facts, ids, processes)) => (Some(facts), Some(ids), processes),
+                None => (None, None, Vec::new()),
+            };
+            found.push(Found { stem, intent, claim, ended, result, steps, tails, unit, processes, unit_ids });
+        }
+        let (tombstones, epoch) = (node.spool.tombstones.values().cloned().collect(), node.spool.epoch);
+        let life = node.life;
+        let Some(agent) = node.agent.as_mut() else { return Input::Tick };
+        agent.bus = true;
+        agent.connection += 1;
+        for one in &found {
+            let task = one.intent.as_ref().map(|i| i.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
+            if let Some(task) = task {
+                agent.roll.insert(one.stem.clone(), task);
+            }
+            agent.watched.insert(one.stem.clone());
+        }
+        let first = !std::mem::replace(&mut agent.joined_once, true);
+        if first {
+            let delay = self.dice.range(0, 500);
+            self.after(delay, Event::Dial { node: at, life });
+        }
+        self.say(|| format!("n{at} agent {life} has a bus"));
+        Input::Joined {
+            found,
+            tombstones: if first { tombstones } else { Vec::new() },
+            epoch: epoch.filter(|_| first),
+        }
+    }
+
+    /// The connection to the bus is gone: calls that were not answered fail, and the keeper makes another.
+    pub(crate) fn lose_bus(&mut self, at: usize, ms: u64) {
+        let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.bus) else { return };
+        let (life, connection) = (agent.life, agent.connection);
+        agent.bus = false;
+        agent.interest.clear();
+        let calls: Vec<u64> = agent.pending.keys().copied().collect();
+        if agent.stopped {
+            // It hears of it when it goes on.
+            agent.parked.push(Edge::Local(Box::new(Input::BusLost)));
+        } else {
+            self.feed(at, Input::BusLost);
+        }
+        for call in calls {
+            let delay = self.dice.range(0, 2);
+            self.after(delay, Event::Agent { node: at, life, edge: Edge::Unanswered { call, connection } });
+        }
+        self.after(ms.max(1), Event::Agent { node: at, life, edge: Edge::LookAround });
+    }
+
+    /// Hands in an input, and whatever comes of it at once.
+    pub(crate) fn feed(&mut self, at: usize, input: Input) {
+        let Some(agent) = self.nodes[at].agent.as_mut() else { return };
+        agent.inputs.push_back(input);
+        let life = agent.life;
+        loop {
+            let now = self.nodes[at].now(self.t);
+            let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life) else { return };
+            let Some(input) = agent.inputs.pop_front() else { return };
+            let shown = if self.trace.is_read() { format!("{input:?}") } else { String::new() };
+            let effects = agent.machine.handle(input, now);
+            self.say(|| format!("n{at} <- {shown}"));
+            for effect in effects {
+                match self.traps.agent(at, &effect) {
+                    Sprung::Before(fault) => return self.spring(at, fault),
+                    Sprung::No => self.carry_out(at, effect, None),
+                    Sprung::How(how) => self.carry_out(at, effect, Some(how)),
+                    Sprung::After(fault) => {
+                        self.carry_out(at, effect, None);
+                        return self.spring(at, fault);
+                    }
+                }
+                if self.nodes[at].agent.as_ref().is_none_or(|agent| agent.life != life) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends a call to PID 1; its answer is waited for no longer than a minute.
+    pub(crate) fn call(&mut self, at: usize, pending: Pending, call: Call, delay_ms: u64, mute: bool) {
+        let boot = self.nodes[at].boot;
+        let Some(agent) = self.nodes[at].agent.as_mut() else { return };
+        if !agent.bus {
+            agent.inputs.extend(pending.unknown("there is no connection to the system bus".to_owned()));
+            return;
+        }
+        agent.calls += 1;
+        let from = Caller { life: agent.life, connection: agent.connection, call: agent.calls, mute };
+        if !matches!(pending, Pending::Told) {
+            agent.pending.insert(from.call, pending);
+            let edge = Edge::Unanswered { call: from.call, connection: from.connection };
+            self.after(CALL_LIMIT_MS, Event::Agent { node: at, life: from.life, edge });
+        }
+        let delay = self.dice.skewed(0, 20) + delay_ms;
+        self.after(delay, Event::Call { node: at, boot, from, call });
+    }
+
+    pub(crate) fn enter(&mut self, at: usize, stem: &str, task: TaskId) {
+        if let Some(agent) = self.nodes[at].agent.as_mut() {
+            agent.roll.insert(stem.to_owned(), task);
+        }
+    }
+
+    pub(crate) fn stem_of(&self, at: usize, task: TaskId) -> Option<String> {
+        let agent = self.nodes[at].agent.as_ref()?;
+        agent.roll.iter().find(|(_, of)| **of == task).map(|(stem, _)| stem.clone())
+    }
+
+    pub(crate) fn leave_roll(&mut self, at: usize, stem: &str) {
+        if let Some(agent) = self.nodes[at].agent.as_mut() {
+            agent.roll.remove(stem);
+            agent.watched.remove(stem);
+            agent.watch_empty.remove(stem);
+        }
+    }
+}
+
+impl Pending {
+    fn unknown(self, why: String) -> Option<Input> {
+        match self {
+            Self::Start(task) => Some(Input::Started { task, reply: StartReply::Unknown(why) }),
+            Self::Look(task) => Some(Input::Inspected { task, seen: Err(why) }),
+            Self::Told => None,
+        }
+    }
+}

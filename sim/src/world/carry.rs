@@ -1,0 +1,171 @@
+//! An agent's effects, carried out.
+
+use perilog_core::agent::io::{Effect, ExecReply, Input, Level, StartReply};
+
+use super::World;
+use super::agent::Pending;
+use super::event::{Call, Edge, Event};
+use super::traps::How;
+
+const FULL: &str = "no space left on device";
+
+impl World {
+    /// `how`: not as it should be.
+    pub(crate) fn carry_out(&mut self, at: usize, effect: Effect, how: Option<How>) {
+        if self.trace.is_read() && !matches!(effect, Effect::WakeAt { .. }) {
+            let shown = format!("{effect:?}");
+            self.say(|| format!("n{at}    -> {shown}{}", how.map(|how| format!(" ({how:?})")).unwrap_or_default()));
+        }
+        let full = self.t < self.nodes[at].full_until || how == Some(How::Fails);
+        let written = if full { Err(FULL.to_owned()) } else { Ok(()) };
+        match effect {
+            Effect::WriteIntent { stem, intent } => {
+                let task = intent.start.task;
+                if !full {
+                    self.nodes[at].spool.dir(&stem).intent = Some(*intent);
+                    self.enter(at, &stem, task);
+                }
+                self.answer(at, Input::IntentWritten { task, result: written });
+            }
+            Effect::StartUnit { stem, intent } => self.start(at, stem, intent, how),
+            Effect::Watch { stem, task } => {
+                self.enter(at, &stem, task);
+                if let Some(agent) = self.nodes[at].agent.as_mut() {
+                    agent.watched.insert(stem.clone());
+                    if agent.bus {
+                        agent.interest.insert(stem.clone());
+                    }
+                }
+                self.call(at, Pending::Told, Call::Watch { stem }, 0, false);
+            }
+            Effect::WatchEmpty { task, .. } => self.watch_empty(at, task),
+            Effect::Inspect { stem, task } => {
+                self.enter(at, &stem, task);
+                if how == Some(How::Fails) {
+                    let seen = Err("systemd does not answer".to_owned());
+                    return self.answer(at, Input::Inspected { task, seen });
+                }
+                self.call(at, Pending::Look(task), Call::Inspect { stem, task }, 0, false);
+            }
+            Effect::TakeClaim { stem, task, claim } => {
+                let result = written.map(|()| self.nodes[at].spool.take_claim(&stem, &claim));
+                self.answer(at, Input::ClaimTaken { task, result });
+            }
+            Effect::SignalRunner { stem, signal } => {
+                self.call(at, Pending::Told, Call::SignalRunner { stem, signal }, 0, false);
+            }
+            Effect::KillLingering { stem } => self.call(at, Pending::Told, Call::KillAll { stem }, 0, false),
+            Effect::WriteOutcome { stem, task, ended } => {
+                if !full {
+                    self.nodes[at].spool.dir(&stem).ended = Some(*ended);
+                }
+                self.answer(at, Input::OutcomeWritten { task, result: written });
+            }
+            Effect::Unload { stem } => {
+                if let Some(agent) = self.nodes[at].agent.as_mut() {
+                    agent.watch_empty.remove(&stem);
+                    agent.interest.remove(&stem);
+                }
+                self.call(at, Pending::Told, Call::Unload { stem }, 0, false);
+            }
+            Effect::Bury { stem, tombstone } => {
+                let task = tombstone.task;
+                if !full {
+                    self.nodes[at].spool.bury(&stem, *tombstone, how != Some(How::Half));
+                    self.leave_roll(at, &stem);
+                }
+                if how == Some(How::Half) {
+                    return self.kill_agent(at, 500);
+                }
+                self.answer(at, Input::Buried { task, result: written });
+            }
+            Effect::RemoveTombstone { stem, .. } => {
+                self.nodes[at].spool.tombstones.remove(&stem);
+            }
+            Effect::WriteEpoch { epoch } => {
+                if !full {
+                    self.nodes[at].spool.epoch = Some(epoch);
+                }
+                self.answer(at, Input::EpochWritten { epoch, result: written });
+            }
+            Effect::Send(message) => self.send_to_controller(at, message),
+            Effect::Hang { .. } => {
+                if self.hang_up(at) {
+                    self.answer(at, Input::LinkDown);
+                }
+            }
+            Effect::RedialWindow { ms } => {
+                if let Some(agent) = self.nodes[at].agent.as_mut() {
+                    agent.window_ms = ms;
+                }
+            }
+            Effect::WakeAt { boot_ms } => self.wake_agent(at, boot_ms),
+            Effect::ExecReply { reply, .. } => self.exec_reply(at, &reply),
+            Effect::Note { level, text, .. } => {
+                if level == Level::Error {
+                    self.say(|| format!("n{at} says: {text}"));
+                }
+            }
+            Effect::StatusReply { .. } | Effect::Answer { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, at: usize, input: Input) {
+        if let Some(agent) = self.nodes[at].agent.as_mut() {
+            agent.inputs.push_back(input);
+        }
+    }
+
+    fn start(&mut self, at: usize, stem: String, intent: Box<perilog_core::task::Intent>, how: Option<How>) {
+        let task = intent.start.task;
+        self.enter(at, &stem, task);
+        if let Some(agent) = self.nodes[at].agent.as_mut() {
+            agent.watched.insert(stem.clone());
+            if agent.bus {
+                agent.interest.insert(stem.clone());
+            }
+        }
+        let pending = Pending::Start(task);
+        let call = Call::Start { stem, intent };
+        match how {
+            Some(How::Fails) => {
+                let reply = StartReply::Rejected("Access denied".to_owned());
+                self.answer(at, Input::Started { task, reply });
+            }
+            Some(How::Unanswered { happens: true }) => self.call(at, pending, call, 0, true),
+            // It arrives at the end of all days.
+            Some(How::Unanswered { happens: false }) => self.call(at, pending, call, u64::MAX / 4, true),
+            Some(How::Late { ms }) => self.call(at, pending, call, ms, false),
+            Some(How::Half) | None => self.call(at, pending, call, 0, false),
+        }
+    }
+
+    fn watch_empty(&mut self, at: usize, task: perilog_core::TaskId) {
+        let Some(stem) = self.stem_of(at, task) else { return };
+        let populated = self.nodes[at].systemd.units.get(&stem).is_some_and(|unit| !unit.leftovers.is_empty());
+        let Some(agent) = self.nodes[at].agent.as_mut() else { return };
+        agent.watch_empty.insert(stem.clone());
+        let life = agent.life;
+        if !populated {
+            let delay = self.dice.skewed(0, 10);
+            self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem } });
+        }
+    }
+
+    fn wake_agent(&mut self, at: usize, boot_ms: u64) {
+        let node = &mut self.nodes[at];
+        let delay = node.at_boottime(boot_ms).saturating_sub(self.t);
+        let Some(agent) = node.agent.as_mut() else { return };
+        agent.wake = Some(boot_ms);
+        let life = agent.life;
+        self.after(delay, Event::Agent { node: at, life, edge: Edge::Tick { boot_ms } });
+    }
+
+    fn exec_reply(&mut self, at: usize, reply: &ExecReply) {
+        if let ExecReply::Ended(ended) = reply {
+            // A caller was told: that is shown, and must be so.
+            let outcome = ended.outcome.clone();
+            self.say(|| format!("n{at} tells a caller: {outcome}"));
+        }
+    }
+}

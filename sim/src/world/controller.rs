@@ -1,0 +1,270 @@
+//! The controller's daemon: the one writer, and a store that keeps what was committed.
+
+use std::collections::BTreeMap;
+
+use perilog_core::controller::io::{Request, SessionId};
+use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
+
+use super::World;
+use super::event::Event;
+use super::node::EPOCH_MS;
+use super::site;
+use super::traps::{How, Sprung};
+use crate::plan::Spring;
+
+/// How often a full disk is looked at (`controller/src/daemon/writer.rs`).
+const FULL_EVERY_MS: u64 = 5_000;
+/// CLOCK_MONOTONIC of the controller's host when the world begins.
+const MONO_MS: u64 = 1_000_000;
+
+#[derive(Default)]
+pub(crate) struct Controller {
+    pub(crate) machine: Option<Machine>,
+    /// Processes of it so far; 0: there never was one.
+    pub(crate) life: u64,
+    running: bool,
+    pub(crate) store: Snapshot,
+    pub(crate) backups: Vec<Snapshot>,
+    inbox: Vec<Input>,
+    batch_due: bool,
+    pub(crate) wake: Option<u64>,
+    pub(crate) sessions: BTreeMap<SessionId, u64>,
+    full_until: u64,
+    told_full: bool,
+    wall_offset: i64,
+    pub(crate) clients: u64,
+}
+
+impl Controller {
+    pub(crate) const fn is_up(&self) -> bool {
+        self.running
+    }
+}
+
+impl World {
+    fn controller_now(&self, which: usize) -> Now {
+        let wall_ms = (EPOCH_MS + self.t).saturating_add_signed(self.controllers[which].wall_offset);
+        Now { mono_ms: MONO_MS + self.t, wall_ms }
+    }
+
+    pub(crate) fn step_controller_clock(&mut self, by_ms: i64) {
+        let offset = &mut self.controllers[0].wall_offset;
+        *offset = offset.saturating_add(by_ms);
+    }
+
+    pub(crate) fn begin_controller(&mut self, which: usize, delay_ms: u64) {
+        let life = self.controllers[which].life;
+        self.after(delay_ms, Event::ControllerUp { which, life });
+    }
+
+    pub(crate) fn controller_up(&mut self, which: usize, life: u64) {
+        let controller = &mut self.controllers[which];
+        if controller.running || controller.life != life {
+            return;
+        }
+        controller.running = true;
+        controller.life += 1;
+        let life = controller.life;
+        self.say(|| format!("c{which} {life} is up"));
+        self.load(which);
+    }
+
+    /// A machine from the store, and its epoch on the disk.
+    fn load(&mut self, which: usize) {
+        let now = self.controller_now(which);
+        let controller = &mut self.controllers[which];
+        let life = controller.life;
+        controller.told_full = false;
+        controller.wake = None;
+        if self.t < controller.full_until {
+            controller.machine = None;
+            return self.after(FULL_EVERY_MS, Event::Batch { which, life });
+        }
+        let nonce = life + 1_000 * which as u64;
+        let (machine, output) = Machine::load(controller.store.clone(), site::settings(), nonce, now);
+        controller.machine = Some(machine);
+        self.carry(which, output);
+    }
+
+    /// The process dies: what it had not committed is gone, and so are its connections.
+    pub(crate) fn kill_controller(&mut self, which: usize, down_ms: Option<u64>) {
+        let controller = &mut self.controllers[which];
+        if !controller.running {
+            return;
+        }
+        controller.running = false;
+        controller.machine = None;
+        controller.inbox.clear();
+        controller.batch_due = false;
+        let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
+        self.say(|| format!("c{which} is gone"));
+        for conn in conns {
+            self.controller_leaves(conn);
+        }
+        if let Some(down_ms) = down_ms {
+            self.begin_controller(which, down_ms.max(1));
+        }
+    }
+
+    pub(crate) fn controller_hears(&mut self, which: usize, life: u64, input: Input) {
+        let controller = &mut self.controllers[which];
+        if controller.life != life || !controller.running {
+            return;
+        }
+        controller.inbox.push(input);
+        if !std::mem::replace(&mut controller.batch_due, true) {
+            let delay = self.dice.skewed(0, 15);
+            self.after(delay, Event::Batch { which, life });
+        }
+    }
+
+    pub(crate) fn session_closed(&mut self, which: usize, life: u64, session: SessionId, why: &str) {
+        if self.controllers[which].sessions.contains_key(&session) {
+            self.controller_hears(which, life, Input::Closed { session, why: why.to_owned() });
+        }
+    }
+
+    pub(crate) fn ask(&mut self, which: usize, request: Request) {
+        let controller = &mut self.controllers[which];
+        controller.clients += 1;
+        let (client, life) = (controller.clients, controller.life);
+        self.controller_hears(which, life, Input::Request { client, uid: 0, request });
+    }
+
+    pub(crate) fn wake_controller(&mut self, which: usize, life: u64, mono_ms: u64) {
+        let controller = &mut self.controllers[which];
+        if controller.life == life && controller.running && controller.wake == Some(mono_ms) {
+            controller.wake = None;
+            self.controller_hears(which, life, Input::Tick);
+        }
+    }
+
+    pub(crate) fn fill_store(&mut self, ms: u64) {
+        self.controllers[0].full_until = self.t + ms;
+    }
+
+    pub(crate) fn empty_store_disk(&mut self) {
+        for controller in &mut self.controllers {
+            controller.full_until = 0;
+        }
+    }
+
+    pub(crate) fn batch(&mut self, which: usize, life: u64) {
+        let now = self.controller_now(which);
+        let controller = &mut self.controllers[which];
+        if controller.life != life || !controller.running {
+            return;
+        }
+        controller.batch_due = false;
+        if controller.machine.is_none() {
+            // Sent away: they end, or come again.
+            controller.inbox.clear();
+            return self.load(which);
+        }
+        let full = self.t < controller.full_until;
+        let mut inputs = std::mem::take(&mut controller.inbox);
+        let known = &mut controller.sessions;
+        inputs.retain(|input| match input {
+            Input::Message { session, .. } => known.contains_key(session),
+            Input::Closed { session, .. } => known.remove(session).is_some(),
+            _ => true,
+        });
+        if full != controller.told_full {
+            controller.told_full = full;
+            inputs.push(Input::StoreFull(full));
+        }
+        if full {
+            self.after(FULL_EVERY_MS, Event::Batch { which, life });
+        }
+        if inputs.is_empty() {
+            return;
+        }
+        if self.trace.is_read() {
+            for input in &inputs {
+                let shown = format!("{input:?}");
+                self.say(|| format!("c{which} <- {shown}"));
+            }
+        }
+        let Some(machine) = self.controllers[which].machine.as_mut() else { return };
+        let output = machine.handle(inputs, now);
+        self.carry(which, output);
+    }
+
+    /// Commits, and only then lets the effects leave.
+    fn carry(&mut self, which: usize, output: Output) {
+        let Output { records, effects } = output;
+        let life = self.controllers[which].life;
+        let sprung = if which == 0 && !records.is_empty() { self.traps.controller("commit") } else { Sprung::No };
+        match sprung {
+            Sprung::Before(Spring::CrashBefore { down_ms }) => return self.spring_controller(which, down_ms),
+            Sprung::How(How::Fails) => return self.commit_failed(which),
+            _ => {}
+        }
+        if !records.is_empty() && self.t < self.controllers[which].full_until {
+            return self.commit_failed(which);
+        }
+        if !records.is_empty() {
+            self.commit(which, &records);
+        }
+        if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {
+            return self.spring_controller(which, down_ms);
+        }
+        for effect in effects {
+            self.effect(which, effect);
+            if self.controllers[which].life != life || !self.controllers[which].running {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn spring_controller(&mut self, which: usize, down_ms: u64) {
+        self.injected += 1;
+        self.say(|| format!("TRAP on c{which}, down for {down_ms} ms"));
+        self.kill_controller(which, Some(down_ms));
+    }
+
+    /// Nobody may go on as if it had succeeded: every session ends, and the machine is built anew from the store.
+    fn commit_failed(&mut self, which: usize) {
+        self.say(|| format!("c{which} cannot commit"));
+        let controller = &mut self.controllers[which];
+        controller.machine = None;
+        controller.inbox.clear();
+        let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
+        for conn in conns {
+            self.controller_leaves(conn);
+        }
+        let life = self.controllers[which].life;
+        self.after(1, Event::Batch { which, life });
+    }
+
+    /// Both write their own store; where it comes from is theirs.
+    pub(crate) fn second_begins(&mut self, empty: bool, ms: u64) {
+        if self.controllers[1].running {
+            return;
+        }
+        let store = if empty { Snapshot::default() } else { self.controllers[0].store.clone() };
+        self.truth.store_replaced(1, &store);
+        self.controllers[1].store = store;
+        self.begin_controller(1, 1);
+        let life = self.controllers[1].life + 1;
+        self.after(ms, Event::SecondEnds { life });
+    }
+
+    pub(crate) fn second_ends(&mut self, life: u64) {
+        if self.controllers[1].life == life {
+            self.kill_controller(1, None);
+        }
+    }
+
+    pub(crate) fn restore(&mut self, empty: bool) {
+        self.kill_controller(0, None);
+        let copies = &self.controllers[0].backups;
+        let old = if empty { None } else { copies.get(self.dice.below(copies.len())).cloned() };
+        let store = old.unwrap_or_default();
+        self.truth.store_replaced(0, &store);
+        self.controllers[0].store = store;
+        let delay = self.dice.skewed(1, 20_000);
+        // One that was on its way up finds itself up already.
+        self.begin_controller(0, delay);
+    }
+}

@@ -1,0 +1,141 @@
+//! A controller's commits and effects, and what is checked of each.
+
+use perilog_core::controller::io::{Effect, Reply};
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::message::ToAgent;
+use perilog_core::{Rank, TaskId};
+use perilog_proto::StartFan;
+
+use super::World;
+use super::event::Event;
+use super::traps::{How, Sprung, of_controller};
+use crate::plan::Spring;
+
+impl World {
+    pub(crate) fn commit(&mut self, which: usize, records: &[Record]) {
+        if self.trace.is_read() {
+            for record in records.iter().filter(|record| !matches!(record, Record::Event { .. })) {
+                let shown = format!("{record:?}");
+                self.say(|| format!("c{which}    == {shown}"));
+            }
+        }
+        let store = &mut self.controllers[which].store;
+        for record in records {
+            store.apply(record);
+        }
+        self.truth.committed(which, store, records);
+    }
+
+    pub(crate) fn effect(&mut self, which: usize, effect: Effect) {
+        let name = of_controller(&effect);
+        let sprung = if which == 0 { self.traps.controller(name) } else { Sprung::No };
+        match sprung {
+            Sprung::Before(Spring::CrashBefore { down_ms }) => self.spring_controller(which, down_ms),
+            Sprung::After(Spring::CrashAfter { down_ms }) => {
+                self.leaves(which, effect, false);
+                self.spring_controller(which, down_ms);
+            }
+            Sprung::How(How::Half) => {
+                self.leaves(which, effect, true);
+                self.spring_controller(which, 500);
+            }
+            _ => self.leaves(which, effect, false),
+        }
+    }
+
+    /// `half`: of a fan-out only the first half.
+    fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
+        if self.trace.is_read() && !matches!(effect, Effect::WakeAt { .. } | Effect::Publish { .. }) {
+            let shown = format!("{effect:?}");
+            self.say(|| format!("c{which}    -> {shown}"));
+        }
+        match effect {
+            Effect::Send { session, message } => {
+                if let ToAgent::Ack { task } = &message {
+                    self.check_ack(which, *task);
+                }
+                if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
+                    self.send_to_agent(conn, &message);
+                }
+            }
+            Effect::Fan { start, to } => {
+                let fan = StartFan::new(&start);
+                let most = if half { to.len() / 2 } else { to.len() };
+                for (session, rank, boot) in to.iter().take(most) {
+                    if let Some(conn) = self.controllers[which].sessions.get(session).copied() {
+                        self.transmit_bytes(conn, fan.for_rank(*rank, boot).to_vec());
+                    }
+                }
+            }
+            Effect::Close { session, why } => {
+                if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
+                    self.controller_closes(conn);
+                    let life = self.controllers[which].life;
+                    self.session_closed(which, life, session, &why);
+                }
+            }
+            Effect::Reply { reply, .. } => self.check_reply(which, reply),
+            Effect::WakeAt { mono_ms } => {
+                let controller = &mut self.controllers[which];
+                controller.wake = Some(mono_ms);
+                let life = controller.life;
+                let delay = mono_ms.saturating_sub(1_000_000).saturating_sub(self.t);
+                self.after(delay, Event::Wake { which, life, mono_ms });
+            }
+            Effect::Publish { .. } | Effect::OutboxGrew | Effect::Answer { .. } | Effect::Note { .. } => {}
+        }
+    }
+
+    /// An acknowledgement may leave only when the store has what it acknowledges.
+    fn check_ack(&mut self, which: usize, task: TaskId) {
+        let store = &self.controllers[which].store;
+        let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
+        let rank = task.rank.0;
+        let has = row.ok.contains(rank) || row.ended.contains(rank);
+        if !has && row.ranks.contains(rank) {
+            self.violate("5 acknowledged", &format!("c{which} acknowledges {task}, and its store has no end of it"));
+        }
+    }
+
+    fn check_reply(&mut self, which: usize, reply: Result<Reply, perilog_core::controller::io::Refusal>) {
+        let store = &self.controllers[which].store;
+        let wrong = match reply {
+            Ok(Reply::Ps(rows)) => unseen(store, |job, attempt, action, rank| {
+                rows.iter().any(|row| {
+                    row.job.as_str() == job
+                        && row.attempt == attempt
+                        && row.action.as_str() == action
+                        && row.ranks.contains(rank)
+                })
+            }),
+            Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
+                let row = store.actions.iter().find(|row| row.id == action.id)?;
+                let differs = row.ok != action.ok || row.verdict != action.verdict;
+                differs.then(|| format!("{} is shown otherwise than it is stored", action.id))
+            }),
+            _ => None,
+        };
+        if let Some(text) = wrong {
+            self.violate("8 visible", &text);
+        }
+    }
+}
+
+/// A rank that waits and is not shown.
+fn unseen(
+    store: &Snapshot,
+    shown: impl Fn(&str, perilog_core::Attempt, &str, u32) -> bool,
+) -> Option<String> {
+    for row in &store.actions {
+        let mut open = row.waiting.union(&row.sent);
+        open.extend_with(&row.accepted);
+        open.extend_with(&row.unknown);
+        for rank in open.iter() {
+            if !shown(row.job.as_str(), row.attempt, row.name.as_str(), rank) {
+                let task = TaskId { action: row.id, rank: Rank(rank) };
+                return Some(format!("{task} ({} of {}) waits, and ps does not show it", row.name, row.job));
+            }
+        }
+    }
+    None
+}

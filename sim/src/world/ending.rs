@@ -1,0 +1,135 @@
+//! Faults stop: then everything must come to its end within a time that can be named.
+
+use perilog_core::controller::io::{Request, Which};
+use perilog_core::{Rank, TaskId};
+
+use super::World;
+use super::event::Event;
+
+/// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone for good, not-after,
+/// and a minute for what is tried again.
+const VERDICTS_MS: u64 = 400_000;
+/// By then nothing is left to be done on any node: the host's own tasks that nobody came back for are given up after an hour, attempts past
+/// their retention are pruned within two.
+const REST_MS: u64 = 2 * 3_600_000 + 600_000;
+const TIDY_UP_EVERY_MS: u64 = 30_000;
+
+impl World {
+    pub(crate) fn quiet(&mut self) {
+        self.say(|| "QUIET: no more faults".to_owned());
+        self.quiet = true;
+        self.traps.off = true;
+        self.empty_store_disk();
+        self.kill_controller(1, None);
+        self.begin_controller(0, 1);
+        let plan_nodes = self.plan.nodes;
+        for at in 0..self.nodes.len() {
+            let t = self.t;
+            let node = &mut self.nodes[at];
+            node.cut_until = node.cut_until.min(t);
+            node.full_until = node.full_until.min(t);
+            node.stalled_until = node.stalled_until.min(t);
+            if at >= plan_nodes {
+                self.power_off(at);
+                self.nodes[at].burnt = true;
+                continue;
+            }
+            let life = node.life;
+            self.continue_agent(at, life);
+            self.boot(at);
+            let boot = self.nodes[at].boot;
+            self.after(1, Event::AgentUp { node: at, boot });
+        }
+        self.after(5_000, Event::TidyUp);
+        self.after(VERDICTS_MS, Event::Verdicts);
+        self.after(REST_MS, Event::Rest);
+    }
+
+    /// What an operator does: where agents obey another controller, this one takes over; what has no limit and is on a dead node is resolved.
+    pub(crate) fn tidy_up(&mut self) {
+        if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
+            self.ask(0, Request::TakeOver);
+        }
+        let store = &self.controllers[0].store;
+        let mut stuck = Vec::new();
+        for row in store.actions.iter().filter(|row| row.verdict.is_none()) {
+            let forever = row.timeout_ms.is_none();
+            // A rebuilt action's nodes may never answer.
+            let open = if forever { row.accepted.union(&row.unknown) } else { row.unknown.clone() };
+            let dead = open.iter().any(|rank| self.is_on_dead_node(TaskId { action: row.id, rank: Rank(rank) }));
+            if dead {
+                stuck.push(Which {
+                    job: row.job.clone(),
+                    attempt: Some(row.attempt),
+                    action: Some(row.name.clone()),
+                    targets: None,
+                });
+            }
+        }
+        for which in stuck {
+            self.ask(0, Request::Resolve { which, ok: false, reason: "its node is dead".to_owned() });
+        }
+        self.look_at_everything(0, 0);
+        if self.t < self.plan.horizon_ms + VERDICTS_MS {
+            self.after(TIDY_UP_EVERY_MS, Event::TidyUp);
+        }
+    }
+
+    /// An agent has obeyed a controller that ours does not come after.
+    fn is_disobeyed(&self) -> bool {
+        let Some(ours) = self.controllers[0].store.epoch else { return false };
+        self.nodes.iter().filter(|node| node.on).any(|node| node.spool.epoch.is_some_and(|seen| !seen.admits(ours)))
+    }
+
+    fn is_on_dead_node(&self, task: TaskId) -> bool {
+        let store = &self.controllers[0].store;
+        let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return false };
+        let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
+        let Some(attempt) = attempt else { return false };
+        let host = attempt.ranks.iter().zip(attempt.hosts.iter()).find(|(rank, _)| *rank == task.rank.0);
+        let Some((_, host)) = host else { return true };
+        self.nodes.iter().take(self.plan.nodes).all(|node| node.host.as_str() != host || node.burnt)
+    }
+
+    pub(crate) fn check_verdicts(&mut self) {
+        let store = &self.controllers[0].store;
+        let open = store.actions.iter().find(|row| row.verdict.is_none());
+        if let Some(row) = open {
+            let text = format!(
+                "{} of {}, attempt {}, has no verdict: waiting {}, sent {}, accepted {}, unknown {}",
+                row.name, row.job, row.attempt, row.waiting, row.sent, row.accepted, row.unknown
+            );
+            return self.violate("liveness", &text);
+        }
+        let store = self.controllers[0].store.clone();
+        self.truth.all_told(&store);
+    }
+
+    pub(crate) fn check_rest(&mut self) {
+        self.over = true;
+        let mut wrong = None;
+        for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
+            let Some(agent) = &node.agent else {
+                wrong = Some(format!("n{at} has no agent"));
+                break;
+            };
+            if let Some(stem) = node.spool.tasks.keys().next() {
+                wrong = Some(format!("n{at} still has the directory of {stem}: {}", agent.machine.status_line()));
+                break;
+            }
+            if agent.conn.is_none() {
+                wrong = Some(format!("n{at} is not connected"));
+                break;
+            }
+            // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept.
+            let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
+            if stones > node.systemd.units.len() {
+                wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));
+                break;
+            }
+        }
+        if let Some(text) = wrong {
+            self.violate("liveness", &text);
+        }
+    }
+}

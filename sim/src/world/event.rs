@@ -1,0 +1,104 @@
+//! What can happen next.
+
+use perilog_core::TaskId;
+use perilog_core::agent::Input;
+use perilog_core::agent::io::Seen;
+use perilog_core::task::Intent;
+
+use crate::plan::Side;
+
+use super::systemd::UnitLook;
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A step of the plan.
+    Step(usize),
+    /// Faults stop; what they did is mended.
+    Quiet,
+    /// The operator, when all is quiet.
+    TidyUp,
+    /// Every verdict must be there.
+    Verdicts,
+    /// Everything must be at rest.
+    Rest,
+
+    Boot { node: usize },
+    AgentUp { node: usize, boot: u64 },
+    Continue { node: usize, life: u64 },
+    /// Something that the agent's loop waits for; later, while the agent is stopped.
+    Agent { node: usize, life: u64, edge: Edge },
+    Dial { node: usize, life: u64 },
+
+    /// A call that is on its way to PID 1.
+    Call { node: usize, boot: u64, from: Caller, call: Call },
+    /// A unit goes on.
+    Unit { node: usize, boot: u64, stem: String, serial: u64, act: Act },
+
+    /// The next frame of this direction arrives.
+    Deliver { conn: u64, to: Side },
+    /// TCP gives up on a peer that does not answer.
+    Silence { conn: u64, side: Side },
+
+    ControllerUp { which: usize, life: u64 },
+    Batch { which: usize, life: u64 },
+    Wake { which: usize, life: u64, mono_ms: u64 },
+    /// The second controller is taken down; a clone's machine is switched off.
+    SecondEnds { life: u64 },
+    CloneEnds { node: usize, boot: u64 },
+}
+
+/// What an agent's loop takes.
+#[derive(Debug, Clone)]
+pub(crate) enum Edge {
+    /// The keeper has a connection and looks around.
+    LookAround,
+    /// It has looked; the directories are read now.
+    BusUp { units: Vec<(String, UnitLook)> },
+    Answer { call: u64, connection: u64, input: Input },
+    /// The second half of a look: the files, after the unit.
+    Files { call: u64, connection: u64, stem: String, task: TaskId, seen: Box<Seen> },
+    /// systemd has not answered for too long.
+    Unanswered { call: u64, connection: u64 },
+    Stir { stem: String },
+    LinkUp { conn: u64 },
+    Message { conn: u64, frame: Vec<u8> },
+    LinkDown { conn: u64 },
+    Tick { boot_ms: u64 },
+    Local(Box<Input>),
+}
+
+/// Which process made a call, on which of its connections, and as its how-many-eth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) life: u64,
+    pub(crate) connection: u64,
+    pub(crate) call: u64,
+    /// Its reply gets lost.
+    pub(crate) mute: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    Start { stem: String, intent: Box<Intent> },
+    Watch { stem: String },
+    Inspect { stem: String, task: TaskId },
+    SignalRunner { stem: String, signal: u8 },
+    KillAll { stem: String },
+    Unload { stem: String },
+}
+
+/// How a unit goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Its job's turn has come: the main process is forked.
+    JobRuns,
+    Claims,
+    NextScript,
+    /// `turn`: of the script that it was scheduled for.
+    ScriptEnds { turn: u64 },
+    Limit,
+    Grace,
+    WritesResult,
+    Exits,
+    LeftoverEnds,
+}

@@ -1,0 +1,68 @@
+//! Faults at their time.
+
+use super::World;
+use super::event::Event;
+use super::node::Node;
+use super::systemd::Life;
+use crate::plan::Fault;
+
+impl World {
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Drop { node, side } => self.drop_conn(node, side),
+            Fault::Partition { node, ms } => self.partition(node, ms),
+            Fault::KillAgent { node, down_ms } => self.kill_agent(node, down_ms),
+            Fault::StopAgent { node, ms } => self.stop_agent(node, ms),
+            Fault::PowerFail { node, down_ms } => self.power_fail(node, down_ms),
+            Fault::Burn { node } => {
+                self.power_off(node);
+                self.nodes[node].burnt = true;
+            }
+            Fault::SoftReboot { node, down_ms } => self.soft_reboot(node, down_ms),
+            Fault::LoseBus { node, ms } => self.lose_bus(node, ms),
+            Fault::StallSystemd { node, ms } => self.nodes[node].stalled_until = self.t + ms,
+            Fault::FullRun { node, ms } => self.nodes[node].full_until = self.t + ms,
+            Fault::KillRunner { node } => {
+                if let Some(stem) = self.some_unit(node, |life| life == Life::Running) {
+                    self.kill_runner(node, &stem);
+                }
+            }
+            Fault::StopUnit { node } => {
+                if let Some(stem) = self.some_unit(node, |_| true) {
+                    self.truth.meddled(node, &stem);
+                    self.unload(node, &stem);
+                }
+            }
+            Fault::ClockStep { node, by_ms } => self.nodes[node].step_clock(by_ms),
+            Fault::Clone { node, ms } => self.clone_node(node, ms),
+            Fault::KillController { which, down_ms } => self.kill_controller(which, Some(down_ms)),
+            Fault::ControllerClockStep { by_ms } => self.step_controller_clock(by_ms),
+            Fault::FullStore { ms } => self.fill_store(ms),
+            Fault::Restore { empty } => self.restore(empty),
+            Fault::SecondController { empty, ms } => self.second_begins(empty, ms),
+        }
+    }
+
+    fn some_unit(&mut self, at: usize, fits: impl Fn(Life) -> bool) -> Option<String> {
+        let units = &self.nodes[at].systemd.units;
+        let stems: Vec<&String> = units.iter().filter(|(_, unit)| fits(unit.life)).map(|(stem, _)| stem).collect();
+        self.dice.pick(&stems).map(|stem| (*stem).clone())
+    }
+
+    /// A second machine that was installed from the first one's image: its name and certificate, another machine id, an own /run.
+    fn clone_node(&mut self, of: usize, ms: u64) {
+        let machine = self.nodes.len();
+        self.nodes.push(Node::new(machine, of, false));
+        self.truth.strange = true;
+        self.boot(machine);
+        let boot = self.nodes[machine].boot;
+        self.after(ms, Event::CloneEnds { node: machine, boot });
+    }
+
+    pub(crate) fn clone_ends(&mut self, at: usize, boot: u64) {
+        if self.nodes[at].boot == boot {
+            self.power_off(at);
+            self.nodes[at].burnt = true;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A world: nodes with systemd, spool and agent, a network, controllers with their stores, people. One plan, one history, byte for byte.
+//!
+//! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
+//! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner`, `agent` and `carry` (the agent's loop,
+//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `faults`, `traps`, `ending`.
+
+mod agent;
+mod carry;
+mod controller;
+mod deliver;
+mod ending;
+pub(crate) mod event;
+mod faults;
+mod network;
+mod node;
+mod operator;
+mod pid1;
+mod queue;
+mod runner;
+pub(crate) mod site;
+mod spool;
+mod systemd;
+mod traps;
+
+use std::collections::BTreeMap;
+
+use crate::history::{Trace, Violation};
+use crate::plan::{Plan, What};
+use crate::rng::Rng;
+use crate::truth::Truth;
+
+use controller::Controller;
+use event::Event;
+use network::Conn;
+use node::Node;
+use queue::Queue;
+use traps::Traps;
+
+/// Events of one history; more of them mean that something goes round in circles.
+const MAX_STEPS: u64 = 3_000_000;
+
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    /// Milliseconds since the world began.
+    pub(crate) t: u64,
+    queue: Queue,
+    dice: Rng,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) controllers: Vec<Controller>,
+    conns: BTreeMap<u64, Conn>,
+    conns_ever: u64,
+    invocations: u64,
+    pub(crate) truth: Truth,
+    pub(crate) traps: Traps,
+    pub(crate) trace: Trace,
+    pub(crate) violation: Option<Violation>,
+    /// Faults that were done.
+    pub(crate) injected: u64,
+    /// Faults have stopped.
+    quiet: bool,
+    over: bool,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, trace: Trace) -> Self {
+        let dice = Rng::named(plan.seed, "latency");
+        let nodes = (0..plan.nodes).map(|index| Node::new(index, index, plan.exclusive.contains(&index))).collect();
+        let mut world = Self {
+            t: 0,
+            queue: Queue::default(),
+            dice,
+            nodes,
+            controllers: vec![Controller::default(), Controller::default()],
+            conns: BTreeMap::new(),
+            conns_ever: 0,
+            invocations: 0,
+            truth: Truth::default(),
+            traps: Traps::new(&plan.traps),
+            trace,
+            violation: None,
+            injected: 0,
+            quiet: false,
+            over: false,
+            plan,
+        };
+        for (index, step) in world.plan.steps.iter().enumerate() {
+            world.queue.push(step.at_ms, Event::Step(index));
+        }
+        world.queue.push(world.plan.horizon_ms, Event::Quiet);
+        world.begin_controller(0, 1);
+        for node in 0..world.nodes.len() {
+            let delay = world.dice.range(1, 1_000);
+            world.after(delay, Event::Boot { node });
+        }
+        world
+    }
+
+    /// Until everything has come to rest, or something is wrong.
+    pub(crate) fn run(&mut self) {
+        while !self.over && self.violation.is_none() {
+            let Some((at_ms, event)) = self.queue.pop() else { break };
+            self.t = self.t.max(at_ms);
+            self.trace.steps += 1;
+            if self.trace.steps > MAX_STEPS {
+                return self.violate("rest", "it goes on and on");
+            }
+            self.happens(event);
+            if let Some(text) = self.truth.take_broken() {
+                self.violate("truth", &text);
+            }
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Step(index) => self.step(index),
+            Event::Quiet => self.quiet(),
+            Event::TidyUp => self.tidy_up(),
+            Event::Verdicts => self.check_verdicts(),
+            Event::Rest => self.check_rest(),
+            Event::Boot { node } => self.boot(node),
+            Event::AgentUp { node, boot } => self.agent_up(node, boot),
+            Event::Continue { node, life } => self.continue_agent(node, life),
+            Event::Agent { node, life, edge } => self.agent_edge(node, life, edge),
+            Event::Dial { node, life } => self.dial(node, life),
+            Event::Call { node, boot, from, call } => self.pid1(node, boot, from, call),
+            Event::Unit { node, boot, stem, serial, act } => self.unit_acts(node, boot, stem, serial, act),
+            Event::Deliver { conn, to } => self.deliver(conn, to),
+            Event::Silence { conn, side } => self.silence(conn, side),
+            Event::ControllerUp { which, life } => self.controller_up(which, life),
+            Event::Batch { which, life } => self.batch(which, life),
+            Event::Wake { which, life, mono_ms } => self.wake_controller(which, life, mono_ms),
+            Event::SecondEnds { life } => self.second_ends(life),
+            Event::CloneEnds { node, boot } => self.clone_ends(node, boot),
+        }
+    }
+
+    fn step(&mut self, index: usize) {
+        let Some(step) = self.plan.steps.get(index).cloned() else { return };
+        match step.what {
+            What::Do(op) => self.operate(op),
+            What::Fault(fault) if !self.quiet => {
+                self.injected += 1;
+                self.say(|| format!("FAULT {fault:?}"));
+                self.fault(fault);
+            }
+            What::Fault(_) => {}
+        }
+    }
+
+    pub(crate) fn after(&mut self, ms: u64, event: Event) {
+        self.queue.push(self.t + ms, event);
+    }
+
+    /// A line of the history; made only where somebody reads it.
+    pub(crate) fn say(&mut self, line: impl FnOnce() -> String) {
+        let t = self.t;
+        self.trace.say(t, line);
+    }
+
+    pub(crate) fn violate(&mut self, invariant: &str, text: &str) {
+        let t = self.t;
+        self.trace.say(t, || format!("VIOLATED {invariant}: {text}"));
+        self.violation.get_or_insert_with(|| Violation {
+            invariant: invariant.to_owned(),
+            text: text.to_owned(),
+            at_ms: t,
+        });
+    }
+}

@@ -1,0 +1,263 @@
+//! TCP as far as it matters: frames in order, late; connections that end for one side, or for both; silence that is noticed after a while.
+
+use std::collections::VecDeque;
+
+use perilog_core::controller::Input as ControllerInput;
+use perilog_core::controller::io::SessionId;
+use perilog_core::message::{FromAgent, ToAgent};
+use perilog_proto::{Decoded, decode_from_agent, encode_from_agent, encode_to_agent};
+
+use super::World;
+use super::event::{Edge, Event};
+use crate::plan::Side;
+
+/// TCP_USER_TIMEOUT and keepalive: a peer that does not answer is given up.
+const SILENCE_MS: u64 = 20_000;
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) node: usize,
+    agent_life: u64,
+    pub(crate) which: usize,
+    controller_life: u64,
+    pub(crate) session: SessionId,
+    /// Does this side believe in it?
+    agent_open: bool,
+    controller_open: bool,
+    to_agent: VecDeque<Frame>,
+    to_controller: VecDeque<Frame>,
+    /// When the last frame of each direction arrives: none overtakes another.
+    agent_at: u64,
+    controller_at: u64,
+    /// Nobody is there to say FIN.
+    dead: bool,
+}
+
+#[derive(Debug)]
+enum Frame {
+    Bytes(Vec<u8>),
+    Fin,
+}
+
+impl World {
+    pub(crate) fn dial(&mut self, at: usize, life: u64) {
+        let (t, node) = (self.t, &self.nodes[at]);
+        let Some(agent) = node.agent.as_ref().filter(|agent| agent.life == life) else { return };
+        if agent.conn.is_some() {
+            return;
+        }
+        let up: Vec<usize> = (0..self.controllers.len()).filter(|which| self.controllers[*which].is_up()).collect();
+        if t < node.cut_until || up.is_empty() || agent.stopped {
+            let pause = self.dice.skewed(500, 5_000);
+            return self.after(pause, Event::Dial { node: at, life });
+        }
+        let which = up[self.dice.below(up.len())];
+        self.conns_ever += 1;
+        let conn = self.conns_ever;
+        let session = SessionId(conn);
+        let controller_life = self.controllers[which].life;
+        self.controllers[which].sessions.insert(session, conn);
+        let new = Conn {
+            node: at,
+            agent_life: life,
+            which,
+            controller_life,
+            session,
+            agent_open: true,
+            controller_open: true,
+            to_agent: VecDeque::new(),
+            to_controller: VecDeque::new(),
+            agent_at: 0,
+            controller_at: 0,
+            dead: false,
+        };
+        self.conns.insert(conn, new);
+        if let Some(agent) = self.nodes[at].agent.as_mut() {
+            agent.conn = Some(conn);
+        }
+        let delay = self.dice.skewed(1, 50);
+        self.after(delay, Event::Agent { node: at, life, edge: Edge::LinkUp { conn } });
+    }
+
+    /// The agent ends its session, and dials again within its window. `true`: there was one, and its machine is to be told.
+    pub(crate) fn hang_up(&mut self, at: usize) -> bool {
+        let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
+        let Some(conn) = agent.conn.take() else { return false };
+        let (life, window) = (agent.life, agent.window_ms);
+        self.agent_leaves(conn, true);
+        let delay = self.dice.range(0, window.max(1));
+        self.after(delay, Event::Dial { node: at, life });
+        true
+    }
+
+    /// The agent's side is gone.
+    pub(crate) fn agent_leaves(&mut self, conn: u64, fin: bool) {
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        c.agent_open = false;
+        c.to_agent.clear();
+        if fin {
+            self.transmit(conn, Side::Controller, Frame::Fin);
+        } else {
+            c.dead = true;
+            self.fall_silent(conn, Side::Controller);
+        }
+    }
+
+    /// The controller's side is gone.
+    pub(crate) fn controller_leaves(&mut self, conn: u64) {
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        c.controller_open = false;
+        c.to_controller.clear();
+        self.transmit(conn, Side::Agent, Frame::Fin);
+    }
+
+    /// The controller says its last words and closes.
+    pub(crate) fn controller_closes(&mut self, conn: u64) {
+        if let Some(c) = self.conns.get_mut(&conn)
+            && c.controller_open
+        {
+            self.controller_leaves(conn);
+        }
+    }
+
+    /// An end that only one side sees; the other finds out when it is silent for too long.
+    pub(crate) fn drop_conn(&mut self, at: usize, side: Side) {
+        let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        c.dead = true;
+        match side {
+            Side::Both => {
+                self.close_side(conn, Side::Agent);
+                self.close_side(conn, Side::Controller);
+            }
+            Side::Agent => {
+                self.close_side(conn, Side::Agent);
+                self.fall_silent(conn, Side::Controller);
+            }
+            Side::Controller => {
+                self.close_side(conn, Side::Controller);
+                self.fall_silent(conn, Side::Agent);
+            }
+        }
+    }
+
+    /// The node is cut off: what is on its way waits, and each side gives up after a while.
+    pub(crate) fn partition(&mut self, at: usize, ms: u64) {
+        let node = &mut self.nodes[at];
+        node.cut_until = node.cut_until.max(self.t + ms);
+        let of_node: Vec<u64> = self.conns.iter().filter(|(_, c)| c.node == at).map(|(id, _)| *id).collect();
+        for conn in of_node {
+            self.fall_silent(conn, Side::Agent);
+            self.fall_silent(conn, Side::Controller);
+        }
+    }
+
+    fn fall_silent(&mut self, conn: u64, side: Side) {
+        let delay = SILENCE_MS + self.dice.range(0, 3_000);
+        self.after(delay, Event::Silence { conn, side });
+    }
+
+    pub(crate) fn silence(&mut self, conn: u64, side: Side) {
+        let Some(c) = self.conns.get(&conn) else { return };
+        let (node, dead) = (&self.nodes[c.node], c.dead);
+        let other_gone = match side {
+            Side::Agent => !c.controller_open,
+            _ => !c.agent_open,
+        };
+        if dead || self.t < node.cut_until || (other_gone && self.t < node.cut_until) {
+            self.close_side(conn, side);
+        }
+    }
+
+    /// The kernel tells this side that its connection is gone.
+    fn close_side(&mut self, conn: u64, side: Side) {
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        if side == Side::Agent {
+            if !std::mem::replace(&mut c.agent_open, false) {
+                return;
+            }
+            let (node, life) = (c.node, c.agent_life);
+            let delay = self.dice.range(0, 5);
+            self.after(delay, Event::Agent { node, life, edge: Edge::LinkDown { conn } });
+        } else {
+            if !std::mem::replace(&mut c.controller_open, false) {
+                return;
+            }
+            let (which, life, session) = (c.which, c.controller_life, c.session);
+            self.session_closed(which, life, session, "the connection was lost");
+        }
+    }
+
+    pub(crate) fn send_to_controller(&mut self, at: usize, message: FromAgent) {
+        let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
+        let bytes = encode_from_agent(&message);
+        match decode_from_agent(&bytes) {
+            Ok(Decoded::Known(read)) if read == message => {}
+            other => {
+                let text = format!("{message:?} is read as {other:?}");
+                return self.violate("wire", &text);
+            }
+        }
+        if self.conns.get(&conn).is_some_and(|c| c.agent_open) {
+            self.transmit(conn, Side::Controller, Frame::Bytes(bytes.to_vec()));
+        }
+    }
+
+    pub(crate) fn send_to_agent(&mut self, conn: u64, message: &ToAgent) {
+        let bytes = encode_to_agent(message);
+        self.transmit_bytes(conn, bytes.to_vec());
+    }
+
+    pub(crate) fn transmit_bytes(&mut self, conn: u64, bytes: Vec<u8>) {
+        if self.conns.get(&conn).is_some_and(|c| c.controller_open) {
+            self.transmit(conn, Side::Agent, Frame::Bytes(bytes));
+        }
+    }
+
+    fn transmit(&mut self, conn: u64, to: Side, frame: Frame) {
+        let latency = if self.dice.one_in(40) { self.dice.range(0, 3_000) } else { self.dice.skewed(1, 20) };
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        let (queue, last) = match to {
+            Side::Agent => (&mut c.to_agent, &mut c.agent_at),
+            _ => (&mut c.to_controller, &mut c.controller_at),
+        };
+        queue.push_back(frame);
+        *last = (*last).max(self.t + latency);
+        let delay = *last - self.t;
+        self.after(delay, Event::Deliver { conn, to });
+    }
+
+    pub(crate) fn deliver(&mut self, conn: u64, to: Side) {
+        let Some(c) = self.conns.get_mut(&conn) else { return };
+        let cut_until = self.nodes[c.node].cut_until;
+        if self.t < cut_until {
+            // All that is behind it is put off by at least as much, and is taken from the front: nothing overtakes.
+            let delay = cut_until - self.t + 1;
+            return self.after(delay, Event::Deliver { conn, to });
+        }
+        let queue = if to == Side::Agent { &mut c.to_agent } else { &mut c.to_controller };
+        let Some(frame) = queue.pop_front() else { return };
+        if c.dead {
+            return;
+        }
+        match (to, frame) {
+            (Side::Agent, Frame::Bytes(frame)) if c.agent_open => {
+                let (node, life) = (c.node, c.agent_life);
+                self.after(0, Event::Agent { node, life, edge: Edge::Message { conn, frame } });
+            }
+            (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
+            (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
+            (Side::Controller, Frame::Fin) => self.close_side(conn, Side::Controller),
+            _ => {}
+        }
+    }
+
+    fn hear(&mut self, conn: u64, frame: &[u8]) {
+        let Some(c) = self.conns.get(&conn) else { return };
+        let host = self.nodes[c.node].host.as_str().to_owned();
+        let (which, life, session) = (c.which, c.controller_life, c.session);
+        let Ok(Decoded::Known(message)) = decode_from_agent(frame) else { return };
+        let input = ControllerInput::Message { session, names: Some(vec![host]), peer: format!("conn {conn}"), message };
+        self.controller_hears(which, life, input);
+    }
+}

@@ -1,0 +1,157 @@
+//! A node: a machine that boots and dies, with what it has on it.
+
+use perilog_core::agent::io::{Node as Identity, Now};
+use perilog_core::{BootId, HostName};
+
+use super::World;
+use super::agent::Agent;
+use super::event::Event;
+use super::site;
+use super::spool::Spool;
+use super::systemd::Systemd;
+
+/// Wall clocks begin here.
+pub(crate) const EPOCH_MS: u64 = 1_700_000_000_000;
+
+pub(crate) struct Node {
+    /// Which machine it is; and whose name it has (a clone's is another's).
+    pub(crate) machine: usize,
+    pub(crate) host: HostName,
+    exclusive: bool,
+    pub(crate) on: bool,
+    /// Never comes up again.
+    pub(crate) burnt: bool,
+    /// Boots and soft reboots of this machine together: what was on its way belongs to one of them.
+    pub(crate) boot: u64,
+    power_ons: u64,
+    soft: u64,
+    booted_at: u64,
+    wall_offset: i64,
+    pub(crate) spool: Spool,
+    pub(crate) systemd: Systemd,
+    pub(crate) agent: Option<Agent>,
+    /// Agents that were ever started here.
+    pub(crate) life: u64,
+    /// Until then: nothing goes through the network; writes to /run fail; PID 1 does nothing.
+    pub(crate) cut_until: u64,
+    pub(crate) full_until: u64,
+    pub(crate) stalled_until: u64,
+}
+
+impl Node {
+    pub(crate) fn new(machine: usize, name: usize, exclusive: bool) -> Self {
+        Self {
+            machine,
+            host: site::host(name),
+            exclusive,
+            on: false,
+            burnt: false,
+            boot: 0,
+            power_ons: 0,
+            soft: 0,
+            booted_at: 0,
+            wall_offset: 0,
+            spool: Spool::default(),
+            systemd: Systemd::default(),
+            agent: None,
+            life: 0,
+            cut_until: 0,
+            full_until: 0,
+            stalled_until: 0,
+        }
+    }
+
+    pub(crate) fn boot_id(&self) -> BootId {
+        site::boot(self.machine, self.power_ons, self.soft)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            host: self.host.clone(),
+            machine: site::machine(self.machine),
+            boot: self.boot_id(),
+            version: "sim".to_owned(),
+            policy: site::policy(self.exclusive),
+        }
+    }
+
+    pub(crate) fn now(&self, t: u64) -> Now {
+        let wall_ms = (EPOCH_MS + t).saturating_add_signed(self.wall_offset);
+        Now { boot_ms: t - self.booted_at.min(t), wall_ms }
+    }
+
+    pub(crate) const fn boottime(&self, t: u64) -> u64 {
+        t.saturating_sub(self.booted_at)
+    }
+
+    /// The time at which CLOCK_BOOTTIME will be `boot_ms`.
+    pub(crate) const fn at_boottime(&self, boot_ms: u64) -> u64 {
+        self.booted_at.saturating_add(boot_ms)
+    }
+
+    pub(crate) const fn step_clock(&mut self, by_ms: i64) {
+        self.wall_offset = self.wall_offset.saturating_add(by_ms);
+    }
+}
+
+impl World {
+    pub(crate) fn boot(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.on || node.burnt {
+            return;
+        }
+        node.on = true;
+        node.boot += 1;
+        node.power_ons += 1;
+        node.soft = 0;
+        node.booted_at = self.t;
+        node.spool = Spool::default();
+        self.up(at);
+    }
+
+    fn up(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        let (boot, id) = (node.boot, node.boot_id());
+        self.say(|| format!("n{at} is up, {id}"));
+        let delay = self.dice.range(10, 2_000);
+        self.after(delay, Event::AgentUp { node: at, boot });
+    }
+
+    /// Everything on it is gone at once. Its peers are told nothing.
+    pub(crate) fn power_off(&mut self, at: usize) {
+        if !self.nodes[at].on {
+            return;
+        }
+        self.say(|| format!("n{at} loses its power"));
+        self.end_agent(at, false);
+        self.end_processes(at);
+        let node = &mut self.nodes[at];
+        node.on = false;
+        node.systemd = Systemd::default();
+    }
+
+    pub(crate) fn power_fail(&mut self, at: usize, down_ms: u64) {
+        self.power_off(at);
+        self.after(down_ms.max(1), Event::Boot { node: at });
+    }
+
+    /// User space ends and begins anew; the kernel and /run stay.
+    pub(crate) fn soft_reboot(&mut self, at: usize, down_ms: u64) {
+        if !self.nodes[at].on {
+            return;
+        }
+        self.end_agent(at, true);
+        self.end_processes(at);
+        let node = &mut self.nodes[at];
+        node.systemd = Systemd::default();
+        node.boot += 1;
+        node.soft += 1;
+        let (boot, id) = (node.boot, node.boot_id());
+        self.say(|| format!("n{at} begins its user space anew, {id}"));
+        self.after(down_ms.max(1), Event::AgentUp { node: at, boot });
+    }
+
+    fn end_processes(&mut self, at: usize) {
+        self.truth.machine_down(at, self.t);
+    }
+}

@@ -1,0 +1,103 @@
+//! People and resource managers: what they ask, on both sides.
+
+use std::collections::BTreeMap;
+
+use perilog_core::HostList;
+use perilog_core::agent::Input;
+use perilog_core::agent::io::Exec;
+use perilog_core::controller::io::{Request, RunRequest, Which};
+use perilog_core::{ActionId, ClusterId, Rank, TaskId};
+
+use super::World;
+use super::event::{Edge, Event};
+use super::site;
+use crate::plan::Op;
+
+impl World {
+    pub(crate) fn operate(&mut self, op: Op) {
+        if self.quiet {
+            return;
+        }
+        self.say(|| format!("DO {op:?}"));
+        match op {
+            Op::Run { to, job, action, attempt, nodes } => {
+                let run = RunRequest {
+                    job: site::job(job),
+                    attempt: attempt.map(site::attempt),
+                    action: site::action(&action),
+                    nodes: nodes.map(|(first, count)| self.hosts(first, count)),
+                    targets: None,
+                    userid: Some(1_000),
+                    env: BTreeMap::new(),
+                    timeout_ms: None,
+                };
+                self.ask(to, Request::Run(run));
+            }
+            Op::Cancel { to, job, action } => {
+                let which = which(job, action.as_deref());
+                self.ask(to, Request::Cancel { which, why: "asked".to_owned() });
+            }
+            Op::Resolve { to, job, ok } => {
+                self.ask(to, Request::Resolve { which: which(job, None), ok, reason: "by hand".to_owned() });
+            }
+            Op::Signal { to, job, signal } => self.ask(to, Request::Signal { which: which(job, None), signal }),
+            Op::TakeOver { to } => self.ask(to, Request::TakeOver),
+            Op::Look { to, job } => self.look_at_everything(to, job),
+            Op::OutboxApplied { to } => {
+                let through = self.controllers[to].store.outbox_last;
+                self.ask(to, Request::OutboxApplied { through });
+            }
+            Op::Exec { node, job, action, attempt } => {
+                let exec = Exec {
+                    job: site::job(job),
+                    attempt: site::attempt(attempt),
+                    action: site::action(&action),
+                    rank: Rank(0),
+                    userid: None,
+                    env: BTreeMap::new(),
+                    timeout_ms: None,
+                    plan: None,
+                };
+                self.local(node, Input::Exec { caller: u64::from(job), exec });
+            }
+            Op::Hangup { node } => {
+                for caller in 0..3 {
+                    self.local(node, Input::Hangup { caller });
+                }
+            }
+            Op::CancelLocal { node, job, action, attempt } => {
+                let (job, name) = (site::job(job), site::action(&action));
+                let id = ActionId::of(ClusterId::LOCAL, &job, site::attempt(attempt), &name);
+                let task = TaskId { action: id, rank: Rank(0) };
+                self.local(node, Input::CancelLocal { caller: 9, task });
+            }
+            Op::Backup => {
+                let copy = self.controllers[0].store.clone();
+                self.controllers[0].backups.push(copy);
+            }
+        }
+    }
+
+    fn local(&mut self, at: usize, input: Input) {
+        let life = self.nodes[at].life;
+        self.after(1, Event::Agent { node: at, life, edge: Edge::Local(Box::new(input)) });
+    }
+
+    fn hosts(&self, first: usize, count: usize) -> HostList {
+        let names: Vec<_> = (first..first + count).map(site::host).collect();
+        HostList::from_names(names.iter().map(|host| host.as_str())).unwrap_or_default()
+    }
+
+    pub(crate) fn look_at_everything(&mut self, to: usize, job: u8) {
+        self.ask(to, Request::Ps { older_than_ms: 0 });
+        self.ask(to, Request::Show { job: site::job(job) });
+        self.ask(to, Request::Nodes { targets: None });
+        self.ask(to, Request::Why { host: site::host(0) });
+        self.ask(to, Request::Status);
+        self.ask(to, Request::Outbox { after: 0, limit: 100 });
+    }
+}
+
+fn which(job: u8, action: Option<&str>) -> Which {
+    Which { job: site::job(job), attempt: None, action: action.map(site::action), targets: None }
+}

@@ -1,0 +1,149 @@
+//! PID 1: calls arrive, are done, are answered. A call arrives also when its caller is long dead.
+
+use perilog_core::agent::io::{Input, Seen, StartReply};
+use perilog_core::task::Intent;
+
+use super::World;
+use super::event::{Act, Call, Caller, Edge, Event};
+use super::systemd::{Exit, Life};
+
+impl World {
+    pub(crate) fn pid1(&mut self, at: usize, boot: u64, from: Caller, call: Call) {
+        let node = &self.nodes[at];
+        if !node.on || node.boot != boot {
+            return;
+        }
+        if self.t < node.stalled_until {
+            let later = node.stalled_until - self.t + 1;
+            return self.after(later, Event::Call { node: at, boot, from, call });
+        }
+        // The connection broke with the call in its buffer, or behind it.
+        if !self.is_connected(at, from) && self.dice.one_in(2) {
+            return;
+        }
+        self.say(|| format!("n{at} pid1: {}", call.shown()));
+        match call {
+            Call::Start { stem, intent } => self.start_unit(at, from, &stem, intent),
+            Call::Watch { stem } => self.stir_now(at, from, &stem),
+            Call::Inspect { stem, task } => {
+                let node = &self.nodes[at];
+                let mut seen = Seen::default();
+                if let Some((unit, ids, processes)) = node.systemd.look(&stem) {
+                    seen = Seen { unit: Some(unit), unit_ids: Some(ids), processes, ..seen };
+                }
+                let (call, connection) = (from.call, from.connection);
+                self.answer_edge(at, from, Edge::Files { call, connection, stem, task, seen: Box::new(seen) });
+            }
+            Call::SignalRunner { stem, signal } => self.signal_runner(at, &stem, signal),
+            Call::KillAll { stem } => self.kill_all(at, &stem),
+            Call::Unload { stem } => self.unload(at, &stem),
+        }
+    }
+
+    fn is_connected(&self, at: usize, from: Caller) -> bool {
+        let node = &self.nodes[at];
+        node.life == from.life
+            && node.agent.as_ref().is_some_and(|agent| agent.bus && agent.connection == from.connection)
+    }
+
+    fn start_unit(&mut self, at: usize, from: Caller, stem: &str, intent: Box<Intent>) {
+        let task = intent.start.task;
+        let reply = match self.nodes[at].systemd.start(stem, intent) {
+            None => StartReply::Exists,
+            Some(serial) => {
+                let delay = self.dice.skewed(0, 400);
+                self.unit_after(delay, at, stem, serial, Act::JobRuns);
+                StartReply::Queued
+            }
+        };
+        let (call, connection) = (from.call, from.connection);
+        let input = Input::Started { task, reply };
+        self.answer_edge(at, from, Edge::Answer { call, connection, input });
+    }
+
+    pub(crate) fn unit_after(&mut self, ms: u64, at: usize, stem: &str, serial: u64, act: Act) {
+        let boot = self.nodes[at].boot;
+        self.after(ms, Event::Unit { node: at, boot, stem: stem.to_owned(), serial, act });
+    }
+
+    fn answer_edge(&mut self, at: usize, from: Caller, edge: Edge) {
+        if !from.mute {
+            let delay = self.dice.skewed(0, 30);
+            self.after(delay, Event::Agent { node: at, life: from.life, edge });
+        }
+    }
+
+    fn stir_now(&mut self, at: usize, from: Caller, stem: &str) {
+        let delay = self.dice.skewed(0, 10);
+        let edge = Edge::Stir { stem: stem.to_owned() };
+        self.after(delay, Event::Agent { node: at, life: from.life, edge });
+    }
+
+    /// Something of the unit changed: whoever asked to be told is.
+    pub(crate) fn unit_changed(&mut self, at: usize, stem: &str) {
+        let node = &self.nodes[at];
+        let Some(agent) = node.agent.as_ref().filter(|agent| agent.bus && agent.interest.contains(stem)) else {
+            return;
+        };
+        let life = agent.life;
+        let delay = self.dice.skewed(0, 10);
+        self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem: stem.to_owned() } });
+    }
+
+    /// KillUnit(all, SIGKILL).
+    fn kill_all(&mut self, at: usize, stem: &str) {
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        unit.leftovers.clear();
+        if unit.life == Life::Running {
+            self.kill_runner(at, stem);
+        }
+        self.emptied(at, stem);
+    }
+
+    /// The cgroup has no process any more.
+    pub(crate) fn emptied(&mut self, at: usize, stem: &str) {
+        self.truth.leftovers_ended(at, stem);
+        let node = &mut self.nodes[at];
+        if let Some(unit) = node.systemd.units.get_mut(stem)
+            && let Life::Stopping(exit) = unit.life
+        {
+            unit.life = Life::Over(exit);
+            self.unit_changed(at, stem);
+        }
+        let node = &mut self.nodes[at];
+        let Some(agent) = node.agent.as_mut() else { return };
+        if agent.watch_empty.contains(stem) {
+            let life = agent.life;
+            let delay = self.dice.skewed(0, 10);
+            self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem: stem.to_owned() } });
+        }
+    }
+
+    /// StopUnit, then ResetFailedUnit: what is there ends, and the unit goes.
+    pub(crate) fn unload(&mut self, at: usize, stem: &str) {
+        let t = self.t;
+        let Some(unit) = self.nodes[at].systemd.units.remove(stem) else { return };
+        let keeps = unit.intent.plan.lingering == perilog_core::task::Lingering::Keep;
+        self.truth.unit_stopped(at, stem, unit.runner.run, keeps, t);
+        self.unit_changed(at, stem);
+    }
+}
+
+impl Exit {
+    pub(crate) const fn is_success(self) -> bool {
+        matches!(self, Self::Code(0))
+    }
+}
+
+impl Call {
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Start { stem, .. } => format!("start {stem}"),
+            Self::Watch { stem } => format!("watch {stem}"),
+            Self::Inspect { stem, .. } => format!("look at {stem}"),
+            Self::SignalRunner { stem, signal } => format!("signal {signal} for the runner of {stem}"),
+            Self::KillAll { stem } => format!("kill all of {stem}"),
+            Self::Unload { stem } => format!("unload {stem}"),
+        }
+    }
+}

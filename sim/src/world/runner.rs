@@ -1,0 +1,401 @@
+//! The runner inside its unit: claim, scripts in order, result, exit; as `agent/src/runner` does it.
+
+use perilog_core::ExitStatus;
+use perilog_core::task::{Claim, OnError, OnTimeout, RunResult, StepRecord};
+
+use super::World;
+use super::event::Act;
+use super::site::{self, Behaviour};
+use super::systemd::{Exit, Leftover, Life};
+
+/// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
+const NO_TASK: u8 = 66;
+const NO_CLAIM: u8 = 73;
+const NO_RESULT: u8 = 74;
+const NOT_OURS: u8 = 75;
+const CONFIGURATION: u8 = 78;
+const TIMEOUT: u8 = 124;
+const CANCELLED: u8 = 143;
+/// Between TERM and KILL, where the policy is to kill.
+const GRACE_MS: u64 = 5_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Runner {
+    /// The run in the truth's ledger, once it has claimed.
+    pub(crate) run: Option<usize>,
+    /// The directory that it opened.
+    dir: u64,
+    began_at: u64,
+    behaviour: Option<Behaviour>,
+    /// Index of the next script.
+    next: usize,
+    /// Tells a scheduled end of a script from one that came earlier.
+    turn: u64,
+    alive: bool,
+    limit_passed: bool,
+    termed: bool,
+    cancelled: bool,
+    pub(crate) result: Option<RunResult>,
+}
+
+impl World {
+    pub(crate) fn unit_acts(&mut self, at: usize, boot: u64, stem: String, serial: u64, act: Act) {
+        let node = &mut self.nodes[at];
+        if !node.on || node.boot != boot {
+            return;
+        }
+        let stalled_until = node.stalled_until;
+        let Some(unit) = node.systemd.unit(&stem, serial) else { return };
+        match (act, unit.life) {
+            (Act::JobRuns, Life::Queued) if self.t < stalled_until => {
+                let later = stalled_until - self.t + 1;
+                self.unit_after(later, at, &stem, serial, act);
+            }
+            (Act::JobRuns, Life::Queued) => {
+                self.invocations += 1;
+                unit.invocation = Some(site::invocation(self.invocations));
+                unit.life = Life::Running;
+                self.unit_changed(at, &stem);
+                let delay = self.dice.skewed(0, 300);
+                self.unit_after(delay, at, &stem, serial, Act::Claims);
+            }
+            (Act::LeftoverEnds, _) => self.leftover_ends(at, &stem),
+            (_, Life::Queued | Life::Stopping(_) | Life::Over(_)) => {}
+            (Act::Claims, _) => self.claim(at, &stem, serial),
+            (Act::NextScript, _) => self.next_script(at, &stem, serial),
+            (Act::ScriptEnds { turn }, _) => {
+                if unit.runner.turn == turn && unit.runner.alive {
+                    self.script_ends(at, &stem, serial, None);
+                }
+            }
+            (Act::Limit, _) => self.limit(at, &stem, serial),
+            (Act::Grace, _) => {
+                if unit.runner.alive {
+                    self.script_ends(at, &stem, serial, Some(ExitStatus::Signal(9)));
+                }
+            }
+            (Act::WritesResult, _) => self.write_result(at, &stem, serial),
+            (Act::Exits, _) => {
+                let code = unit.runner.result.as_ref().map_or(NO_RESULT, |result| result.status);
+                self.runner_exits(at, &stem, Exit::Code(code));
+            }
+            (Act::JobRuns, Life::Running) => {}
+        }
+    }
+
+    /// Directory, intent, not-after, O_EXCL: or nothing is run.
+    fn claim(&mut self, at: usize, stem: &str, serial: u64) {
+        let t = self.t;
+        let node = &mut self.nodes[at];
+        let (boottime, full, boot) = (node.boottime(t), t < node.full_until, node.boot);
+        let Some(unit) = node.systemd.unit(stem, serial) else { return };
+        let Some(invocation) = unit.invocation.clone() else { return };
+        let refused = match node.spool.tasks.get_mut(stem) {
+            None => Some(NO_TASK),
+            Some(dir) => match &dir.intent {
+                None => Some(NO_TASK),
+                Some(_) if full => Some(NO_CLAIM),
+                Some(intent) if boottime > intent.not_after_boottime_ms => Some(NOT_OURS),
+                Some(_) if dir.claim.is_some() => Some(NOT_OURS),
+                Some(intent) => {
+                    unit.runner.behaviour = Some(site::behaviour(self.plan.seed, &intent.start.task));
+                    let run = self.truth.claimed(at, node.machine, boot, stem, intent, &invocation, t);
+                    dir.claim = Some(Claim::Runner(invocation));
+                    unit.runner.run = Some(run);
+                    unit.runner.dir = dir.serial;
+                    unit.runner.began_at = t;
+                    None
+                }
+            },
+        };
+        if let Some(code) = refused {
+            return self.runner_exits(at, stem, Exit::Code(code));
+        }
+        self.say(|| format!("n{at} {stem} is claimed"));
+        let limit = self.nodes[at].systemd.unit(stem, serial).and_then(|unit| {
+            unit.intent.start.timeout_ms.into_iter().chain(unit.intent.plan.timeout_ms).min()
+        });
+        if let Some(limit) = limit {
+            self.unit_after(limit, at, stem, serial, Act::Limit);
+        }
+        self.directory_changed(at, stem);
+        let delay = self.dice.skewed(0, 20);
+        self.unit_after(delay, at, stem, serial, Act::NextScript);
+    }
+
+    /// A line of steps.jsonl; `false`: it cannot be written.
+    fn record(&mut self, at: usize, stem: &str, serial: u64, step: StepRecord) -> bool {
+        let node = &mut self.nodes[at];
+        let Some(opened) = node.systemd.unit(stem, serial).map(|unit| unit.runner.dir) else { return false };
+        if self.t < node.full_until {
+            return false;
+        }
+        // Written into a directory that nobody can name any more: that works, and nobody reads it.
+        if let Some(dir) = node.spool.opened(stem, opened) {
+            dir.steps.push(step);
+            self.directory_changed(at, stem);
+        }
+        true
+    }
+
+    fn next_script(&mut self, at: usize, stem: &str, serial: u64) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        let runner = &mut unit.runner;
+        let Some(behaviour) = runner.behaviour.clone() else { return };
+        let result = runner.result.get_or_insert_with(|| empty(unit.invocation.clone(), behaviour.scripts.len()));
+        let Some(script) = behaviour.scripts.get(runner.next) else { return self.scripts_ended(at, stem, serial) };
+        if runner.cancelled {
+            result.cancelled = true;
+            result.status = result.status.max(CANCELLED);
+            return self.scripts_ended(at, stem, serial);
+        }
+        if runner.limit_passed {
+            result.timed_out = true;
+            result.status = result.status.max(TIMEOUT);
+            return self.scripts_ended(at, stem, serial);
+        }
+        let seq = runner.next as u32;
+        let of = behaviour.scripts.len() as u32;
+        let name = format!("{seq}0-script");
+        let (digest, user) = ("00".to_owned(), "root".to_owned());
+        let begin = StepRecord::Begin { seq, script: name.clone(), digest, user, attempt: 1, at_ms, of };
+        if !self.record(at, stem, serial, begin) {
+            self.misconfigured(at, stem, serial);
+            return self.scripts_ended(at, stem, serial);
+        }
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        unit.runner.next += 1;
+        unit.runner.turn += 1;
+        unit.runner.alive = true;
+        unit.runner.termed = false;
+        let (turn, run) = (unit.runner.turn, unit.runner.run);
+        if let Some(run) = run {
+            self.truth.script_starts(run, self.t);
+        }
+        self.say(|| format!("n{at} {stem}: script {seq} begins, for {} ms", script.ms));
+        for report in script.reports.clone() {
+            let step = StepRecord::Report { seq, script: name.clone(), at_ms, report: report.clone() };
+            if self.record(at, stem, serial, step)
+                && let Some(run) = run
+            {
+                self.truth.reported(run, &report);
+            }
+        }
+        self.unit_after(script.ms, at, stem, serial, Act::ScriptEnds { turn });
+    }
+
+    fn misconfigured(&mut self, at: usize, stem: &str, serial: u64) {
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        if let Some(result) = &mut unit.runner.result {
+            result.status = result.status.max(CONFIGURATION);
+            result.configuration = Some("steps.jsonl: no space; what cannot be recorded is not run".to_owned());
+        }
+    }
+
+    /// `by`: a signal ended it; otherwise it ended by itself.
+    fn script_ends(&mut self, at: usize, stem: &str, serial: u64, by: Option<ExitStatus>) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        let stops = unit.intent.plan.on_error == OnError::Stop;
+        let runner = &mut unit.runner;
+        runner.alive = false;
+        let index = runner.next.saturating_sub(1);
+        let own = runner.behaviour.as_ref().and_then(|b| b.scripts.get(index)).map(|script| script.status);
+        let status = by.or(own).unwrap_or(ExitStatus::Exit(0));
+        let timed_out = runner.limit_passed;
+        let Some(result) = &mut runner.result else { return };
+        result.ran += 1;
+        result.timed_out |= timed_out;
+        if !status.is_success() && result.worst.is_none_or(|worst| status.shell() > worst.shell()) {
+            result.worst = Some(status);
+        }
+        result.status = result.status.max(status.shell());
+        let run = runner.run;
+        if let Some(run) = run {
+            self.truth.script_ended(run, status, self.t);
+        }
+        let seq = index as u32;
+        let script = format!("{seq}0-script");
+        let end = StepRecord::End { seq, script, at_ms, elapsed_ms: 1, status, tolerable: false, timed_out };
+        self.say(|| format!("n{at} {stem}: script {seq} ended, {status}"));
+        if !self.record(at, stem, serial, end) {
+            self.misconfigured(at, stem, serial);
+            return self.scripts_ended(at, stem, serial);
+        }
+        if stops && (timed_out || !status.is_success()) {
+            return self.scripts_ended(at, stem, serial);
+        }
+        let delay = self.dice.skewed(0, 10);
+        self.unit_after(delay, at, stem, serial, Act::NextScript);
+    }
+
+    fn scripts_ended(&mut self, at: usize, stem: &str, serial: u64) {
+        let t = self.t;
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        if unit.runner.cancelled
+            && let Some(result) = &mut unit.runner.result
+        {
+            result.cancelled = true;
+        }
+        let begun = unit.runner.next > 0;
+        let ms = unit.runner.behaviour.as_ref().map(|b| b.leftovers.clone()).unwrap_or_default();
+        let left = ms.into_iter().enumerate().filter(|_| begun);
+        unit.leftovers = left.map(|(i, ms)| Leftover { pid: 500 + i as u32, until_ms: t + ms }).collect();
+        let ends: Vec<u64> = unit.leftovers.iter().map(|left| left.until_ms - t).collect();
+        if let Some(run) = unit.runner.run.filter(|_| !ends.is_empty()) {
+            self.truth.left_behind(run);
+        }
+        for ms in ends {
+            self.unit_after(ms, at, stem, serial, Act::LeftoverEnds);
+        }
+        let delay = self.dice.skewed(0, 10);
+        self.unit_after(delay, at, stem, serial, Act::WritesResult);
+    }
+
+    fn write_result(&mut self, at: usize, stem: &str, serial: u64) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let node = &mut self.nodes[at];
+        let full = self.t < node.full_until;
+        let Some(unit) = node.systemd.unit(stem, serial) else { return };
+        let (opened, run) = (unit.runner.dir, unit.runner.run);
+        let elapsed = self.t.saturating_sub(unit.runner.began_at);
+        let Some(result) = &mut unit.runner.result else { return };
+        (result.ended_ms, result.elapsed_ms) = (at_ms, elapsed);
+        let written = result.clone();
+        if full && result.status == 0 {
+            result.status = NO_RESULT;
+        }
+        if let Some(dir) = node.spool.opened(stem, opened).filter(|_| !full) {
+            dir.result = Some(written.clone());
+        }
+        if let Some(run) = run {
+            self.truth.result(run, written, !full);
+        }
+        self.directory_changed(at, stem);
+        let delay = self.dice.skewed(0, 10);
+        self.unit_after(delay, at, stem, serial, Act::Exits);
+    }
+
+    /// The main process is gone. A unit that failed gets TERM for what is left in it.
+    pub(crate) fn runner_exits(&mut self, at: usize, stem: &str, exit: Exit) {
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        if unit.life != Life::Running {
+            return;
+        }
+        if exit.is_success() || unit.leftovers.is_empty() {
+            unit.life = Life::Over(exit);
+        } else {
+            unit.life = Life::Stopping(exit);
+            let serial = unit.serial;
+            // Some of them take their time over a TERM.
+            let delay = self.dice.skewed(0, 5_000);
+            for left in &mut unit.leftovers {
+                left.until_ms = left.until_ms.min(self.t + delay);
+            }
+            self.unit_after(delay, at, stem, serial, Act::LeftoverEnds);
+        }
+        self.say(|| format!("n{at} {stem}: its runner is gone, {exit:?}"));
+        self.unit_changed(at, stem);
+    }
+
+    fn leftover_ends(&mut self, at: usize, stem: &str) {
+        let t = self.t;
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        let before = unit.leftovers.len();
+        unit.leftovers.retain(|left| left.until_ms > t);
+        if before > 0 && unit.leftovers.is_empty() {
+            self.emptied(at, stem);
+        }
+    }
+
+    fn limit(&mut self, at: usize, stem: &str, serial: u64) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        unit.runner.limit_passed = true;
+        if !unit.runner.alive {
+            return;
+        }
+        let kills = unit.intent.plan.on_timeout == OnTimeout::Kill;
+        let seq = unit.runner.next.saturating_sub(1) as u32;
+        let (script, forensics) = (format!("{seq}0-script"), "0 sleep".to_owned());
+        let overdue = StepRecord::Overdue { seq, script, at_ms, limit_ms: 1, forensics };
+        self.record(at, stem, serial, overdue);
+        if kills {
+            self.unit_after(GRACE_MS, at, stem, serial, Act::Grace);
+        }
+        self.signal_script(at, stem, serial, 15);
+    }
+
+    /// KillUnit(main): what the runner makes of it.
+    pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        if unit.life != Life::Running || unit.runner.run.is_none() {
+            return;
+        }
+        let serial = unit.serial;
+        if signal == 15 && !unit.runner.cancelled {
+            unit.runner.cancelled = true;
+            if let Some(run) = unit.runner.run {
+                self.truth.cancelled(run);
+            }
+            self.record(at, stem, serial, StepRecord::Cancelled { at_ms });
+        }
+        self.signal_script(at, stem, serial, if signal == 43 { 9 } else { signal });
+    }
+
+    fn signal_script(&mut self, at: usize, stem: &str, serial: u64, signal: u8) {
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        let runner = &unit.runner;
+        let script = runner.behaviour.as_ref().and_then(|b| b.scripts.get(runner.next.saturating_sub(1)));
+        let traps = signal != 9 && script.is_some_and(|script| script.traps_term);
+        if runner.alive && !traps {
+            self.script_ends(at, stem, serial, Some(ExitStatus::Signal(signal)));
+        }
+    }
+
+    /// SIGKILL for the runner itself: systemd then stops what is left of the unit.
+    pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
+        let t = self.t;
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        if unit.life != Life::Running {
+            return;
+        }
+        if unit.runner.alive {
+            unit.runner.alive = false;
+            let takes = self.dice.skewed(0, 3_000);
+            unit.leftovers.push(Leftover { pid: 400, until_ms: t + takes });
+        }
+        if let Some(run) = unit.runner.run {
+            self.truth.runner_killed(run, !unit.leftovers.is_empty(), t);
+        }
+        self.runner_exits(at, stem, Exit::Signal(9));
+    }
+
+    /// Something in a task's directory changed: the agent that watches it hears of it, soon or a little later.
+    fn directory_changed(&mut self, at: usize, stem: &str) {
+        let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.watched.contains(stem)) else { return };
+        let life = agent.life;
+        let delay = self.dice.skewed(0, 400);
+        let edge = super::event::Edge::Stir { stem: stem.to_owned() };
+        self.after(delay, super::event::Event::Agent { node: at, life, edge });
+    }
+}
+
+fn empty(invocation: Option<perilog_core::InvocationId>, of: usize) -> RunResult {
+    RunResult {
+        invocation: invocation.unwrap_or_else(|| site::invocation(0)),
+        began_ms: 0,
+        ended_ms: 0,
+        elapsed_ms: 0,
+        ran: 0,
+        of: of as u32,
+        status: 0,
+        worst: None,
+        timed_out: false,
+        cancelled: false,
+        configuration: None,
+        exec: None,
+    }
+}

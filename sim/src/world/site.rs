@@ -1,0 +1,148 @@
+//! The site that every world is: names, the nodes' configuration, the controller's settings, and what scripts do.
+
+use std::collections::BTreeMap;
+
+use perilog_core::agent::Policy;
+use perilog_core::controller::Settings;
+use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
+use perilog_core::{ActionName, Attempt, BootId, ClusterId, ExitStatus, HostName, InvocationId, JobId, MachineId, TaskId};
+
+use crate::rng::Rng;
+
+/// The names below are made of characters that every id takes.
+const FITS: &str = "made of characters that fit";
+
+pub(crate) fn cluster() -> ClusterId {
+    ClusterId::from_name("sim")
+}
+
+pub(crate) fn host(index: usize) -> HostName {
+    HostName::new(&format!("n{index}")).expect(FITS)
+}
+
+pub(crate) fn machine(index: usize) -> MachineId {
+    MachineId::new(&format!("machine{index}")).expect(FITS)
+}
+
+pub(crate) fn boot(index: usize, boot: u64, soft: u64) -> BootId {
+    let soft = if soft > 0 { format!("+{soft}") } else { String::new() };
+    BootId::new(&format!("boot-{index}-{boot}{soft}")).expect(FITS)
+}
+
+pub(crate) fn job(number: u8) -> JobId {
+    JobId::new(&format!("j{number}")).expect(FITS)
+}
+
+pub(crate) fn attempt(number: u64) -> Attempt {
+    Attempt::from_number(number)
+}
+
+pub(crate) fn action(name: &str) -> ActionName {
+    ActionName::new(name).unwrap_or_else(|_| ActionName::new("prolog").expect(FITS))
+}
+
+pub(crate) fn invocation(number: u64) -> InvocationId {
+    InvocationId::new(&format!("{number:032x}")).expect(FITS)
+}
+
+pub(crate) fn settings() -> Settings {
+    let limited = ["prolog", "epilog", "sweep", "mount"];
+    Settings {
+        cluster: cluster(),
+        start_grace_ms: 20_000,
+        unreachable_grace_ms: 40_000,
+        not_after_ms: 60_000,
+        probe_ms: 2_000,
+        redial_per_second: 2_000,
+        timeouts: limited.into_iter().map(|name| (action(name), 40_000)).collect(),
+        retention_ms: 1_800_000,
+        keep_attempts: 100,
+    }
+}
+
+pub(crate) fn policy(exclusive: bool) -> Policy {
+    let plan = |timeout_ms: Option<u64>| Plan {
+        run: Run::Directories(vec!["/etc/perilog/scripts".to_owned()]),
+        user: "root".to_owned(),
+        cwd: "/".to_owned(),
+        path: "/usr/bin:/bin".to_owned(),
+        umask: 0o022,
+        env: BTreeMap::new(),
+        timeout_ms,
+        script_timeout_ms: None,
+        on_timeout: OnTimeout::Drain,
+        on_error: OnError::Continue,
+        lingering: Lingering::Hold,
+        retries: Retries::default(),
+        scripts: BTreeMap::new(),
+        nofile: 65_536,
+        memory_max: None,
+        tasks_max: None,
+        cpu_weight: None,
+        oom_score_adjust: 0,
+    };
+    let actions = [
+        ("prolog", plan(Some(30_000))),
+        ("epilog", Plan { on_timeout: OnTimeout::Kill, ..plan(Some(30_000)) }),
+        ("sweep", Plan { lingering: Lingering::Kill, on_error: OnError::Stop, ..plan(Some(20_000)) }),
+        ("mount", Plan { lingering: Lingering::Keep, ..plan(Some(30_000)) }),
+        ("unlimited", plan(None)),
+    ];
+    Policy {
+        actions: actions.into_iter().map(|(name, plan)| (action(name), plan)).collect(),
+        env_allow: vec!["FLUX_JOB_ID".to_owned()],
+        serialize_host: exclusive,
+        keep_failed: 2,
+        max_tombstones: 64,
+        max_tasks: 12,
+    }
+}
+
+/// What the scripts of a task do. Known by seed and task alone, so that no fault changes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Behaviour {
+    pub(crate) scripts: Vec<Script>,
+    /// Processes that outlive the scripts, and for how long.
+    pub(crate) leftovers: Vec<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) ms: u64,
+    pub(crate) status: ExitStatus,
+    /// TERM does not end it.
+    pub(crate) traps_term: bool,
+    pub(crate) reports: Vec<Report>,
+}
+
+pub(crate) fn behaviour(seed: u64, task: &TaskId) -> Behaviour {
+    let mut dice = Rng::named(seed, &task.to_string());
+    let scripts = (0..[1, 1, 1, 2, 3, 0][dice.below(6)]).map(|_| script(&mut dice)).collect();
+    let leftovers = if dice.one_in(6) { vec![dice.skewed(1, 90_000); dice.range(1, 2) as usize] } else { Vec::new() };
+    Behaviour { scripts, leftovers }
+}
+
+fn script(dice: &mut Rng) -> Script {
+    let ms = match dice.below(8) {
+        0 => 0,
+        1 => dice.range(20_000, 90_000),
+        _ => dice.skewed(1, 20_000),
+    };
+    let status = match dice.below(10) {
+        0 => ExitStatus::Exit(dice.range(1, 255) as u8),
+        1 => ExitStatus::Signal([9, 11, 6][dice.below(3)]),
+        2 => ExitStatus::Exit(1),
+        _ => ExitStatus::Exit(0),
+    };
+    let mut reports = Vec::new();
+    if dice.one_in(6) {
+        reports.push(Report::Tolerable { check: "lustre".to_owned(), message: "mount missing".to_owned() });
+    }
+    if dice.one_in(6) {
+        reports.push(Report::Milestone { name: "data-out".to_owned() });
+    }
+    if dice.one_in(8) {
+        reports.push(Report::Progress { message: "half".to_owned() });
+    }
+    Script { ms, status, traps_term: dice.one_in(5), reports }
+}

@@ -1,0 +1,69 @@
+//! The files of a node under /run/perilog: what outlives the agent, and not the boot.
+
+use std::collections::BTreeMap;
+
+use perilog_core::Epoch;
+use perilog_core::agent::io::Seen;
+use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tombstone};
+
+#[derive(Debug, Default)]
+pub(crate) struct Spool {
+    pub(crate) tasks: BTreeMap<String, Dir>,
+    pub(crate) tombstones: BTreeMap<String, Tombstone>,
+    pub(crate) epoch: Option<Epoch>,
+    /// Directories ever made: a runner keeps writing into the one that it opened, also when its name is another's.
+    made: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Dir {
+    pub(crate) serial: u64,
+    pub(crate) intent: Option<Intent>,
+    pub(crate) claim: Option<Claim>,
+    pub(crate) steps: Vec<StepRecord>,
+    pub(crate) result: Option<RunResult>,
+    pub(crate) ended: Option<Ended>,
+}
+
+impl Spool {
+    pub(crate) fn dir(&mut self, stem: &str) -> &mut Dir {
+        let made = &mut self.made;
+        self.tasks.entry(stem.to_owned()).or_insert_with(|| {
+            *made += 1;
+            Dir { serial: *made, ..Dir::default() }
+        })
+    }
+
+    /// The directory that a runner opened, if it still has its name.
+    pub(crate) fn opened(&mut self, stem: &str, serial: u64) -> Option<&mut Dir> {
+        self.tasks.get_mut(stem).filter(|dir| dir.serial == serial)
+    }
+
+    /// O_EXCL, by the agent: `true` it is ours, also if it was before.
+    pub(crate) fn take_claim(&mut self, stem: &str, claim: &Claim) -> bool {
+        self.dir(stem).claim.get_or_insert_with(|| claim.clone()) == claim
+    }
+
+    pub(crate) fn bury(&mut self, stem: &str, tombstone: Tombstone, also_directory: bool) {
+        self.tombstones.insert(stem.to_owned(), tombstone);
+        if also_directory {
+            self.tasks.remove(stem);
+        }
+    }
+
+    /// What the agent does before anything else: burials that a crash cut short are ended.
+    pub(crate) fn tidy(&mut self) {
+        let tombstones = &self.tombstones;
+        self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
+    }
+
+    /// Adds the files to what was seen of the unit.
+    pub(crate) fn look(&self, stem: &str, mut seen: Seen) -> Seen {
+        if let Some(dir) = self.tasks.get(stem) {
+            seen.claim.clone_from(&dir.claim);
+            seen.steps.clone_from(&dir.steps);
+            seen.result.clone_from(&dir.result);
+        }
+        seen
+    }
+}

@@ -1,0 +1,150 @@
+//! The units of a node, as PID 1 holds them: transient oneshots with RemainAfterExit=yes and CollectMode=inactive, so that what ended stays
+//! loaded, failed or `active (exited)`, until somebody unloads it.
+
+use std::collections::BTreeMap;
+
+use perilog_core::InvocationId;
+use perilog_core::agent::io::UnitIds;
+use perilog_core::task::{Intent, Process, UnitFacts};
+
+use super::runner::Runner;
+
+/// What a look at a unit tells: its properties, the ids it bears, its processes.
+pub(crate) type UnitLook = (UnitFacts, UnitIds, Vec<Process>);
+
+const CLD_EXITED: i32 = 1;
+const CLD_KILLED: i32 = 2;
+
+#[derive(Debug, Default)]
+pub(crate) struct Systemd {
+    pub(crate) units: BTreeMap<String, Unit>,
+    made: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) serial: u64,
+    /// As the start carried it: LogExtraFields.
+    pub(crate) intent: Box<Intent>,
+    pub(crate) invocation: Option<InvocationId>,
+    pub(crate) life: Life,
+    pub(crate) runner: Runner,
+    pub(crate) leftovers: Vec<Leftover>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its start job waits.
+    Queued,
+    /// The runner is there.
+    Running,
+    /// It failed, and what it left got TERM: not failed before that is gone.
+    Stopping(Exit),
+    Over(Exit),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Code(u8),
+    Signal(u8),
+}
+
+/// A process that outlived its scripts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    pub(crate) pid: u32,
+    pub(crate) until_ms: u64,
+}
+
+impl Systemd {
+    /// StartTransientUnit: `None` if there is one of that name, in whatever state.
+    pub(crate) fn start(&mut self, stem: &str, intent: Box<Intent>) -> Option<u64> {
+        if self.units.contains_key(stem) {
+            return None;
+        }
+        self.made += 1;
+        let unit = Unit {
+            serial: self.made,
+            intent,
+            invocation: None,
+            life: Life::Queued,
+            runner: Runner::default(),
+            leftovers: Vec::new(),
+        };
+        self.units.insert(stem.to_owned(), unit);
+        Some(self.made)
+    }
+
+    pub(crate) fn unit(&mut self, stem: &str, serial: u64) -> Option<&mut Unit> {
+        self.units.get_mut(stem).filter(|unit| unit.serial == serial)
+    }
+
+    pub(crate) fn look(&self, stem: &str) -> Option<UnitLook> {
+        self.units.get(stem).map(Unit::look)
+    }
+
+    pub(crate) fn look_at_all(&self) -> Vec<(String, UnitLook)> {
+        self.units.iter().map(|(stem, unit)| (stem.clone(), unit.look())).collect()
+    }
+}
+
+impl Unit {
+    fn look(&self) -> UnitLook {
+        let start = &self.intent.start;
+        let ids = UnitIds {
+            task: start.task,
+            job: start.job.clone(),
+            attempt: start.attempt,
+            action: start.action.clone(),
+        };
+        let mut processes: Vec<Process> = Vec::new();
+        // While the main process is there the agent does not ask for the others.
+        if self.life != Life::Running {
+            let named = |left: &Leftover| Process { pid: left.pid, command: "sleep".to_owned() };
+            processes.extend(self.leftovers.iter().map(named));
+        }
+        (self.facts(), ids, processes)
+    }
+
+    fn facts(&self) -> UnitFacts {
+        let mut facts = UnitFacts {
+            loaded: true,
+            active: "inactive".to_owned(),
+            sub: "dead".to_owned(),
+            result: "success".to_owned(),
+            invocation: self.invocation.clone(),
+            cgroup: Some("/perilog.slice/task".to_owned()),
+            ..UnitFacts::default()
+        };
+        match self.life {
+            Life::Queued => facts.job_pending = true,
+            Life::Running => {
+                (facts.job_pending, facts.main_pid) = (true, 100);
+                (facts.active, facts.sub) = ("activating".to_owned(), "start".to_owned());
+            }
+            Life::Stopping(exit) => {
+                facts.job_pending = true;
+                (facts.active, facts.sub) = ("deactivating".to_owned(), "stop-sigterm".to_owned());
+                exit.tell(&mut facts);
+            }
+            Life::Over(exit) => {
+                let failed = exit != Exit::Code(0);
+                let active = if failed { "failed" } else { "active" };
+                (facts.active, facts.sub) = (active.to_owned(), "exited".to_owned());
+                exit.tell(&mut facts);
+            }
+        }
+        facts
+    }
+}
+
+impl Exit {
+    fn tell(self, facts: &mut UnitFacts) {
+        let (code, status, result) = match self {
+            Self::Code(0) => (CLD_EXITED, 0, "success"),
+            Self::Code(code) => (CLD_EXITED, i32::from(code), "exit-code"),
+            Self::Signal(signal) => (CLD_KILLED, i32::from(signal), "signal"),
+        };
+        (facts.main_code, facts.main_status, facts.result) = (code, status, result.to_owned());
+    }
+}

@@ -1,0 +1,143 @@
+//! Faults at effects: before, after, in the middle, or instead.
+
+use std::collections::BTreeMap;
+
+use perilog_core::agent::Effect as AgentEffect;
+use perilog_core::controller::Effect as ControllerEffect;
+use perilog_core::message::{FromAgent, ToAgent};
+
+use super::World;
+use crate::plan::{Spring, Trap};
+
+pub(crate) struct Traps {
+    set: Vec<Trap>,
+    /// How often each effect was met, by who does it.
+    met: BTreeMap<(Option<usize>, &'static str), u32>,
+    /// (effect, spring) that were sprung.
+    pub(crate) hits: BTreeMap<(String, &'static str), u64>,
+    pub(crate) off: bool,
+}
+
+/// What happens at an effect.
+pub(crate) enum Sprung {
+    No,
+    Before(Spring),
+    After(Spring),
+    How(How),
+}
+
+/// An effect that is not carried out as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Fails,
+    Half,
+    Unanswered { happens: bool },
+    Late { ms: u64 },
+}
+
+impl Traps {
+    pub(crate) fn new(traps: &[Trap]) -> Self {
+        Self { set: traps.to_vec(), met: BTreeMap::new(), hits: BTreeMap::new(), off: false }
+    }
+
+    pub(crate) fn agent(&mut self, at: usize, effect: &AgentEffect) -> Sprung {
+        self.meet(Some(at), of_agent(effect))
+    }
+
+    pub(crate) fn controller(&mut self, name: &'static str) -> Sprung {
+        self.meet(None, name)
+    }
+
+    fn meet(&mut self, who: Option<usize>, name: &'static str) -> Sprung {
+        if self.off || self.set.is_empty() {
+            return Sprung::No;
+        }
+        let met = self.met.entry((who, name)).or_default();
+        let nth = *met;
+        *met += 1;
+        let Some(trap) = self.set.iter().find(|trap| trap.node == who && trap.effect == name && trap.nth == nth) else {
+            return Sprung::No;
+        };
+        let spring = trap.spring.clone();
+        *self.hits.entry((name.to_owned(), spring.word())).or_default() += 1;
+        match spring {
+            Spring::CrashBefore { .. } | Spring::PowerBefore { .. } => Sprung::Before(spring),
+            Spring::CrashAfter { .. } | Spring::PowerAfter { .. } => Sprung::After(spring),
+            Spring::CrashWithin { .. } => Sprung::How(How::Half),
+            Spring::Fail => Sprung::How(How::Fails),
+            Spring::Unanswered { happens } => Sprung::How(How::Unanswered { happens }),
+            Spring::Late { ms } => Sprung::How(How::Late { ms }),
+        }
+    }
+}
+
+impl World {
+    /// A trap on a node kills its agent, or all of it.
+    pub(crate) fn spring(&mut self, at: usize, spring: Spring) {
+        self.injected += 1;
+        self.say(|| format!("TRAP on n{at}: {spring:?}"));
+        match spring {
+            Spring::PowerBefore { down_ms } | Spring::PowerAfter { down_ms } => self.power_fail(at, down_ms),
+            Spring::CrashBefore { down_ms } | Spring::CrashAfter { down_ms } | Spring::CrashWithin { down_ms } => {
+                self.kill_agent(at, down_ms);
+            }
+            Spring::Fail | Spring::Unanswered { .. } | Spring::Late { .. } => {}
+        }
+    }
+}
+
+fn of_agent(effect: &AgentEffect) -> &'static str {
+    match effect {
+        AgentEffect::WriteIntent { .. } => "write-intent",
+        AgentEffect::StartUnit { .. } => "start-unit",
+        AgentEffect::Watch { .. } => "watch",
+        AgentEffect::WatchEmpty { .. } => "watch-empty",
+        AgentEffect::Inspect { .. } => "inspect",
+        AgentEffect::TakeClaim { .. } => "take-claim",
+        AgentEffect::SignalRunner { .. } => "signal-runner",
+        AgentEffect::KillLingering { .. } => "kill-lingering",
+        AgentEffect::WriteOutcome { .. } => "write-outcome",
+        AgentEffect::Unload { .. } => "unload",
+        AgentEffect::Bury { .. } => "bury",
+        AgentEffect::RemoveTombstone { .. } => "remove-tombstone",
+        AgentEffect::WriteEpoch { .. } => "write-epoch",
+        AgentEffect::Send(FromAgent::Hello(_)) => "send-hello",
+        AgentEffect::Send(FromAgent::EpochRefused { .. }) => "send-epoch-refused",
+        AgentEffect::Send(FromAgent::Accepted { .. }) => "send-accepted",
+        AgentEffect::Send(FromAgent::Moved { .. }) => "send-moved",
+        AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
+        AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",
+        AgentEffect::Send(FromAgent::Answer { .. } | FromAgent::Unsupported { .. }) => "send",
+        AgentEffect::Hang { .. } => "hang",
+        AgentEffect::RedialWindow { .. } => "redial-window",
+        AgentEffect::WakeAt { .. } => "wake-at",
+        AgentEffect::ExecReply { .. } => "exec-reply",
+        AgentEffect::StatusReply { .. } | AgentEffect::Answer { .. } => "answer",
+        AgentEffect::Note { .. } => "note",
+    }
+}
+
+pub(crate) fn of_controller(effect: &ControllerEffect) -> &'static str {
+    match effect {
+        ControllerEffect::Send { message, .. } => match message {
+            ToAgent::Welcome { .. } => "send-welcome",
+            ToAgent::TurnedAway { .. } => "send-turned-away",
+            ToAgent::Start(_) => "send-start",
+            ToAgent::Begin { .. } => "send-begin",
+            ToAgent::Cancel { .. } => "send-cancel",
+            ToAgent::Signal { .. } => "send-signal",
+            ToAgent::Ack { .. } => "send-ack",
+            ToAgent::Forget { .. } => "send-forget",
+            ToAgent::Probe { .. } => "send-probe",
+            ToAgent::Ask { .. } | ToAgent::Unsupported { .. } => "send",
+        },
+        ControllerEffect::Fan { .. } => "fan",
+        ControllerEffect::Close { .. } => "close",
+        ControllerEffect::Reply { .. } => "reply",
+        ControllerEffect::Publish { .. } => "publish",
+        ControllerEffect::OutboxGrew => "outbox-grew",
+        ControllerEffect::Answer { .. } => "answer",
+        ControllerEffect::WakeAt { .. } => "wake-at",
+        ControllerEffect::Note { .. } => "note",
+    }
+}
