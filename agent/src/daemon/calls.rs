@@ -81,6 +81,12 @@ impl Calls {
         self.told("unload the unit", stem, async move |bus, stem| bus.unload(&stem).await);
     }
 
+    pub(super) fn forget(&self, stem: &str) {
+        if let Some(bus) = &self.bus {
+            bus.forget(stem);
+        }
+    }
+
     /// A call that nobody waits for: what it did is seen at the next look.
     fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
     where

@@ -57,6 +57,7 @@ impl Daemon {
                 let result = said(self.spool.bury(&stem, &tombstone));
                 if result.is_ok() {
                     self.roll.leave(&stem);
+                    self.calls.forget(&stem);
                     self.emptiness.forget(&stem);
                 }
                 self.inputs.push_back(Input::Buried { task, result });

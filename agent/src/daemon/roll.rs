@@ -24,11 +24,6 @@ impl Roll {
         }
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.tasks.len()
-    }
-
     pub(super) fn task(&self, stem: &str) -> Option<TaskId> {
         self.tasks.get(stem).copied()
     }

@@ -108,7 +108,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     });
     crew.spawn(link::dial(controllers, link_edges, window, version));
     notify::ready(&daemon.machine.status_line());
-    tracing::info!("ready; {} tasks were here", daemon.roll.len());
+    tracing::info!("ready: {}", daemon.machine.status_line());
     daemon.serve(Edges { signals, bus, link, asked, answers, crew }).await
 }
 

@@ -120,6 +120,12 @@ impl Bus {
         self.shared.stir.now(stem);
     }
 
+    /// The task is over: nothing of it is waited for any more, not even a start that was never answered.
+    pub fn forget(&self, stem: &str) {
+        self.shared.interest.does_not_start(stem);
+        self.failed().remove(stem);
+    }
+
     /// Lets a watched unit go, so that it can be unloaded.
     async fn release(&self, stem: &str) {
         if self.shared.interest.forget(stem) {
