@@ -37,7 +37,12 @@ impl Narrator<'_> {
     }
 
     /// Waits for a condition, showing what `watched` says meanwhile.
-    pub(super) fn wait(&self, what: &str, watched: &mut Watched, mut is_so: impl FnMut(&mut Watched) -> Result<bool>) -> Result<()> {
+    pub(super) fn wait(
+        &self,
+        what: &str,
+        watched: &mut Watched,
+        mut is_so: impl FnMut(&mut Watched) -> Result<bool>,
+    ) -> Result<()> {
         self.cluster.bed().wait_until(what, SOON, || {
             watched.catch_up()?;
             is_so(watched)

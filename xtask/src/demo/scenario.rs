@@ -27,7 +27,10 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     let cluster = builder.script("epilog", "10-clean", CLEAN).build()?;
     cluster.stay_down()?;
     cluster.boot()?;
-    say(&format!(">> a controller and four nodes, each with its own systemd, booted in {:.1} s", watch.elapsed().as_secs_f64()))?;
+    say(&format!(
+        ">> a controller and four nodes, each with its own systemd, booted in {:.1} s",
+        watch.elapsed().as_secs_f64()
+    ))?;
     let narrator = Narrator { cluster: &cluster };
     narrator.show(cluster.controller()?, &["perilog", "nodes"])?;
     prolog(&narrator)?;
@@ -75,7 +78,10 @@ fn epilog(narrator: &Narrator<'_>) -> Result<()> {
 
 /// The scripts' own word against the controller's.
 fn compare(narrator: &Narrator<'_>) -> Result<bool> {
-    narrator.tell(&format!("The ledgers that the scripts wrote on their nodes ({}) against what the controller knows", ledger::PATH))?;
+    narrator.tell(&format!(
+        "The ledgers that the scripts wrote on their nodes ({}) against what the controller knows",
+        ledger::PATH
+    ))?;
     let comparison = narrator.cluster.compare(JOB, SCRIPTS)?;
     for line in comparison.to_string().lines() {
         say(&format!("   {line}"))?;
@@ -84,6 +90,10 @@ fn compare(narrator: &Narrator<'_>) -> Result<bool> {
     if !all {
         say(&format!("   {} tasks, 8 were to be compared", comparison.len()))?;
     }
-    say(if comparison.holds() && all { "\n>> They agree: nothing was lost, doubled or made up." } else { "\n>> They DIFFER." })?;
+    say(if comparison.holds() && all {
+        "\n>> They agree: nothing was lost, doubled or made up."
+    } else {
+        "\n>> They DIFFER."
+    })?;
     Ok(comparison.holds() && all)
 }
