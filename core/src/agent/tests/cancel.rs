@@ -113,6 +113,18 @@ fn a_cancel_that_the_bus_may_have_lost_is_sent_again() {
     bed.checks([
         (cancel_j(), &["signal j.1.prolog.0 15"]),
         (Input::BusLost, &[]),
+        (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["signal j.1.prolog.0 15"]),
+    ]);
+}
+
+#[test]
+fn a_cancel_while_the_bus_is_gone_waits_for_it() {
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    bed.checks([
+        (Input::BusLost, &[]),
         (cancel_j(), &[]),
         (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
