@@ -29,7 +29,7 @@ impl Trace {
     pub(crate) fn say(&mut self, t: u64, line: impl FnOnce() -> String) {
         if let Some(text) = &mut self.text {
             // A String never fails to be written to.
-            let _ = writeln!(text, "{:>6}.{:03}  {}", t / 1000, t % 1000, line());
+            let _ = writeln!(text, "{:>6}.{:03}  {}", t / 1000, t % 1000, brief(&line()));
         }
     }
 
@@ -64,4 +64,23 @@ pub struct History {
     pub outcomes: u64,
     /// How often each trap was sprung.
     pub hits: BTreeMap<(String, &'static str), u64>,
+}
+
+/// A task's id as `…6aff6c/3`: its last digits are what its unit's name shows too.
+fn brief(line: &str) -> String {
+    const BEFORE: &str = "TaskId { action: ";
+    const UUID: usize = 36;
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(BEFORE) {
+        text.push_str(&rest[..at]);
+        rest = &rest[at + BEFORE.len()..];
+        let id = rest.get(UUID - 6..UUID);
+        let after = rest.get(UUID..).and_then(|after| after.strip_prefix(", rank: Rank("));
+        let (Some(id), Some((rank, after))) = (id, after.and_then(|after| after.split_once(") }"))) else { continue };
+        let _ = write!(text, "{id}/{rank}");
+        rest = after;
+    }
+    text.push_str(rest);
+    text
 }

@@ -118,7 +118,10 @@ fn say(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
-#[allow(clippy::disallowed_methods, reason = "a campaign lasts for so long by the clock on the wall; no history ever sees it")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a campaign lasts for so long by the clock on the wall; no history ever sees it"
+)]
 fn now() -> Instant {
     Instant::now()
 }

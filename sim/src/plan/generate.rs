@@ -94,11 +94,12 @@ fn op(dice: &mut Rng, nodes: usize, runs: &mut Runs) -> Op {
     }
 }
 
+/// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is known.
 fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     match dice.below(if strange { 14 } else { 12 }) {
         0..=1 => Fault::KillController { which: 0, down_ms: dice.skewed(1, 60_000) },
         2 if dice.one_in(2) => Fault::FullStore { ms: dice.skewed(1, 60_000) },
-        2 => Fault::ControllerClockStep { by_ms: clock_step(dice) },
+        2 => Fault::ControllerClockStep { by_ms: clock_step(dice) / 72 },
         12 => Fault::Restore { empty: dice.one_in(2) },
         13 => Fault::SecondController { empty: dice.one_in(3), ms: dice.range(1_000, 60_000) },
         _ => node_fault(dice, nodes),

@@ -29,10 +29,16 @@ impl Truth {
             Outcome::Cancelled { status: Some(_) } => one(&|run| run.cancelled || run.killed),
             // Cancelled after the claim and before the first script.
             Outcome::Cancelled { status: None } => {
-                if runs.iter().all(|run| run.ends.is_empty() || run.cancelled) { Ok(()) } else { Err(told(&runs)) }
+                if runs.iter().all(|run| run.ends.is_empty() || run.cancelled) {
+                    Ok(())
+                } else {
+                    Err(told(&runs))
+                }
             }
             Outcome::Failed { why } => match why {
                 Failure::Exit(code) => one(&|run| run.worst_is(ExitStatus::Exit(*code)) || run.exits_with(*code)),
+                // Its runner was killed before it claimed.
+                Failure::Signal(9) if runs.is_empty() => Ok(()),
                 Failure::Signal(signal) => {
                     one(&|run| run.worst_is(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9))
                 }
@@ -44,11 +50,19 @@ impl Truth {
                 }
                 // Not every script ran, and the runner could not say why.
                 Failure::Exec(_) | Failure::Unit(_) | Failure::Oom => {
-                    if runs.is_empty() { Ok(()) } else { Err(told(&runs)) }
+                    if runs.is_empty() {
+                        Ok(())
+                    } else {
+                        Err(told(&runs))
+                    }
                 }
             },
             Outcome::Refused { .. } => {
-                if runs.is_empty() { Ok(()) } else { Err(told(&runs)) }
+                if runs.is_empty() {
+                    Ok(())
+                } else {
+                    Err(told(&runs))
+                }
             }
             // Nobody's word about scripts.
             Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),

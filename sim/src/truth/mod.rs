@@ -219,7 +219,9 @@ impl Truth {
             }
         }
         if let Some(stem) = missing.filter(|_| !self.strange) {
-            self.broken(|| format!("5 told: {stem} ran to its end, its node is there, and the controller was never told"));
+            self.broken(|| {
+                format!("5 told: {stem} ran to its end, its node is there, and the controller was never told")
+            });
         }
     }
 
@@ -234,7 +236,8 @@ impl Truth {
         if self.strange {
             return;
         }
-        let said = self.shown.iter().find_map(|shown| shown.outcome(task)).filter(|outcome| agree::nothing_ran(outcome));
+        let said =
+            self.shown.iter().find_map(|shown| shown.outcome(task)).filter(|outcome| agree::nothing_ran(outcome));
         if let Some(said) = said.map(ToString::to_string) {
             self.broken(|| format!("2 one outcome: {stem} begins, and was shown as ended: {said}"));
         }

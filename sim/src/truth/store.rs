@@ -81,7 +81,9 @@ impl Truth {
         let mut union = perilog_core::IdSet::new();
         sets.iter().for_each(|set| union.extend_with(set));
         if sum != row.ranks.len() || union != row.ranks {
-            self.broken(|| format!("c{which}: the sets of {} of {} are no partition of {}", row.name, row.job, row.ranks));
+            self.broken(|| {
+                format!("c{which}: the sets of {} of {} are no partition of {}", row.name, row.job, row.ranks)
+            });
         }
     }
 

@@ -139,7 +139,11 @@ impl World {
         let agent = node.agent.as_mut()?;
         match edge {
             Edge::LookAround => {
-                if !agent.bus {
+                if self.t < node.stalled_until {
+                    // Its question stands in the same queue as everybody's.
+                    let (life, later) = (agent.life, node.stalled_until - self.t + 1);
+                    self.after(later, Event::Agent { node: at, life, edge: Edge::LookAround });
+                } else if !agent.bus {
                     let units = node.systemd.look_at_all();
                     let life = agent.life;
                     let delay = self.dice.skewed(1, 100);
@@ -224,11 +228,7 @@ impl World {
             self.after(delay, Event::Dial { node: at, life });
         }
         self.say(|| format!("n{at} agent {life} has a bus"));
-        Input::Joined {
-            found,
-            tombstones: if first { tombstones } else { Vec::new() },
-            epoch: epoch.filter(|_| first),
-        }
+        Input::Joined { found, tombstones: if first { tombstones } else { Vec::new() }, epoch: epoch.filter(|_| first) }
     }
 
     /// The connection to the bus is gone: calls that were not answered fail, and the keeper makes another.

@@ -1,11 +1,13 @@
 //! The controller's daemon: the one writer, and a store that keeps what was committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use perilog_core::TaskId;
 use perilog_core::controller::io::{Request, SessionId};
 use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
 
 use super::World;
+use super::deliver::open_tasks;
 use super::event::Event;
 use super::node::EPOCH_MS;
 use super::site;
@@ -33,11 +35,14 @@ pub(crate) struct Controller {
     told_full: bool,
     wall_offset: i64,
     pub(crate) clients: u64,
+    /// Tasks that were open before this batch: what it shows of them must be there.
+    pub(crate) open_before: BTreeSet<TaskId>,
 }
 
 impl Controller {
+    /// Without a machine nobody is let in.
     pub(crate) const fn is_up(&self) -> bool {
-        self.running
+        self.running && self.machine.is_some()
     }
 }
 
@@ -180,12 +185,16 @@ impl World {
             return;
         }
         if self.trace.is_read() {
-            for input in &inputs {
+            for input in inputs.iter().filter(|input| is_news(input)) {
                 let shown = format!("{input:?}");
                 self.say(|| format!("c{which} <- {shown}"));
             }
         }
-        let Some(machine) = self.controllers[which].machine.as_mut() else { return };
+        let controller = &mut self.controllers[which];
+        if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Ps { .. }, .. })) {
+            controller.open_before = open_tasks(&controller.store).into_iter().collect();
+        }
+        let Some(machine) = controller.machine.as_mut() else { return };
         let output = machine.handle(inputs, now);
         self.carry(which, output);
     }
@@ -266,5 +275,21 @@ impl World {
         let delay = self.dice.skewed(1, 20_000);
         // One that was on its way up finds itself up already.
         self.begin_controller(0, delay);
+    }
+}
+
+const fn is_news(input: &Input) -> bool {
+    match input {
+        Input::Request { request, .. } => {
+            matches!(
+                request,
+                Request::Run(_)
+                    | Request::Cancel { .. }
+                    | Request::Resolve { .. }
+                    | Request::Signal { .. }
+                    | Request::TakeOver
+            )
+        }
+        _ => true,
     }
 }

@@ -45,7 +45,7 @@ impl World {
 
     /// `half`: of a fan-out only the first half.
     fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
-        if self.trace.is_read() && !matches!(effect, Effect::WakeAt { .. } | Effect::Publish { .. }) {
+        if self.trace.is_read() && is_news(&effect) {
             let shown = format!("{effect:?}");
             self.say(|| format!("c{which}    -> {shown}"));
         }
@@ -98,19 +98,27 @@ impl World {
     }
 
     fn check_reply(&mut self, which: usize, reply: Result<Reply, perilog_core::controller::io::Refusal>) {
-        let store = &self.controllers[which].store;
+        let controller = &self.controllers[which];
+        let store = &controller.store;
         let wrong = match reply {
-            Ok(Reply::Ps(rows)) => unseen(store, |job, attempt, action, rank| {
-                rows.iter().any(|row| {
-                    row.job.as_str() == job
-                        && row.attempt == attempt
-                        && row.action.as_str() == action
-                        && row.ranks.contains(rank)
+            Ok(Reply::Ps(rows)) => {
+                open_tasks(store).into_iter().filter(|task| controller.open_before.contains(task)).find_map(|task| {
+                    let row = store.actions.iter().find(|row| row.id == task.action)?;
+                    let shows = |shown: &perilog_core::controller::view::PsRow| {
+                        shown.job == row.job
+                            && shown.attempt == row.attempt
+                            && shown.action == row.name
+                            && shown.ranks.contains(task.rank.0)
+                    };
+                    let unseen = !rows.iter().any(shows);
+                    unseen.then(|| format!("{task} ({} of {}) waits, and ps does not show it", row.name, row.job))
                 })
-            }),
+            }
             Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                 let row = store.actions.iter().find(|row| row.id == action.id)?;
-                let differs = row.ok != action.ok || row.verdict != action.verdict;
+                // What ended later in the same batch is not shown yet.
+                let differs = !action.ok.difference(&row.ok).is_empty()
+                    || (action.verdict.is_some() && row.verdict != action.verdict);
                 differs.then(|| format!("{} is shown otherwise than it is stored", action.id))
             }),
             _ => None,
@@ -121,21 +129,24 @@ impl World {
     }
 }
 
-/// A rank that waits and is not shown.
-fn unseen(
-    store: &Snapshot,
-    shown: impl Fn(&str, perilog_core::Attempt, &str, u32) -> bool,
-) -> Option<String> {
+/// Ranks that wait for something.
+pub(crate) fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
+    let mut open = Vec::new();
     for row in &store.actions {
-        let mut open = row.waiting.union(&row.sent);
-        open.extend_with(&row.accepted);
-        open.extend_with(&row.unknown);
-        for rank in open.iter() {
-            if !shown(row.job.as_str(), row.attempt, row.name.as_str(), rank) {
-                let task = TaskId { action: row.id, rank: Rank(rank) };
-                return Some(format!("{task} ({} of {}) waits, and ps does not show it", row.name, row.job));
-            }
+        for set in [&row.waiting, &row.sent, &row.accepted, &row.unknown] {
+            open.extend(set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }));
         }
     }
-    None
+    open
+}
+
+/// Not what people only look at.
+const fn is_news(effect: &Effect) -> bool {
+    match effect {
+        Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,
+        Effect::Reply { reply: Ok(reply), .. } => {
+            matches!(reply, Reply::Running { .. } | Reply::Reached { .. } | Reply::TookOver { .. })
+        }
+        _ => true,
+    }
 }

@@ -5,6 +5,7 @@ use perilog_core::{Rank, TaskId};
 
 use super::World;
 use super::event::Event;
+use super::site;
 
 /// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone for good, not-after,
 /// and a minute for what is tried again.
@@ -107,6 +108,10 @@ impl World {
 
     pub(crate) fn check_rest(&mut self) {
         self.over = true;
+        for at in 0..self.nodes.len() {
+            // An idle agent does not wake for its tombstones: it sweeps them when something else wakes it.
+            self.feed(at, perilog_core::agent::Input::Status { caller: 0 });
+        }
         let mut wrong = None;
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
             let Some(agent) = &node.agent else {
@@ -121,9 +126,9 @@ impl World {
                 wrong = Some(format!("n{at} is not connected"));
                 break;
             }
-            // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept.
+            // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept, or was until somebody reset it.
             let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
-            if stones > node.systemd.units.len() {
+            if stones > site::policy(false).keep_failed {
                 wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));
                 break;
             }

@@ -22,29 +22,76 @@ pub(crate) enum Event {
     /// Everything must be at rest.
     Rest,
 
-    Boot { node: usize },
-    AgentUp { node: usize, boot: u64 },
-    Continue { node: usize, life: u64 },
+    Boot {
+        node: usize,
+    },
+    AgentUp {
+        node: usize,
+        boot: u64,
+    },
+    Continue {
+        node: usize,
+        life: u64,
+    },
     /// Something that the agent's loop waits for; later, while the agent is stopped.
-    Agent { node: usize, life: u64, edge: Edge },
-    Dial { node: usize, life: u64 },
+    Agent {
+        node: usize,
+        life: u64,
+        edge: Edge,
+    },
+    Dial {
+        node: usize,
+        life: u64,
+    },
 
     /// A call that is on its way to PID 1.
-    Call { node: usize, boot: u64, from: Caller, call: Call },
+    Call {
+        node: usize,
+        boot: u64,
+        from: Caller,
+        call: Call,
+    },
     /// A unit goes on.
-    Unit { node: usize, boot: u64, stem: String, serial: u64, act: Act },
+    Unit {
+        node: usize,
+        boot: u64,
+        stem: String,
+        serial: u64,
+        act: Act,
+    },
 
     /// The next frame of this direction arrives.
-    Deliver { conn: u64, to: Side },
+    Deliver {
+        conn: u64,
+        to: Side,
+    },
     /// TCP gives up on a peer that does not answer.
-    Silence { conn: u64, side: Side },
+    Silence {
+        conn: u64,
+        side: Side,
+    },
 
-    ControllerUp { which: usize, life: u64 },
-    Batch { which: usize, life: u64 },
-    Wake { which: usize, life: u64, mono_ms: u64 },
+    ControllerUp {
+        which: usize,
+        life: u64,
+    },
+    Batch {
+        which: usize,
+        life: u64,
+    },
+    Wake {
+        which: usize,
+        life: u64,
+        mono_ms: u64,
+    },
     /// The second controller is taken down; a clone's machine is switched off.
-    SecondEnds { life: u64 },
-    CloneEnds { node: usize, boot: u64 },
+    SecondEnds {
+        life: u64,
+    },
+    CloneEnds {
+        node: usize,
+        boot: u64,
+    },
 }
 
 /// What an agent's loop takes.
@@ -53,17 +100,43 @@ pub(crate) enum Edge {
     /// The keeper has a connection and looks around.
     LookAround,
     /// It has looked; the directories are read now.
-    BusUp { units: Vec<(String, UnitLook)> },
-    Answer { call: u64, connection: u64, input: Input },
+    BusUp {
+        units: Vec<(String, UnitLook)>,
+    },
+    Answer {
+        call: u64,
+        connection: u64,
+        input: Input,
+    },
     /// The second half of a look: the files, after the unit.
-    Files { call: u64, connection: u64, stem: String, task: TaskId, seen: Box<Seen> },
+    Files {
+        call: u64,
+        connection: u64,
+        stem: String,
+        task: TaskId,
+        seen: Box<Seen>,
+    },
     /// systemd has not answered for too long.
-    Unanswered { call: u64, connection: u64 },
-    Stir { stem: String },
-    LinkUp { conn: u64 },
-    Message { conn: u64, frame: Vec<u8> },
-    LinkDown { conn: u64 },
-    Tick { boot_ms: u64 },
+    Unanswered {
+        call: u64,
+        connection: u64,
+    },
+    Stir {
+        stem: String,
+    },
+    LinkUp {
+        conn: u64,
+    },
+    Message {
+        conn: u64,
+        frame: Vec<u8>,
+    },
+    LinkDown {
+        conn: u64,
+    },
+    Tick {
+        boot_ms: u64,
+    },
     Local(Box<Input>),
 }
 
@@ -95,7 +168,9 @@ pub(crate) enum Act {
     Claims,
     NextScript,
     /// `turn`: of the script that it was scheduled for.
-    ScriptEnds { turn: u64 },
+    ScriptEnds {
+        turn: u64,
+    },
     Limit,
     Grace,
     WritesResult,

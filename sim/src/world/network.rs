@@ -159,13 +159,15 @@ impl World {
 
     pub(crate) fn silence(&mut self, conn: u64, side: Side) {
         let Some(c) = self.conns.get(&conn) else { return };
-        let (node, dead) = (&self.nodes[c.node], c.dead);
-        let other_gone = match side {
-            Side::Agent => !c.controller_open,
-            _ => !c.agent_open,
+        let (cut, dead) = (self.t < self.nodes[c.node].cut_until, c.dead);
+        let (other, other_gone) = match side {
+            Side::Agent => (Side::Controller, !c.controller_open),
+            _ => (Side::Agent, !c.agent_open),
         };
-        if dead || self.t < node.cut_until || (other_gone && self.t < node.cut_until) {
+        // A keepalive is answered with RST where nobody is any more.
+        if dead || cut || other_gone {
             self.close_side(conn, side);
+            self.fall_silent(conn, other);
         }
     }
 
@@ -248,7 +250,10 @@ impl World {
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
             (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
             (Side::Controller, Frame::Fin) => self.close_side(conn, Side::Controller),
-            _ => {}
+            // RST.
+            (Side::Agent, Frame::Bytes(_)) => self.close_side(conn, Side::Controller),
+            (_, Frame::Bytes(_)) => self.close_side(conn, Side::Agent),
+            (Side::Both, Frame::Fin) => {}
         }
     }
 
@@ -257,7 +262,8 @@ impl World {
         let host = self.nodes[c.node].host.as_str().to_owned();
         let (which, life, session) = (c.which, c.controller_life, c.session);
         let Ok(Decoded::Known(message)) = decode_from_agent(frame) else { return };
-        let input = ControllerInput::Message { session, names: Some(vec![host]), peer: format!("conn {conn}"), message };
+        let input =
+            ControllerInput::Message { session, names: Some(vec![host]), peer: format!("conn {conn}"), message };
         self.controller_hears(which, life, input);
     }
 }

@@ -112,9 +112,10 @@ impl World {
             return self.runner_exits(at, stem, Exit::Code(code));
         }
         self.say(|| format!("n{at} {stem} is claimed"));
-        let limit = self.nodes[at].systemd.unit(stem, serial).and_then(|unit| {
-            unit.intent.start.timeout_ms.into_iter().chain(unit.intent.plan.timeout_ms).min()
-        });
+        let limit = self.nodes[at]
+            .systemd
+            .unit(stem, serial)
+            .and_then(|unit| unit.intent.start.timeout_ms.into_iter().chain(unit.intent.plan.timeout_ms).min());
         if let Some(limit) = limit {
             self.unit_after(limit, at, stem, serial, Act::Limit);
         }

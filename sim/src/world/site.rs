@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
 use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
-use perilog_core::{ActionName, Attempt, BootId, ClusterId, ExitStatus, HostName, InvocationId, JobId, MachineId, TaskId};
+use perilog_core::{
+    ActionName, Attempt, BootId, ClusterId, ExitStatus, HostName, InvocationId, JobId, MachineId, TaskId,
+};
 
 use crate::rng::Rng;
 

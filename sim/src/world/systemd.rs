@@ -91,12 +91,8 @@ impl Systemd {
 impl Unit {
     fn look(&self) -> UnitLook {
         let start = &self.intent.start;
-        let ids = UnitIds {
-            task: start.task,
-            job: start.job.clone(),
-            attempt: start.attempt,
-            action: start.action.clone(),
-        };
+        let ids =
+            UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() };
         let mut processes: Vec<Process> = Vec::new();
         // While the main process is there the agent does not ask for the others.
         if self.life != Life::Running {
