@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
-use crate::task::{Claim, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
+use crate::outcome::Outcome;
+use crate::task::{Claim, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
 
+use super::ending::is_worth_a_look;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
 use super::machine::{Cx, Machine};
 use super::task::State;
@@ -17,7 +19,7 @@ use super::tombs::Tomb;
 /// Units and directories that are nobody's, each reported once.
 const MAX_STRAYS: usize = 1024;
 
-/// A unit whose task is over: (age, stem, may it be kept for a post-mortem).
+/// A unit whose task is over: (its task's not-after, which orders them by age; stem; is it worth a post-mortem).
 type Spent = (u64, String, bool);
 
 impl Machine {
@@ -47,7 +49,7 @@ impl Machine {
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
         let mut spent = Vec::new();
         for found in found {
-            self.join(found, &mut spent, cx);
+            self.join(found, first, &mut spent, cx);
         }
         spent.sort();
         for (_, stem, keep) in spent {
@@ -97,16 +99,17 @@ impl Machine {
         }
     }
 
-    fn join(&mut self, found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
+    fn join(&mut self, found: Found, first: bool, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let of_intent = found.intent.as_ref().map(|intent| intent.start.task);
         let of_unit = found.unit_ids.as_ref().map(|ids| ids.task);
         let Some(id) = of_intent.or(of_unit).or_else(|| self.stems.get(&found.stem).copied()) else {
             return self.join_stray(found, cx);
         };
-        if let Some(tomb) = self.tombs.get(id) {
-            let failed = is_failed(&found) && super::ending::is_worth_a_look(&tomb.tombstone.outcome);
-            if is_loaded(&found) {
-                spent.push((tomb.tombstone.not_after_boottime_ms, found.stem, failed));
+        if let Some(Tomb { tombstone, .. }) = self.tombs.get(id) {
+            spent.extend(spent_unit(&found, &tombstone.outcome, tombstone.not_after_boottime_ms));
+            if first && found.intent.is_some() {
+                // Its burial was cut short.
+                cx.push(Effect::Bury { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
             }
         } else if self.tasks.contains_key(&id) {
             self.join_known(id, found, spent, cx);
@@ -118,9 +121,8 @@ impl Machine {
     fn join_known(&mut self, id: TaskId, found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(task) = self.tasks.get(&id) else { return };
         match &task.state {
-            State::Ended { ended } | State::Burying { ended } if is_loaded(&found) => {
-                let failed = is_failed(&found) && super::ending::is_worth_a_look(&ended.outcome);
-                spent.push((task.intent.not_after_boottime_ms, found.stem, failed));
+            State::Ended { ended } | State::Burying { ended } => {
+                spent.extend(spent_unit(&found, &ended.outcome, task.intent.not_after_boottime_ms));
             }
             // A start that an agent before us, or a bus before this one, had sent.
             State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
@@ -132,16 +134,10 @@ impl Machine {
 
     fn join_new(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(intent) = found.intent.take().map(Box::new) else {
-            return self.rebuild(id, found, cx);
+            return self.rebuild(id, found, spent, cx);
         };
         if let Some(ended) = found.ended.take() {
-            if is_loaded(&found) {
-                let failed = is_failed(&found) && super::ending::is_worth_a_look(&ended.outcome);
-                spent.push((intent.not_after_boottime_ms, found.stem.clone(), failed));
-            }
-            let state = State::Ended { ended: Box::new(ended) };
-            self.add(id, found.stem, intent, state);
-            return self.say_ended(id, cx);
+            return self.join_ended(id, found, intent, ended, spent, cx);
         }
         if !is_loaded(&found) && found.claim.is_none() {
             // Nobody claimed it: begun only if somebody asks for it now.
@@ -153,14 +149,31 @@ impl Machine {
         self.observe(id, &seen(found), cx);
     }
 
-    /// A unit with our ids and no directory. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim.
-    fn rebuild(&mut self, id: TaskId, found: Found, cx: &mut Cx) {
+    fn join_ended(
+        &mut self,
+        id: TaskId,
+        found: Found,
+        intent: Box<Intent>,
+        ended: Ended,
+        spent: &mut Vec<Spent>,
+        cx: &mut Cx,
+    ) {
+        spent.extend(spent_unit(&found, &ended.outcome, intent.not_after_boottime_ms));
+        self.add(id, found.stem, intent, State::Ended { ended: Box::new(ended) });
+        self.say_ended(id, cx);
+    }
+
+    /// A unit with our ids and no intent. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim.
+    fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone() else { return };
         let intent = Box::new(self.rebuilt_intent(ids, cx.now));
-        let text = format!("the directory of {} is gone; its intent is rebuilt from its unit", found.stem);
+        let text = format!("the intent of {} is gone; it is rebuilt from its unit", found.stem);
         cx.note(Level::Warning, Some(id), Some(&intent.start.job), text);
         cx.push(Effect::WriteIntent { stem: found.stem.clone(), intent: intent.clone() });
-        let why = "its directory was gone".to_owned();
+        if let Some(ended) = found.ended.take() {
+            return self.join_ended(id, found, intent, ended, spent, cx);
+        }
+        let why = "its intent was gone".to_owned();
         self.add(id, found.stem.clone(), intent, State::Doubt { why });
         let invocation = found.unit.as_ref().and_then(|unit| unit.invocation.clone());
         if let (None, Some(invocation)) = (&found.claim, invocation) {
@@ -204,7 +217,7 @@ impl Machine {
     /// Nobody's: a unit with our prefix and no ids, or a directory without an intent. Reported once, nothing killed.
     fn join_stray(&mut self, found: Found, cx: &mut Cx) {
         let loaded = is_loaded(&found);
-        if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded).is_some() {
+        if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded) == Some(loaded) {
             return;
         }
         let text = if loaded {
@@ -220,8 +233,10 @@ fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
 }
 
-fn is_failed(found: &Found) -> bool {
-    found.unit.as_ref().is_some_and(|unit| unit.active == "failed")
+/// The unit, if it is loaded, of a task that ended like this.
+fn spent_unit(found: &Found, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
+    let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
+    Some((not_after_ms, found.stem.clone(), unit.active == "failed" && is_worth_a_look(outcome)))
 }
 
 fn seen(found: Found) -> Seen {

@@ -239,8 +239,10 @@ fn the_oldest_tombstones_of_the_hosts_own_make_room_and_the_controllers_do_not()
         bed.feed(outcome_written(id));
         bed.check(buried(id), &[]);
     }
+    let policy = crate::agent::Policy { max_tombstones: 4, ..super::values::node().policy };
+    bed.check(Input::Policy(policy), &[]);
     bed.check(
         call(1, exec("j", 1, "mount", 3)),
-        &["remove-tombstone local:j.1.mount.0", "write-intent local:j.1.mount.3"],
+        &["remove-tombstone local:j.1.mount.0", "remove-tombstone local:j.1.mount.1", "write-intent local:j.1.mount.3"],
     );
 }

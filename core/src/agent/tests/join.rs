@@ -170,7 +170,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     let effects = bed.check(
         joined(vec![found], vec![]),
         &[
-            "warning: the directory of perilog-task-sweep-j-0-*",
+            "warning: the intent of perilog-task-sweep-j-0-*",
             "write-intent j.1.sweep.0",
             "take-claim j.1.sweep.0 for its runner",
         ],
@@ -345,4 +345,26 @@ fn what_was_asked_before_systemd_was_re_executed_is_asked_again() {
         (stirred(looked_at), &["inspect j.1.prolog.0"]),
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
     ]);
+}
+
+#[test]
+fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
+    let intent = intent("j", 1, "prolog", 0);
+    let found = Found { ended: ended(failed()), ..without_directory(&intent, seen_exited(&intent, 1, 0)) };
+    let mut bed = Bed::cold();
+    bed.check(
+        joined(vec![found], vec![]),
+        &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0", "unload j.1.prolog.0"],
+    );
+    bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
+}
+
+#[test]
+fn a_burial_that_a_crash_cut_short_is_finished() {
+    let intent = intent("j", 1, "prolog", 0);
+    let directory = || Found { ended: ended(Outcome::Ok), ..found(&intent, seen_nothing()) };
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![directory()], vec![tombstone(&intent, Outcome::Ok)]), &["bury j.1.prolog.0 ok"]);
+    bed.check(buried(intent.start.task), &[]);
+    bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
