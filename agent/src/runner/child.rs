@@ -240,3 +240,37 @@ impl Pipe {
         Ok(Self { file: fd.into(), owed: 0 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_script_had_printed_is_owed_however_long_it_takes_to_read() {
+        let script = Script {
+            name: "sh".to_owned(),
+            path: "/bin/sh".into(),
+            args: ["-c", "echo owed; sleep 1000 & echo $! >&2"].map(str::to_owned).into(),
+        };
+        let setting = Setting { cwd: "/", umask: 0o022, env: &Environment::new() };
+        let mut running = Running::start(&script, &User::root(), &setting, 0, 100).unwrap();
+        while running.ended().is_none() {
+            assert!(!running.done(u64::MAX));
+            running.reap(150).unwrap();
+            std::thread::yield_now();
+        }
+        assert_eq!(running.ended(), Some((ExitStatus::Exit(0), 50)));
+        assert!(!running.done(u64::MAX - 1) && running.next().is_none());
+
+        let mut said = String::new();
+        for pipe in [&mut running.out, &mut running.err].into_iter().flatten() {
+            let mut bytes = vec![0; pipe.owed];
+            pipe.file.read_exact(&mut bytes).unwrap();
+            pipe.owed = 0;
+            said.push_str(&String::from_utf8(bytes).unwrap());
+        }
+        assert!(!running.done(200) && !running.done(199 + PIPE_GRACE_MS) && running.done(200 + PIPE_GRACE_MS));
+        let child = said.strip_prefix("owed\n").unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+        rustix::process::kill_process(child, Signal::KILL).unwrap();
+    }
+}

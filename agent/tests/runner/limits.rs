@@ -71,6 +71,23 @@ fn the_policy_kill_kills_after_its_grace() {
 }
 
 #[test]
+fn a_script_that_was_cancelled_is_not_told_again_by_its_limit() {
+    let body =
+        "trap 'echo termed' TERM; echo ready; while ! grep -q overdue $STEPS; do sleep 0.05; done; sleep 0.1; exit 4";
+    let mut task = Task::with(&[("10-slow", body)]);
+    let steps = task.directory().join("steps.jsonl").display().to_string();
+    task.intent.plan.env.insert("STEPS".to_owned(), steps);
+    task.intent.plan.script_timeout_ms = Some(1000);
+    task.accept();
+    let mut live = task.start();
+    live.wait_for("ready");
+    live.signal(rustix::process::Signal::TERM);
+    let left = task.left(live.end());
+    assert_eq!(left.out(), ["ready", "termed"], "{left:?}");
+    assert_eq!((left.code(), left.result().timed_out, left.result().cancelled), (4, true, true));
+}
+
+#[test]
 fn after_the_tasks_limit_nothing_further_begins() {
     let mut task = Task::with(&[("10-slow", "trap : TERM; sleep 1000; exit 0"), ("20-next", "echo next")]);
     task.intent.plan.timeout_ms = Some(600_000);
