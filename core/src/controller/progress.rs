@@ -37,7 +37,7 @@ impl Machine {
     }
 
     pub(super) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, now: Now) {
-        if !self.speaks_for(id, host, task, now) {
+        if !self.speaks_for(host, task) {
             return;
         }
         let Some(action) = self.actions.get_mut(&task.action) else {
@@ -103,7 +103,8 @@ impl Machine {
             return;
         };
         let stand = action.stand(task.rank);
-        if stand != Stand::NotMine && !self.speaks_for(id, host, task, now) {
+        if stand != Stand::NotMine && self.is_anothers(host, task) {
+            self.batch.effects.push(ack);
             return;
         }
         match stand {

@@ -162,7 +162,7 @@ impl Machine {
             }
             FromAgent::Accepted { task } => self.on_accepted(id, host, task, now),
             FromAgent::Moved { task, phase, age_ms } => {
-                if self.speaks_for(id, host, task, now) {
+                if self.speaks_for(host, task) {
                     self.on_moved(host, task, phase, age_ms, now);
                 }
             }
@@ -191,21 +191,22 @@ impl Machine {
         }
     }
 
-    /// May this session speak for that task: is its host the rank's? A node that speaks for another is not who it should be.
-    /// Unknown tasks are nobody's.
-    pub(super) fn speaks_for(&mut self, id: SessionId, host: &HostName, task: TaskId, now: Now) -> bool {
-        match self.host_of(task) {
-            Some(of) if of == *host => true,
-            Some(of) => {
-                self.note(Level::Error, None, Some(host), format!("spoke for task {task} of {of}"));
-                self.end_session(id, "spoke for a task of another host", now);
-                if let Some(node) = self.nodes.get_mut(host) {
-                    node.note = Some(format!("spoke for a task of {of}"));
-                }
-                false
-            }
-            None => false,
+    /// May this session speak for that task: is its host the rank's? Unknown tasks are nobody's.
+    pub(super) fn speaks_for(&mut self, host: &HostName, task: TaskId) -> bool {
+        self.host_of(task).is_some() && !self.is_anothers(host, task)
+    }
+
+    /// Is that task another host's? Then what this one says of it counts for nothing, and is shown. Its session stands: an attempt that came
+    /// again on other hosts (its job's number did, or the store was lost) would lock its first hosts out for ever.
+    pub(super) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
+        let Some(of) = self.host_of(task).filter(|of| of != host) else { return false };
+        let text = format!("spoke for task {task}, which is of {of}");
+        let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
+        if let Some(node) = self.nodes.get_mut(host).filter(news) {
+            node.note = Some(text.clone());
+            self.note(Level::Error, None, Some(host), text);
         }
+        true
     }
 
     pub(super) fn remember_phase(&mut self, host: &HostName, task: TaskId, phase: Phase, since_ms: u64) {

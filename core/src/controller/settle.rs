@@ -12,6 +12,8 @@
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late |
+//! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
+//! | on another host | tombstone                      | Forget |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
 //! | never heard of  | tombstone                      | Forget |
 
@@ -65,9 +67,17 @@ impl Machine {
         boot_number: u32,
         now: Now,
     ) -> bool {
-        if self.host_of(task).is_some_and(|of| of != *host) {
-            self.speaks_for(id, host, task, now);
-            return true;
+        if !matches!(held.state, HeldState::Tombstone { .. }) {
+            if self.is_anothers(host, task) {
+                // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
+                if held.state == HeldState::Unclaimed {
+                    self.send_cancel(id, task, "it is of another host");
+                }
+                return true;
+            }
+        } else if self.host_of(task).is_some_and(|of| of != *host) {
+            // Of an earlier life of this attempt, on other hosts: its job's name came again, or the store was lost.
+            return false;
         }
         let Some(action) = self.actions.get_mut(&task.action) else {
             return !matches!(held.state, HeldState::Tombstone { .. });

@@ -209,3 +209,25 @@ fn a_milestone_told_twice_is_an_event_once() {
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
     assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "finish", "verdict"]);
 }
+
+/// A job's number came again on other nodes while one of its first was away: the old node was turned away at each Hello, for ever.
+#[test]
+fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
+    let mut b = Bench::new();
+    b.up("n1", "b", vec![]);
+    b.run("epilog", "j", "n1");
+    let t = task("epilog", "j", 0);
+    let told = |state| held("epilog", "j", 0, "n0", state);
+    let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
+    let (n0, effects) = b.up("n0", "b", vec![told(HeldState::Tombstone { outcome: exit(2) })]);
+    assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
+    // What lives of it goes on; its end is acknowledged, and is not that of the task of n1.
+    away(&mut b, n0);
+    let (n0, effects) = b.up("n0", "b", vec![told(live())]);
+    assert_eq!(effects, []);
+    assert_eq!(b.says(n0, finished(t, Outcome::Ok)), [ack(n0, t)]);
+    assert_eq!((b.action("epilog", "j", 0).sent.to_string(), b.action("epilog", "j", 0).verdict), ("0".into(), None));
+    away(&mut b, n0);
+    let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
+    assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
+}
