@@ -15,19 +15,19 @@ pub const MAX_ENV: usize = 4096;
 pub const MAX_ANSWER: usize = 256 * 1024;
 /// Tasks in one Forget.
 pub const MAX_FORGET: usize = 16_000;
-/// Tasks in one page of Hello, for which it is certain that the page fits.
-pub const MAX_PAGE: usize = 128;
+/// Tasks in one page of Hello, for which it is certain that the page fits. The agent's machine makes no larger ones, and bounds their lists, too.
+pub const MAX_PAGE: usize = 512;
 
 /// A text that only people read.
 pub(crate) const TEXT: usize = 4 * 1024;
 /// The same within a list, where all of them together would not fit.
 pub(crate) const LISTED_TEXT: usize = 256;
 /// A list of hosts or ranks within a page of Hello that would not fit.
-pub(crate) const LISTED_SET: usize = 1024;
+pub(crate) const LISTED_SET: usize = 256;
 /// Processes of a phase: what an operator would look at, not a process table.
 pub(crate) const PROCESSES: usize = 32;
 /// The same in a page of Hello that would not fit.
-pub(crate) const LISTED_PROCESSES: usize = 4;
+pub(crate) const LISTED_PROCESSES: usize = 2;
 
 /// A Start that would not fit into a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

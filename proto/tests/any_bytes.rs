@@ -168,8 +168,8 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
     let long = "x".repeat(10_000);
     let processes = vec![Process { pid: u32::MAX, command: long.clone() }; 300];
     let live = Held {
-        ranks: (0..40_000).map(|i| i * 2).collect(),
-        hosts: hosts(200_000),
+        ranks: (0..2_000).map(|i| i * 2).collect(),
+        hosts: hosts(10_000),
         state: HeldState::Live { phase: Phase::Lingering { processes }, age_ms: u64::MAX },
         ..hello.tasks[0].clone()
     };
@@ -181,6 +181,14 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
     let Ok(Decoded::Known(FromAgent::Hello(read))) = decode_from_agent(&frame) else { panic!() };
     assert_eq!(read.tasks.len(), MAX_PAGE);
     assert!(read.tasks.iter().zip(&hello.tasks).all(|(a, b)| a.task == b.task && a.job == b.job));
+
+    // As the agent's machine makes them: lists of half a frame, and these are kept.
+    let hosts = hosts(1_000);
+    hello.tasks.iter_mut().for_each(|held| (held.ranks, held.hosts) = (IdSet::from(0..=111), hosts.clone()));
+    let frame = encode_from_agent(&FromAgent::Hello(hello));
+    assert!(frame.len() > MAX_FRAME / 2 && frame.len() <= MAX_FRAME, "{}", frame.len());
+    let Ok(Decoded::Known(FromAgent::Hello(read))) = decode_from_agent(&frame) else { panic!() };
+    assert!(read.tasks.iter().all(|held| held.hosts == hosts));
 }
 
 #[test]

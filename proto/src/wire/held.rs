@@ -152,8 +152,8 @@ pub(crate) struct Logs {
 }
 
 impl Hello {
-    /// `most`: bytes that the whole may take. A page of [`crate::MAX_PAGE`] tasks always fits: where it would not, long lists of ranks
-    /// and hosts are left out (they serve a controller that lost its store) and texts for people are cut.
+    /// `most`: bytes that the whole may take. A page of [`crate::MAX_PAGE`] tasks always fits: where it would not, texts for people are
+    /// cut, and only then long lists of ranks and hosts left out (they serve a controller that lost its store).
     pub(crate) fn of(hello: &CoreHello, most: usize) -> Self {
         let mut wire = Self {
             host: hello.host.to_string(),
@@ -164,8 +164,10 @@ impl Hello {
             tasks: hello.tasks.iter().map(Held::of).collect(),
             more: hello.more,
         };
-        if wire.encoded_len() > most {
-            wire.tasks.iter_mut().for_each(Held::shorten);
+        for shorten in [Held::shorten_texts, Held::shorten_sets] {
+            if wire.encoded_len() > most {
+                wire.tasks.iter_mut().for_each(shorten);
+            }
         }
         wire
     }
@@ -215,12 +217,15 @@ impl Held {
         }
     }
 
-    fn shorten(&mut self) {
+    fn shorten_sets(&mut self) {
         for text in [&mut self.ranks, &mut self.hosts] {
             if text.len() > LISTED_SET {
                 text.clear();
             }
         }
+    }
+
+    fn shorten_texts(&mut self) {
         match &mut self.state {
             Some(state::State::Live(Live { phase: Some(phase), .. })) => phase.shorten(),
             Some(state::State::Tombstone(outcome)) => outcome.shorten(LISTED_TEXT),
