@@ -2,7 +2,8 @@
 //! that was released does; where the host is exclusive (`serialize = "host"`) all queue.
 //!
 //! First come, first served: a task waits for those that may live and for those before it in the queue, never for one behind it, and what
-//! may live waits for nobody; so nobody waits for ever in a circle. A task that nobody has confirmed is not in the queue.
+//! may live waits for nobody; so nobody waits for ever in a circle. A task that nobody has confirmed is not in the queue, but may live: the
+//! agent before us may have sent its start. The controller's Welcome settles it; the host's own is withdrawn when it is in the way.
 
 use std::collections::HashMap;
 
@@ -54,16 +55,27 @@ impl Machine {
         if !self.tasks.values().any(|task| matches!(task.state, State::Queued)) {
             return;
         }
-        for (id, waits_for) in self.queue(cx) {
+        let mut forsaken = Vec::new();
+        for (id, holder, waits_for) in self.queue(cx) {
+            forsaken.extend(holder.filter(|holder| self.is_forsaken(*holder)));
             match waits_for {
                 None => self.begin(id, cx),
                 Some(why) => self.move_to(id, Phase::Waiting { why }, cx),
             }
         }
+        for id in forsaken {
+            let why = "since the agent was restarted nobody has asked for it, and another waits".to_owned();
+            self.withdraw(id, Claim::Withdrawn(Outcome::Refused { why }), cx);
+        }
     }
 
-    /// The queue in its order, and what each waits for.
-    fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<String>)> {
+    /// The host's own, and nobody came back for it: there is no controller that will say so. The controller's says with its Welcome.
+    fn is_forsaken(&self, id: TaskId) -> bool {
+        self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
+    }
+
+    /// The queue in its order, who holds the host against each, and what it waits for.
+    fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<TaskId>, Option<String>)> {
         for task in self.tasks.values_mut() {
             if self.bus && matches!(task.state, State::Queued) {
                 task.start_again.take_due(cx.now);
@@ -80,13 +92,13 @@ impl Machine {
             if !matches!(task.state, State::Queued) {
                 continue;
             }
-            let waits_for = held
-                .against(task, self.node.policy.serialize_host)
+            let holder = held.against(task, self.node.policy.serialize_host);
+            let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
                 .or_else(|| task.start_again.at().and(task.trouble.clone()));
             held.add(task);
-            queue.push((task.id(), waits_for));
+            queue.push((task.id(), holder.map(Task::id), waits_for));
         }
         queue
     }

@@ -142,13 +142,13 @@ impl Task {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
-    /// May a script of it be alive, or begin without another word from us?
-    pub(super) fn may_live(&self) -> bool {
-        match self.state {
-            State::Starting | State::Doubt { .. } | State::Live => true,
-            State::Withdrawing => self.starts > 0,
-            _ => false,
-        }
+    /// May a script of it be alive, or begin without another word from us? That of an unconfirmed one may: the agent before us may have asked
+    /// for its unit, and PID 1 not have come to it. Until the claim is known to be ours so may that of one that is being withdrawn.
+    pub(super) const fn may_live(&self) -> bool {
+        matches!(
+            self.state,
+            State::Unconfirmed | State::Starting | State::Doubt { .. } | State::Live | State::Withdrawing
+        )
     }
 
     /// Not ended, as far as the disk knows.

@@ -79,7 +79,7 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
         22 => world.late_start(at),
         23 if how % 8 == 0 => world.take_away(at),
         24 => world.order(ToAgent::Ask { question: 1, ask: Ask::Status }),
-        25..=28 => world.step(at, [0, 0, 3][usize::from(how) % 3], how % 5 == 0),
+        25..=28 => world.step(at, [0, 0, 3][usize::from(how) % 3], how % 2 == 0),
         29..=31 => world.tell(at),
         _ => world.carry_out(at, fate),
     }
