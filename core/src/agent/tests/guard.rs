@@ -196,3 +196,40 @@ fn a_withdrawn_start_that_a_runner_may_still_claim_holds_the_host_until_the_clai
         &["write-outcome j.1.prolog.0 failed (systemd: no)", "moved j.1.epilog.0 starting", "start-unit j.1.epilog.0"],
     );
 }
+
+/// The start of a prolog was still on its way to PID 1 when its agent was killed; the next agent let the epilog run beside it.
+#[test]
+fn nothing_begins_beside_what_the_agent_before_may_have_started() {
+    let (prolog, epilog) = (intent("j", 1, "prolog", 0), task("j", 1, "epilog", 0));
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![found(&prolog, seen_nothing())], vec![]));
+    bed.connect_any();
+    ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
+    bed.check(cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]);
+    // Its runner was faster: it lives.
+    bed.check(claim_taken(prolog.start.task, false), &["inspect j.1.prolog.0"]);
+    bed.check(
+        inspected(prolog.start.task, seen_exited(&prolog, 1, 0)),
+        &["write-outcome j.1.prolog.0 ok", "moved j.1.epilog.0 starting", "start-unit j.1.epilog.0"],
+    );
+    bed.check(queued(epilog), &[]);
+}
+
+/// The host's own prolog, that nobody came back for after the agent was killed, would hold back its epilog for an hour.
+#[test]
+fn what_nobody_came_back_for_is_withdrawn_when_another_of_its_job_waits() {
+    let prolog = local_intent("j", 1, "prolog", 0);
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![found(&prolog, seen_nothing())], vec![]));
+    let epilog = local("j", 1, "epilog", 0);
+    bed.feed(Input::Exec { caller: 1, exec: exec("j", 1, "epilog", 0) });
+    let effects = bed.feed(intent_written(epilog));
+    let got: Vec<String> = effects.iter().map(super::words::words).collect();
+    assert!(
+        got.iter().any(|w| w.starts_with("take-claim")) && !got.iter().any(|w| w.starts_with("start-unit")),
+        "{got:?}"
+    );
+    let effects = bed.feed(claim_taken(prolog.start.task, true));
+    let got: Vec<String> = effects.iter().map(super::words::words).collect();
+    assert!(got.iter().any(|w| w.starts_with("start-unit")), "{got:?}");
+}
