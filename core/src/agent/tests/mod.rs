@@ -9,6 +9,7 @@ mod guard;
 mod join;
 mod session;
 mod start;
+mod starting;
 mod status;
 mod unit;
 pub(crate) mod values;

@@ -1,17 +1,21 @@
 //! A small world around the machine: files, systemd, a runner per unit, a controller's end of the link. It answers effects in any order,
 //! fails them, answers late or never, loses the bus and the agent; and it knows the truth, against which everything that is told is held.
 
+mod systemd;
+mod truth;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::io::{Effect, Found, Input, Now, Seen, StartReply};
+use crate::agent::io::{Effect, Found, Input, Now, Seen};
 use crate::agent::machine::Machine;
 use crate::agent::tombs::brief;
 use crate::ids::{Epoch, TaskId};
-use crate::message::{FromAgent, HeldState, ToAgent};
-use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
-use crate::task::{Claim, Ended, Intent, RunResult, Tombstone, UnitFacts};
+use crate::message::ToAgent;
+use crate::outcome::Outcome;
+use crate::task::{Claim, Ended, Intent, RunResult, Tombstone};
 
 use super::values::*;
+use systemd::{Life, Unit};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Dir {
@@ -19,21 +23,6 @@ pub(super) struct Dir {
     pub(super) claim: Option<Claim>,
     result: Option<RunResult>,
     pub(super) outcome: Option<Ended>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Life {
-    Queued,
-    Running,
-    Over(u8),
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Unit {
-    intent: Intent,
-    invocation: u8,
-    life: Life,
-    left_behind: bool,
 }
 
 /// How an effect is carried out.
@@ -153,94 +142,6 @@ impl World {
         }
     }
 
-    fn check_start(&self, stem: &str, intent: &Intent, input: &str) {
-        let dir = self.dirs.get(stem).unwrap_or_else(|| panic!("{stem} is started without a directory: {input}"));
-        assert_eq!(dir.intent.as_ref(), Some(intent), "{input}");
-        assert!(dir.outcome.is_none(), "{stem} is started after its end: {input}");
-        assert!(
-            !matches!(dir.claim, Some(Claim::Cancelled | Claim::Withdrawn(_))),
-            "{stem} is started though withdrawn: {input}"
-        );
-        let same = |e: &&Effect| matches!(e, Effect::StartUnit { stem: other, .. } if other == stem);
-        assert!(!self.outstanding.iter().any(|e| same(&e)), "{stem} is started twice at once: {input}");
-        for (other, unit) in self.units.iter().filter(|(other, _)| *other != stem && !self.ever_late) {
-            let (a, b) = (&unit.intent.start, &intent.start);
-            let conflict = a.job == b.job && (a.attempt, &a.action) != (b.attempt, &b.action);
-            let alive = unit.life == Life::Running || unit.left_behind;
-            assert!(!(conflict && alive), "{stem} is started beside {other}: {input}");
-        }
-    }
-
-    fn hear(&mut self, message: FromAgent, input: &str) {
-        assert_ne!(self.link, Link::Down, "{message:?} without a session: {input}");
-        match &message {
-            FromAgent::Hello(hello) => {
-                for held in hello.tasks.iter().filter(|held| held.state == HeldState::Unclaimed && !held.local) {
-                    self.replies.push(ToAgent::Begin { task: held.task });
-                }
-                return;
-            }
-            FromAgent::EpochRefused { .. } => return,
-            _ => assert_eq!(self.link, Link::Open, "{message:?} before the Welcome: {input}"),
-        }
-        match message {
-            FromAgent::Accepted { task } => {
-                let on_disk = self.dirs.values().any(|dir| dir.intent.as_ref().is_some_and(|i| i.start.task == task));
-                assert!(on_disk, "accepted and not on disk: {input}");
-                self.accepted.insert(task);
-            }
-            FromAgent::Finished { task, ended } => self.check_finished(task, &ended.outcome, input),
-            _ => {}
-        }
-    }
-
-    fn check_finished(&mut self, task: TaskId, outcome: &Outcome, input: &str) {
-        let stem = self.stem(task);
-        let written = self.dirs.get(&stem).and_then(|dir| dir.outcome.as_ref()).is_some_and(|e| e.outcome == *outcome);
-        let buried = self.tombs.get(&stem).is_some_and(|tomb| tomb.outcome == brief(outcome));
-        if self.forgotten.contains(&task) {
-            let ok = self.ends.get(&task).is_some_and(|(code, _)| *code == 0);
-            assert!(ok || *outcome != Outcome::Ok, "ok and it was not: {input}");
-            self.replies.push(ToAgent::Ack { task });
-            return;
-        }
-        if written || buried {
-            self.check_truth(task, outcome, input);
-            let first = self.finished.entry(task).or_insert_with(|| brief(outcome)).clone();
-            assert_eq!(first, brief(outcome), "two ends of one task: {input}");
-            self.replies.push(ToAgent::Ack { task });
-            return;
-        }
-        let held = self.dirs.contains_key(&stem) || self.tombs.contains_key(&stem);
-        let never_taken_on = matches!(
-            outcome,
-            Outcome::Refused { .. } | Outcome::Lost { why: Loss::Rebooted } | Outcome::Cancelled { status: None }
-        );
-        assert!(!held && never_taken_on, "{outcome} is told and is not on disk: {input}");
-    }
-
-    fn check_truth(&self, task: TaskId, outcome: &Outcome, input: &str) {
-        let ran = self.ran.get(&task).copied().unwrap_or(0);
-        let expect = match self.ends.get(&task) {
-            _ if ran == 0 => {
-                let from_scripts =
-                    matches!(outcome, Outcome::Ok | Outcome::Tolerable | Outcome::Failed { why: Failure::Exit(_) });
-                return assert!(!from_scripts, "{outcome} and nothing ran: {input}");
-            }
-            Some((_, true)) => Outcome::Cancelled { status: Some(ExitStatus::Exit(143)) },
-            Some((0, false)) => Outcome::Ok,
-            Some((code, false)) => Outcome::Failed { why: Failure::Exit(*code) },
-            None => Outcome::Lost { why: Loss::Vanished },
-        };
-        assert_eq!(*outcome, expect, "{input}");
-    }
-
-    fn stem(&self, task: TaskId) -> String {
-        let of_dir = self.dirs.iter().find(|(_, dir)| dir.intent.as_ref().is_some_and(|i| i.start.task == task));
-        let of_tomb = self.tombs.iter().find(|(_, tomb)| tomb.task == task);
-        of_dir.map(|(stem, _)| stem).or(of_tomb.map(|(stem, _)| stem)).cloned().unwrap_or_default()
-    }
-
     /// Carries out an effect that waits; its answer goes back unless nobody is there any more.
     pub(super) fn carry_out(&mut self, at: usize, fate: Fate) {
         if self.outstanding.is_empty() {
@@ -341,168 +242,6 @@ impl World {
                 vec![Input::EpochWritten { epoch, result }]
             }
             other => panic!("{other:?} is not carried out"),
-        }
-    }
-
-    fn start(&mut self, stem: String, intent: Intent, fate: Fate) -> StartReply {
-        let unknown = StartReply::Unknown("no answer".to_owned());
-        match fate {
-            Fate::Failed => return StartReply::Rejected("no".to_owned()),
-            Fate::Swallowed => return unknown,
-            Fate::Late => {
-                self.ever_late = true;
-                self.interest.insert(stem);
-                self.late.push(intent);
-                return unknown;
-            }
-            Fate::Done | Fate::Unanswered => {}
-        }
-        let exists = self.units.contains_key(&stem);
-        if !exists {
-            self.interest.insert(stem);
-            self.load(intent);
-        }
-        match (fate, exists) {
-            (Fate::Done, false) => StartReply::Queued,
-            (Fate::Done, true) => StartReply::Exists,
-            _ => unknown,
-        }
-    }
-
-    fn load(&mut self, intent: Intent) {
-        let stem = stem_of(&intent);
-        if !self.units.contains_key(&stem) {
-            self.invocations = self.invocations.wrapping_add(1);
-            let unit = Unit { intent, invocation: self.invocations, life: Life::Queued, left_behind: false };
-            self.units.insert(stem, unit);
-        }
-    }
-
-    /// PID 1 comes to a start that was late.
-    pub(super) fn late_start(&mut self, at: usize) {
-        if !self.late.is_empty() {
-            let intent = self.late.remove(at % self.late.len());
-            self.load(intent);
-        }
-    }
-
-    /// A unit goes one step on: its runner claims or ends, its scripts end, what they left behind ends.
-    pub(super) fn step(&mut self, at: usize, code: u8, leaves: bool) {
-        if self.units.is_empty() {
-            return;
-        }
-        let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
-        match self.units[&stem].life {
-            Life::Queued => self.run(&stem),
-            Life::Running => self.end_script(&stem, code, false, leaves),
-            Life::Over(_) => self.empty(&stem),
-        }
-    }
-
-    /// The runner's first act.
-    fn run(&mut self, stem: &str) {
-        let Some(unit) = self.units.get_mut(stem) else { return };
-        let dir = self.dirs.get_mut(stem).filter(|dir| dir.intent.as_ref() == Some(&unit.intent));
-        let free = dir.filter(|dir| dir.claim.is_none() && self.now.boot_ms <= unit.intent.not_after_boottime_ms);
-        match free {
-            Some(dir) => {
-                dir.claim = Some(Claim::Runner(invocation(unit.invocation)));
-                unit.life = Life::Running;
-                let ran = self.ran.entry(unit.intent.start.task).or_default();
-                *ran += 1;
-                assert_eq!(*ran, 1, "scripts of one task ran twice");
-            }
-            None => unit.life = Life::Over(75),
-        }
-        self.stir(stem);
-    }
-
-    fn end_script(&mut self, stem: &str, code: u8, cancelled: bool, leaves: bool) {
-        let Some(unit) = self.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else { return };
-        unit.life = Life::Over(code);
-        // What a failed unit leaves behind systemd kills.
-        unit.left_behind = leaves && code == 0;
-        self.ends.insert(unit.intent.start.task, (code, cancelled));
-        let result = RunResult { cancelled, ..result(unit.invocation, code) };
-        self.dirs.entry(stem.to_owned()).or_default().result = Some(result);
-        self.stir(stem);
-    }
-
-    fn empty(&mut self, stem: &str) {
-        if let Some(unit) = self.units.get_mut(stem) {
-            unit.left_behind = false;
-        }
-        if self.watch_empty.remove(stem) {
-            self.stirs.insert(stem.to_owned());
-        }
-    }
-
-    /// Somebody takes a unit away: stops it, or resets it.
-    pub(super) fn take_away(&mut self, at: usize) {
-        if self.units.is_empty() {
-            return;
-        }
-        let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
-        self.empty(&stem);
-        self.units.remove(&stem);
-        self.stir(&stem);
-    }
-
-    fn stir(&mut self, stem: &str) {
-        if self.bus && self.interest.contains(stem) {
-            self.stirs.insert(stem.to_owned());
-        }
-    }
-
-    /// Tells one change.
-    pub(super) fn tell(&mut self, at: usize) {
-        let at = at % self.stirs.len().max(1);
-        let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
-        self.stirs.remove(&stem);
-        let task = self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
-        if let Some(task) = task.filter(|_| self.bus) {
-            self.feed(Input::Stirred { task });
-        }
-    }
-
-    fn look(&self, stem: &str) -> Seen {
-        let unit = self.units.get(stem);
-        let dir = self.dirs.get(stem).cloned().unwrap_or_default();
-        let left_behind = unit.is_some_and(|unit| unit.left_behind);
-        Seen {
-            unit: unit.map(facts),
-            unit_ids: unit.map(|unit| unit_ids(&unit.intent)),
-            processes: processes(if left_behind { &[7] } else { &[] }),
-            claim: dir.claim,
-            result: dir.result,
-            steps: vec![],
-            tails: vec![],
-        }
-    }
-
-    /// The bus goes: calls under way are not answered; starts among them may happen all the same.
-    pub(super) fn lose_bus(&mut self, starts_happen: bool) {
-        if !self.bus {
-            return;
-        }
-        self.bus = false;
-        self.forget_bus(starts_happen);
-        self.feed(Input::BusLost);
-    }
-
-    fn forget_bus(&mut self, starts_happen: bool) {
-        self.interest.clear();
-        self.watch_empty.clear();
-        self.stirs.clear();
-        for effect in std::mem::take(&mut self.outstanding) {
-            match effect {
-                Effect::StartUnit { intent, .. } if starts_happen => {
-                    self.ever_late = true;
-                    self.late.push(*intent);
-                }
-                effect if is_for_the_bus(&effect) => {}
-                effect => self.outstanding.push(effect),
-            }
         }
     }
 
@@ -622,20 +361,6 @@ impl World {
     /// Units of starts that came when their task was over.
     fn late_units(&self) -> usize {
         self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
-    }
-}
-
-fn facts(unit: &Unit) -> UnitFacts {
-    match unit.life {
-        Life::Queued => UnitFacts {
-            loaded: true,
-            job_pending: true,
-            active: "inactive".to_owned(),
-            result: "success".to_owned(),
-            ..UnitFacts::default()
-        },
-        Life::Running => running(unit.invocation),
-        Life::Over(code) => exited(unit.invocation, code),
     }
 }
 

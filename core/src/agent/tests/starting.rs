@@ -1,0 +1,203 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Input, Seen, StartReply};
+use crate::ids::TaskId;
+use crate::task::Claim;
+
+/// A task whose StartUnit is not answered.
+pub(super) fn starting(bed: &mut Bed) -> TaskId {
+    let id = task("j", 1, "prolog", 0);
+    bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
+    bed.check(intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]);
+    id
+}
+
+fn unknown() -> StartReply {
+    StartReply::Unknown("timed out".to_owned())
+}
+
+#[test]
+fn an_error_of_systemd_itself_is_a_failure_but_the_claim_comes_first() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    let failed = "failed (systemd: Access denied)";
+    bed.checks([
+        (
+            start_reply(id, StartReply::Rejected("Access denied".to_owned())),
+            &[&format!("take-claim j.1.prolog.0 {failed}")],
+        ),
+        (claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {failed}")]),
+        (outcome_written(id), &[&format!("finished j.1.prolog.0 {failed}")]),
+    ]);
+}
+
+#[test]
+fn a_rejected_start_whose_claim_a_runner_has_runs() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    let intent = intent("j", 1, "prolog", 0);
+    bed.checks([
+        (start_reply(id, StartReply::Rejected("no".to_owned())), &["take-claim j.1.prolog.0 failed (systemd: no)"]),
+        (claim_taken(id, false), &["inspect j.1.prolog.0"]),
+        // Nobody tells of what was not started for us, unless it is watched.
+        (inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
+    ]);
+}
+
+#[test]
+fn a_unit_that_exists_is_adopted_by_its_ids_or_by_its_claim_and_otherwise_refused() {
+    let intent = intent("j", 1, "prolog", 0);
+    let other = unit_ids(&super::values::intent("j", 2, "prolog", 0));
+    let by_ids = Seen { claim: None, ..seen_running(&intent, 1) };
+    let by_claim = Seen { unit_ids: None, ..seen_running(&intent, 1) };
+    let nobodys = Seen { claim: None, unit_ids: None, ..seen_running(&intent, 1) };
+    let of_another = Seen { claim: None, unit_ids: Some(other), ..seen_running(&intent, 1) };
+    for (seen, adopted) in [(by_ids, true), (by_claim, true), (nobodys, false), (of_another, false)] {
+        let mut bed = Bed::up();
+        let id = starting(&mut bed);
+        bed.check(start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]);
+        if adopted {
+            bed.check(inspected(id, seen), &["watch j.1.prolog.0"]);
+            bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+            bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
+            continue;
+        }
+        let refused = "refused (something else on this host has the name perilog-task-prolog-j-0-";
+        bed.check(inspected(id, seen), &[&format!("take-claim j.1.prolog.0 {refused}*")]);
+        bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {refused}*")]);
+        // What is not ours is not unloaded.
+        bed.check(outcome_written(id), &[&format!("finished j.1.prolog.0 {refused}*")]);
+    }
+}
+
+#[test]
+fn a_foreign_unit_in_the_place_of_a_claimed_task_leaves_it_lost() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    let foreign = Seen { unit: Some(running(9)), claim: Some(claim(1)), ..Seen::default() };
+    bed.checks([
+        (start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]),
+        (inspected(id, foreign.clone()), &["inspect j.1.prolog.0"]),
+        (inspected(id, foreign), &["write-outcome j.1.prolog.0 lost (its unit vanished without a result)"]),
+    ]);
+}
+
+#[test]
+fn an_unknown_start_is_looked_at_and_adopted_if_it_happened() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["watch j.1.prolog.0"]);
+}
+
+#[test]
+fn an_unknown_start_that_did_not_happen_is_asked_for_again_and_a_late_one_harms_nobody() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    let waiting = "moved j.1.prolog.0 waiting for systemd did not answer its start: timed out";
+    bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_nothing()), &[waiting, "wake 250"]);
+    bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
+    // The first one came through after all.
+    bed.check(start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["watch j.1.prolog.0"]);
+}
+
+#[test]
+fn a_late_start_is_noticed_while_the_next_one_waits() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_nothing()), &["moved j.1.prolog.0 waiting*", "wake 250"]);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["watch j.1.prolog.0"]);
+    bed.pass(250, &[]);
+}
+
+#[test]
+fn a_start_that_is_never_answered_and_never_happens_fails_in_the_end_with_its_claim_taken() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    for pause in [250, 500, 1000, 2000, 4000] {
+        bed.feed(start_reply(id, unknown()));
+        bed.feed(inspected(id, seen_nothing()));
+        bed.pass(pause, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
+    }
+    let failed = "failed (systemd: systemd did not answer its start: timed out)";
+    bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_nothing()), &[&format!("take-claim j.1.prolog.0 {failed}")]);
+    bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {failed}")]);
+}
+
+#[test]
+fn a_claim_without_a_unit_is_looked_at_once_more_before_it_is_lost() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    // The unit came up between the look at it and the look at its files.
+    let raced = Seen { claim: Some(claim(1)), ..Seen::default() };
+    bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, raced), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["watch j.1.prolog.0"]);
+}
+
+#[test]
+fn nothing_is_asked_of_a_bus_that_is_gone_and_all_in_doubt_is_looked_at_when_it_is_back() {
+    let mut bed = Bed::up();
+    let claimed = bed.claimed("j", 1, "prolog", 0);
+    let starting = task("k", 1, "prolog", 0);
+    bed.check(start_message("k", 1, "prolog", 0), &["write-intent k.1.prolog.0"]);
+    bed.check(intent_written(starting), &["accepted k.1.prolog.0", "start-unit k.1.prolog.0"]);
+    let waiting = task("l", 1, "prolog", 0);
+    bed.checks([
+        (Input::BusLost, &[]),
+        (stirred(claimed), &[]),
+        (inspected(claimed, seen_nothing()), &[]),
+        (start_reply(starting, unknown()), &[]),
+        (start_message("l", 1, "prolog", 0), &["write-intent l.1.prolog.0"]),
+        (
+            intent_written(waiting),
+            &["accepted l.1.prolog.0", "moved l.1.prolog.0 waiting for the system bus", "wake 10001"],
+        ),
+        (
+            joined(vec![], vec![]),
+            &["watch j.1.prolog.0", "inspect k.1.prolog.0", "moved l.1.prolog.0 starting", "start-unit l.1.prolog.0"],
+        ),
+        // It is watched anew, since the bus that its start was asked on is gone; and read once more.
+        (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
+        (stirred(claimed), &["inspect j.1.prolog.0"]),
+        (inspected(claimed, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
+    ]);
+}
+
+#[test]
+fn a_start_that_the_bus_swallowed_is_asked_for_again() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    bed.checks([
+        (Input::BusLost, &[]),
+        (joined(vec![], vec![]), &["inspect j.1.prolog.0"]),
+        (
+            inspected(id, seen_nothing()),
+            &["moved j.1.prolog.0 waiting for the system bus was lost while its unit was being started", "wake 250"],
+        ),
+    ]);
+    bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
+}
+
+#[test]
+fn an_agents_claim_on_a_unit_that_came_late_ends_as_it_says_when_the_unit_is_over() {
+    let mut bed = Bed::up();
+    let id = starting(&mut bed);
+    let mut late = seen_running(&intent("j", 1, "prolog", 0), 1);
+    late.claim = Some(Claim::Cancelled);
+    let mut over = seen_exited(&intent("j", 1, "prolog", 0), 1, 75);
+    (over.claim, over.result) = (Some(Claim::Cancelled), None);
+    bed.checks([
+        (start_reply(id, unknown()), &["inspect j.1.prolog.0"]),
+        (inspected(id, late), &["watch j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, over), &["write-outcome j.1.prolog.0 cancelled"]),
+    ]);
+}

@@ -1,0 +1,200 @@
+//! Units, and the runner in each; systemd's bus, which comes and goes.
+
+use crate::agent::io::{Effect, Input, Seen, StartReply};
+use crate::task::{Claim, Intent, RunResult, UnitFacts};
+
+use super::super::values::*;
+use super::{Fate, World, is_for_the_bus};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Life {
+    Queued,
+    Running,
+    Over(u8),
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::agent::tests) struct Unit {
+    pub(super) intent: Intent,
+    pub(super) invocation: u8,
+    pub(super) life: Life,
+    pub(super) left_behind: bool,
+}
+
+impl World {
+    pub(super) fn start(&mut self, stem: String, intent: Intent, fate: Fate) -> StartReply {
+        let unknown = StartReply::Unknown("no answer".to_owned());
+        match fate {
+            Fate::Failed => return StartReply::Rejected("no".to_owned()),
+            Fate::Swallowed => return unknown,
+            Fate::Late => {
+                self.ever_late = true;
+                self.interest.insert(stem);
+                self.late.push(intent);
+                return unknown;
+            }
+            Fate::Done | Fate::Unanswered => {}
+        }
+        let exists = self.units.contains_key(&stem);
+        if !exists {
+            self.interest.insert(stem);
+            self.load(intent);
+        }
+        match (fate, exists) {
+            (Fate::Done, false) => StartReply::Queued,
+            (Fate::Done, true) => StartReply::Exists,
+            _ => unknown,
+        }
+    }
+
+    pub(super) fn load(&mut self, intent: Intent) {
+        let stem = stem_of(&intent);
+        if !self.units.contains_key(&stem) {
+            self.invocations = self.invocations.wrapping_add(1);
+            let unit = Unit { intent, invocation: self.invocations, life: Life::Queued, left_behind: false };
+            self.units.insert(stem, unit);
+        }
+    }
+
+    /// PID 1 comes to a start that was late.
+    pub(in crate::agent::tests) fn late_start(&mut self, at: usize) {
+        if !self.late.is_empty() {
+            let intent = self.late.remove(at % self.late.len());
+            self.load(intent);
+        }
+    }
+
+    /// A unit goes one step on: its runner claims or ends, its scripts end, what they left behind ends.
+    pub(in crate::agent::tests) fn step(&mut self, at: usize, code: u8, leaves: bool) {
+        if self.units.is_empty() {
+            return;
+        }
+        let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
+        match self.units[&stem].life {
+            Life::Queued => self.run(&stem),
+            Life::Running => self.end_script(&stem, code, false, leaves),
+            Life::Over(_) => self.empty(&stem),
+        }
+    }
+
+    /// The runner's first act.
+    pub(super) fn run(&mut self, stem: &str) {
+        let Some(unit) = self.units.get_mut(stem) else { return };
+        let dir = self.dirs.get_mut(stem).filter(|dir| dir.intent.as_ref() == Some(&unit.intent));
+        let free = dir.filter(|dir| dir.claim.is_none() && self.now.boot_ms <= unit.intent.not_after_boottime_ms);
+        match free {
+            Some(dir) => {
+                dir.claim = Some(Claim::Runner(invocation(unit.invocation)));
+                unit.life = Life::Running;
+                let ran = self.ran.entry(unit.intent.start.task).or_default();
+                *ran += 1;
+                assert_eq!(*ran, 1, "scripts of one task ran twice");
+            }
+            None => unit.life = Life::Over(75),
+        }
+        self.stir(stem);
+    }
+
+    pub(super) fn end_script(&mut self, stem: &str, code: u8, cancelled: bool, leaves: bool) {
+        let Some(unit) = self.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else { return };
+        unit.life = Life::Over(code);
+        // What a failed unit leaves behind systemd kills.
+        unit.left_behind = leaves && code == 0;
+        self.ends.insert(unit.intent.start.task, (code, cancelled));
+        let result = RunResult { cancelled, ..result(unit.invocation, code) };
+        self.dirs.entry(stem.to_owned()).or_default().result = Some(result);
+        self.stir(stem);
+    }
+
+    pub(super) fn empty(&mut self, stem: &str) {
+        if let Some(unit) = self.units.get_mut(stem) {
+            unit.left_behind = false;
+        }
+        if self.watch_empty.remove(stem) {
+            self.stirs.insert(stem.to_owned());
+        }
+    }
+
+    /// Somebody takes a unit away: stops it, or resets it.
+    pub(in crate::agent::tests) fn take_away(&mut self, at: usize) {
+        if self.units.is_empty() {
+            return;
+        }
+        let Some(stem) = self.units.keys().nth(at % self.units.len()).cloned() else { return };
+        self.empty(&stem);
+        self.units.remove(&stem);
+        self.stir(&stem);
+    }
+
+    pub(super) fn stir(&mut self, stem: &str) {
+        if self.bus && self.interest.contains(stem) {
+            self.stirs.insert(stem.to_owned());
+        }
+    }
+
+    /// Tells one change.
+    pub(in crate::agent::tests) fn tell(&mut self, at: usize) {
+        let at = at % self.stirs.len().max(1);
+        let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
+        self.stirs.remove(&stem);
+        let task = self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
+        if let Some(task) = task.filter(|_| self.bus) {
+            self.feed(Input::Stirred { task });
+        }
+    }
+
+    pub(super) fn look(&self, stem: &str) -> Seen {
+        let unit = self.units.get(stem);
+        let dir = self.dirs.get(stem).cloned().unwrap_or_default();
+        let left_behind = unit.is_some_and(|unit| unit.left_behind);
+        Seen {
+            unit: unit.map(facts),
+            unit_ids: unit.map(|unit| unit_ids(&unit.intent)),
+            processes: processes(if left_behind { &[7] } else { &[] }),
+            claim: dir.claim,
+            result: dir.result,
+            steps: vec![],
+            tails: vec![],
+        }
+    }
+
+    /// The bus goes: calls under way are not answered; starts among them may happen all the same.
+    pub(in crate::agent::tests) fn lose_bus(&mut self, starts_happen: bool) {
+        if !self.bus {
+            return;
+        }
+        self.bus = false;
+        self.forget_bus(starts_happen);
+        self.feed(Input::BusLost);
+    }
+
+    pub(super) fn forget_bus(&mut self, starts_happen: bool) {
+        self.interest.clear();
+        self.watch_empty.clear();
+        self.stirs.clear();
+        for effect in std::mem::take(&mut self.outstanding) {
+            match effect {
+                Effect::StartUnit { intent, .. } if starts_happen => {
+                    self.ever_late = true;
+                    self.late.push(*intent);
+                }
+                effect if is_for_the_bus(&effect) => {}
+                effect => self.outstanding.push(effect),
+            }
+        }
+    }
+}
+
+fn facts(unit: &Unit) -> UnitFacts {
+    match unit.life {
+        Life::Queued => UnitFacts {
+            loaded: true,
+            job_pending: true,
+            active: "inactive".to_owned(),
+            result: "success".to_owned(),
+            ..UnitFacts::default()
+        },
+        Life::Running => running(unit.invocation),
+        Life::Over(code) => exited(unit.invocation, code),
+    }
+}
