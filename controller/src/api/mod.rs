@@ -8,6 +8,7 @@ mod events;
 mod logs;
 mod outbox;
 mod parameters;
+mod redact;
 
 use std::sync::Arc;
 
@@ -133,12 +134,18 @@ impl Api {
     /// Parameters in, one request, one reply out.
     async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
+        let trusted = self.access.allows(Kind::Change, &peer);
         let answer = match parameters.request() {
             Ok(request) => self.ask(peer.uid, request).await,
             Err(refusal) => Err(refusal),
         };
         match answer {
-            Ok(answer) => reply.done(value(answer)).await,
+            Ok(mut answer) => {
+                if !trusted {
+                    redact::output(&mut answer);
+                }
+                reply.done(value(answer)).await
+            }
             Err(refusal) => refuse(reply, &refusal).await,
         }
     }

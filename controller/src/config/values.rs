@@ -99,7 +99,7 @@ impl From<AbsolutePath> for PathBuf {
     }
 }
 
-/// Who but root and the group may look at jobs, nodes and events (never at output of scripts).
+/// Who but root and the group may look at jobs, nodes and events; not at the output of scripts, but for the last line that an event tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Read {

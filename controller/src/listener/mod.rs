@@ -63,16 +63,19 @@ pub(crate) async fn accept(
     sessions: Arc<Sessions>,
     mut tls: watch::Receiver<Option<ServerTls>>,
 ) {
+    let mut plain = tls.borrow().is_none();
     loop {
         let Ok(place) = sessions.places.clone().acquire_owned().await else { return };
         let incoming = tokio::select! {
             incoming = listener.next() => incoming,
             Ok(()) = tls.changed() => {
-                listener.set_tls(tls.borrow_and_update().clone());
+                let new = tls.borrow_and_update().clone();
+                plain = new.is_none();
+                listener.set_tls(new);
                 continue;
             }
         };
-        let (sessions, plain) = (sessions.clone(), tls.borrow().is_none());
+        let sessions = sessions.clone();
         tokio::spawn(async move {
             session::serve(incoming, plain, &sessions).await;
             drop(place);

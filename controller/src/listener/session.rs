@@ -127,14 +127,13 @@ impl Hearing<'_> {
             Ok(Ok(())) => {}
         }
         loop {
-            match self.next(reader).await {
-                // Only Hello is judged by names.
-                Ok(Some((message, weight))) => match self.put(Some(Vec::new()), String::new(), message, weight).await {
-                    Ok(()) => {}
-                    Err(over) => return over,
-                },
-                Ok(None) => {}
-                Err(over) => return over,
+            let heard = match self.next(reader).await {
+                Ok(Some((message, weight))) => self.put(message, weight).await,
+                Ok(None) => Ok(()),
+                Err(over) => Err(over),
+            };
+            if let Err(over) = heard {
+                return over;
             }
         }
     }
@@ -152,7 +151,7 @@ impl Hearing<'_> {
                 return Err(refused(format_args!("its Hello names more than {HELLO_HOSTS} hosts")));
             }
             let more = page.more;
-            self.put(self.names.clone(), self.peer.to_string(), message, weight).await?;
+            self.put(message, weight).await?;
             if !more {
                 return Ok(());
             }
@@ -174,14 +173,14 @@ impl Hearing<'_> {
         }
     }
 
-    async fn put(
-        &self,
-        names: Option<Vec<String>>,
-        peer: String,
-        message: FromAgent,
-        weight: Weight,
-    ) -> Result<(), Over> {
-        self.sessions.inlet.put(Entry::Message { session: self.id, names, peer, message, weight }).await.map_err(ending)
+    async fn put(&self, message: FromAgent, weight: Weight) -> Result<(), Over> {
+        // Hello alone is judged by who says it; the rest comes by thousands.
+        let (names, peer) = match &message {
+            FromAgent::Hello(_) => (self.names.clone(), self.peer.to_string()),
+            _ => (Some(Vec::new()), String::new()),
+        };
+        let entry = Entry::Message { session: self.id, names, peer, message, weight };
+        self.sessions.inlet.put(entry).await.map_err(ending)
     }
 }
 

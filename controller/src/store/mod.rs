@@ -22,6 +22,7 @@ mod tests;
 mod write;
 
 use std::path::Path;
+use std::time::Duration;
 
 use perilog_core::controller::{Record, Snapshot};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -67,22 +68,15 @@ impl Store {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         place::check_file_system(directory(path))?;
         let lock = place::lock(path)?;
-        place::create_private(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut db = Connection::open_with_flags(path, flags)?;
-        db.busy_timeout(std::time::Duration::from_millis(BUSY_MS.into()))?;
-        let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-        if mode != "wal" {
-            return Err(OpenError::NoLog(mode));
+        let mut reserve = Reserve::new(path);
+        loop {
+            match connect(path) {
+                Ok(db) => return Ok(Self { db, reserve, _lock: lock }),
+                // Even to open its log SQLite needs a little room.
+                Err(_) if reserve.disk_is_full() && reserve.release() => {}
+                Err(error) => return Err(error),
+            }
         }
-        db.pragma_update(None, "synchronous", "FULL")?;
-        db.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
-        db.set_prepared_statement_cache_capacity(STATEMENTS);
-        // The reserve first: what is made from here on may be what fills the disk.
-        let reserve = Reserve::new(path);
-        schema::prepare(&mut db)?;
-        Ok(Self { db, reserve, _lock: lock })
     }
 
     fn write(&mut self, records: &[Record]) -> rusqlite::Result<()> {
@@ -122,6 +116,23 @@ impl Durable for Store {
     fn is_full(&mut self) -> bool {
         !(self.reserve.is_held() || self.reserve.refill())
     }
+}
+
+fn connect(path: &Path) -> Result<Connection, OpenError> {
+    place::create_private(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(Duration::from_millis(BUSY_MS.into()))?;
+    let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(OpenError::NoLog(mode));
+    }
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    schema::prepare(&mut db)?;
+    Ok(db)
 }
 
 fn directory(path: &Path) -> &Path {

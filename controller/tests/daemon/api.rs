@@ -1,7 +1,8 @@
 //! `io.perilog.Controller`, from plain Python.
 
 use perilog_core::message::{Ask, FromAgent, ToAgent};
-use perilog_core::outcome::Outcome;
+use perilog_core::outcome::{Failure, Outcome};
+use perilog_core::task::{Ended, Tail};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -111,6 +112,33 @@ fn others_may_look_and_not_change() {
         let (error, told) = refused(&bed, method, parameters, other);
         assert_eq!(error, "io.perilog.Controller.PermissionDenied", "{method}");
         assert!(told["text"].as_str().unwrap().starts_with(&format!("uid 65534 may not call {method}")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_see_how_scripts_ended_and_not_their_output() {
+    if !rustix::process::geteuid().is_root() {
+        // Nobody else can be played.
+        return;
+    }
+    let mut bed = Bed::new();
+    std::fs::set_permissions(bed.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let controller = bed.start();
+    let mut agent = Agent::connect(&bed, &controller, "n0").await;
+    call(&bed, "Run", run("f1", "n0"));
+    let start = agent.accept().await;
+    let mut ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 1_552_593_349_000);
+    ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "password=SESAME\nno such device".to_owned() }];
+    ended.forensics = Some("SESAME on the stack".to_owned());
+    agent.send(&FromAgent::Finished { task: start.task, ended: Box::new(ended) }).await;
+    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    for (method, parameters) in
+        [("Show", json!({"job": "f1"})), ("Why", json!({"node": "n0"})), ("Events", json!({"job": "f1"}))]
+    {
+        let ours = call(&bed, method, parameters.clone()).to_string();
+        let theirs = replies(&bed, method, parameters, &["uid=65534"])[0].to_string();
+        assert!(theirs.contains("\"failed\"") && !theirs.contains("SESAME"), "{method}: {theirs}");
+        assert!(method == "Events" || ours.contains("SESAME"), "{method}: {ours}");
     }
 }
 

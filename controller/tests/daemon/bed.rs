@@ -50,14 +50,12 @@ impl Bed {
         self.tls = "[tls]\nenabled = false\n".to_owned();
     }
 
-    /// A directory for a disk of the store's own.
-    pub(crate) fn disk(&self) -> PathBuf {
-        self.dir.path().join("disk")
-    }
-
-    pub(crate) fn use_disk(&mut self) {
-        fs::create_dir(self.disk()).unwrap();
-        self.store = self.disk().join("controller.db");
+    /// Puts the store into a directory for a disk of its own.
+    pub(crate) fn use_disk(&mut self) -> PathBuf {
+        let dir = self.dir.path().join("disk");
+        fs::create_dir(&dir).unwrap();
+        self.store = dir.join("controller.db");
+        dir
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -115,12 +113,8 @@ impl Bed {
 }
 
 impl Controller {
-    pub(crate) fn pid(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_child(&self.child)
-    }
-
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(self.pid(), signal).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// kill -9, and gone.

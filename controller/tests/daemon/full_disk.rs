@@ -1,100 +1,128 @@
 //! A disk that is full: what runs ends and is kept, nothing new begins, and when there is room all goes on.
 
-use std::process::Command;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_core::outcome::Outcome;
-use perilog_core::task::{Ended, Tail};
+use perilog_core::task::{Ended, Start, Tail};
+use rustix::process::geteuid;
 use serde_json::json;
 
 use crate::agent::{Agent, hello};
-use crate::bed::Bed;
+use crate::bed::{Bed, Controller};
 use crate::python::{call, refused, run};
 
-/// A disk of 24 MiB for the store, seen by the controller alone: a mount namespace of its own.
-fn on_a_small_disk(bed: &Bed) -> Command {
-    let program = bed.command();
-    let mut command = Command::new("unshare");
-    let user = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
-    let script = "mount -t tmpfs -o size=24m none \"$0\" && exec \"$@\"";
-    command.args([user, "sh", "-c", script]).arg(bed.disk()).arg(program.get_program()).args(program.get_args());
-    command
+/// A disk of 24 MiB that nobody else sees: a mount namespace, kept by a process that waits for the end of its input.
+struct Disk {
+    keeper: Child,
+    flags: &'static [&'static str],
+    path: PathBuf,
 }
 
-/// As that controller sees it.
-fn inside(controller: &crate::bed::Controller, bed: &Bed) -> std::path::PathBuf {
-    let root = format!("/proc/{}/root", controller.pid().as_raw_nonzero());
-    std::path::Path::new(&root).join(bed.disk().strip_prefix("/").unwrap())
+impl Disk {
+    fn new(bed: &mut Bed) -> Self {
+        let dir = bed.use_disk();
+        let (unshare, flags): (_, &[_]) =
+            if geteuid().is_root() { ("-m", &["-m"]) } else { ("-rm", &["-U", "--preserve-credentials", "-m"]) };
+        let script = "mount -t tmpfs -o size=24m none \"$0\" && echo mounted && exec cat";
+        let mut command = Command::new("unshare");
+        command.args([unshare, "sh", "-c", script]).arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut keeper = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "mounted\n", "these tests need mount namespaces");
+        let root = PathBuf::from(format!("/proc/{}/root", keeper.id()));
+        Self { path: root.join(dir.strip_prefix("/").unwrap()), keeper, flags }
+    }
+
+    fn start(&self, bed: &mut Bed) -> Controller {
+        bed.write_config();
+        let program = bed.command();
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.keeper.id().to_string()]).args(self.flags).arg("--");
+        command.arg(program.get_program()).args(program.get_args());
+        bed.start_with(command)
+    }
+
+    fn reserve(&self) -> PathBuf {
+        self.path.join("controller.db-reserve")
+    }
+
+    fn fill(&self) {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.path.join("filler")).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.path.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// A completion with so much output that it needs more than what is left of a block.
+fn finished(start: &Start) -> FromAgent {
+    let mut ended = Ended::bare(Outcome::Tolerable, 1_552_593_349_000);
+    ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }];
+    FromAgent::Finished { task: start.task, ended: Box::new(ended) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_full_disk_completions_are_kept_and_prologs_refused_until_there_is_room() {
     let mut bed = Bed::new();
-    bed.use_disk();
-    bed.write_config();
-    let command = on_a_small_disk(&bed);
-    let controller = bed.start_with(command);
-    let disk = inside(&controller, &bed);
-    assert_eq!(disk.join("controller.db-reserve").metadata().unwrap().len(), 8 << 20);
+    let disk = Disk::new(&mut bed);
+    let controller = disk.start(&mut bed);
+    assert_eq!(disk.reserve().metadata().unwrap().len(), 8 << 20);
     let mut agent = Agent::connect(&bed, &controller, "n0").await;
     call(&bed, "Run", run("f1", "n0"));
     let start = agent.accept().await;
 
-    let mut filler = Vec::new();
-    while std::fs::write(disk.join("filler"), &filler).is_ok() {
-        filler.resize(filler.len() + (64 << 10), 1);
-    }
-    // A completion with output, larger than what is left of the last block.
-    let mut ended = Ended::bare(Outcome::Ok, 1_552_593_349_000);
-    ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }; 1];
-    ended.outcome = Outcome::Tolerable;
-    agent.send(&FromAgent::Finished { task: start.task, ended: Box::new(ended) }).await;
+    disk.fill();
+    agent.send(&finished(&start)).await;
     assert_eq!(agent.next().await, ToAgent::Ack { task: start.task }, "the reserve is for this");
     controller.log.wait_for("its reserve is in use");
-    assert!(!disk.join("controller.db-reserve").exists());
+    assert!(!disk.reserve().exists());
     let (_, told) = refused(&bed, "Run", run("f2", "n0"), &[]);
     assert_eq!(told["code"], "unavailable", "{told}");
     // Epilogs begin, and end.
     call(&bed, "Run", json!({"job": "f1", "action": "epilog"}));
     agent.run(Outcome::Ok).await;
 
-    std::fs::remove_file(disk.join("filler")).unwrap();
+    disk.make_room();
     controller.log.wait_for("has room again");
     call(&bed, "Run", run("f2", "n0"));
     agent.run(Outcome::Ok).await;
-    assert_eq!(disk.join("controller.db-reserve").metadata().unwrap().len(), 8 << 20);
+    assert_eq!(disk.reserve().metadata().unwrap().len(), 8 << 20);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_reserve_is_used_up_nothing_is_acknowledged_and_nothing_lost() {
     let mut bed = Bed::new();
-    bed.use_disk();
-    bed.write_config();
-    let command = on_a_small_disk(&bed);
-    let controller = bed.start_with(command);
-    let disk = inside(&controller, &bed);
+    let disk = Disk::new(&mut bed);
+    let controller = disk.start(&mut bed);
     let mut agent = Agent::connect(&bed, &controller, "n0").await;
     call(&bed, "Run", run("f1", "n0"));
     let start = agent.accept().await;
-    let fill = || {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(disk.join("filler")).unwrap();
-        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-    };
     // Full, and full again where the reserve was.
-    fill();
-    std::fs::remove_file(disk.join("controller.db-reserve")).unwrap();
-    fill();
-    let mut ended = Ended::bare(Outcome::Tolerable, 1_552_593_349_000);
-    ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }; 1];
-    let finished = FromAgent::Finished { task: start.task, ended: Box::new(ended) };
-    agent.send(&finished).await;
+    disk.fill();
+    std::fs::remove_file(disk.reserve()).unwrap();
+    disk.fill();
+    agent.send(&finished(&start)).await;
     // No Ack: the session ends, so that the agent says all again.
     let end = crate::agent::next_frame(&mut agent.link).await;
     assert!(matches!(end, Ok(None)), "{end:?}");
     controller.log.wait_for("beginning anew from the store");
     assert_eq!(refused(&bed, "Run", run("f2", "n0"), &[]).1["code"], "unavailable");
 
-    std::fs::remove_file(disk.join("filler")).unwrap();
+    disk.make_room();
     let mut again = loop {
         // Sent away until it has begun anew.
         let mut link = crate::agent::link(&bed, &controller, "n0").await;
@@ -105,7 +133,29 @@ async fn when_the_reserve_is_used_up_nothing_is_acknowledged_and_nothing_lost() 
             break Agent { host: "n0".to_owned(), link, epoch: agent.epoch };
         }
     };
-    again.send(&finished).await;
+    again.send(&finished(&start)).await;
     assert_eq!(again.next().await, ToAgent::Ack { task: start.task });
     assert_eq!(call(&bed, "Status", json!({}))["status"]["epoch"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_comes_up_on_a_full_disk_serves_what_runs() {
+    let mut bed = Bed::new();
+    let disk = Disk::new(&mut bed);
+    let controller = disk.start(&mut bed);
+    let mut agent = Agent::connect(&bed, &controller, "n0").await;
+    call(&bed, "Run", run("f1", "n0"));
+    let start = agent.accept().await;
+    // In good order, so that its log is gone and has to be made again.
+    controller.signal(rustix::process::Signal::TERM);
+    assert_eq!(controller.terminated().code(), Some(0));
+    disk.fill();
+    let controller = disk.start(&mut bed);
+    controller.log.wait_for("its reserve is in use");
+    let mut said = hello("n0", vec![crate::sessions::held(&start, perilog_core::message::HeldState::Ended)]);
+    said.link = 2;
+    let mut agent = Agent::connect_with(&bed, &controller, said).await;
+    agent.send(&finished(&start)).await;
+    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    assert_eq!(refused(&bed, "Run", run("f2", "n0"), &[]).1["code"], "unavailable");
 }

@@ -1,0 +1,34 @@
+//! What only the trusted see: output of root's scripts. Others see how a task ended, and the last line that its event tells.
+
+use perilog_core::controller::io::Reply;
+use perilog_core::task::Ended;
+
+pub(super) fn output(reply: &mut Reply) {
+    match reply {
+        Reply::Show(job) => {
+            let actions = job.attempts.iter_mut().flat_map(|attempt| &mut attempt.actions);
+            for rank in actions.flat_map(|action| &mut action.ended) {
+                ended(&mut rank.ended);
+                rank.late.iter_mut().for_each(ended);
+            }
+        }
+        Reply::Why(why) => {
+            let tasks = why.open.iter_mut().chain(&mut why.failed);
+            tasks.filter_map(|task| task.ended.as_mut()).for_each(ended);
+        }
+        Reply::Running { .. }
+        | Reply::Reached { .. }
+        | Reply::Ps(_)
+        | Reply::Nodes(_)
+        | Reply::Asked { .. }
+        | Reply::Status(_)
+        | Reply::Outbox(_)
+        | Reply::TookOver { .. }
+        | Reply::Done => {}
+    }
+}
+
+fn ended(ended: &mut Ended) {
+    ended.tails.clear();
+    ended.forensics = None;
+}
