@@ -101,12 +101,12 @@ impl Machine {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
     }
 
-    /// The older session is gone: whoever waited for its answer stands now.
+    /// The older session is gone: whoever waited for its answer stands now, unless its agent has come back by another one meanwhile.
     pub(super) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
                 let hello = hello.clone();
-                self.open(*id, *hello, now);
+                self.greeted(*id, hello, now);
             }
         }
     }

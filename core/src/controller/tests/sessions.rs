@@ -70,6 +70,19 @@ fn a_dead_session_gives_way_when_the_probe_is_not_answered_or_its_transport_ends
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));
 }
 
+/// While a clone waited for the old session's answer the true agent redialled; when the old session closed the clone was let in beside it.
+#[test]
+fn a_rival_of_a_session_that_was_replaced_has_to_wait_for_the_one_that_stands() {
+    let (mut b, old, clone, _) = rivals();
+    let back = b.session();
+    b.says(back, FromAgent::Hello(hello("n0", "b", 9, vec![])));
+    let effects = b.batch(vec![Input::Closed { session: old, why: String::new() }]);
+    let [Effect::Send { session, message: ToAgent::Probe { nonce } }] = effects[..] else { panic!("{effects:?}") };
+    assert_eq!(session, back);
+    let effects = b.says(back, FromAgent::Probed { nonce });
+    assert!(matches!(&effects[..], [Effect::Send { session, .. }, Effect::Close { .. }] if *session == clone));
+}
+
 #[test]
 fn an_agent_that_speaks_for_anothers_task_changes_nothing() {
     let mut b = Bench::new();
