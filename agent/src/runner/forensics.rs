@@ -85,6 +85,7 @@ fn parse_stat(line: &str) -> Option<Stat> {
 fn tell(unit: &str, group: i32, pieces: &SyncSender<String>) {
     let processes = processes(unit, group);
     let shown = in_tree_order(&processes);
+    let mut room = MAX_STACKS;
     for (pid, depth) in &shown {
         let stat = &processes[pid];
         let read = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
@@ -98,7 +99,10 @@ fn tell(unit: &str, group: i32, pieces: &SyncSender<String>) {
         }
         piece.push('\n');
         for frame in read("stack").lines().take(MAX_STACK) {
-            let _ = writeln!(piece, "{indent}    {frame}");
+            let line = format!("{indent}    {frame}\n");
+            let Some(left) = room.checked_sub(line.len()) else { break };
+            room = left;
+            piece.push_str(&line);
         }
         if pieces.send(piece).is_err() {
             return;
@@ -200,13 +204,23 @@ mod tests {
     }
 
     #[test]
-    fn our_own_group_is_seen() {
-        let group = rustix::process::getpgrp();
-        let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    fn a_group_is_seen_with_all_its_command_lines() {
+        use std::os::unix::process::CommandExt;
+        let sleep = |group: u32| {
+            let group = i32::try_from(group).unwrap();
+            std::process::Command::new("sleep").arg("1000").process_group(group).spawn().unwrap()
+        };
+        let first = sleep(0);
+        let mut children: Vec<_> = (0..19).map(|_| sleep(first.id())).collect();
+        let group = Pid::from_child(&first);
+        children.push(first);
         let text = gather("perilog-task-none", group);
-        rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::KILL).unwrap();
-        assert!(text.contains(&format!("{}: sleep 1000", child.id())), "{text}");
-        let mut child = child;
-        child.wait().unwrap();
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        for mut child in children {
+            child.wait().unwrap();
+            assert!(text.contains(&format!("{}: sleep 1000\n", child.id())), "{text}");
+            assert!(text.contains(&format!("{} S sleep", child.id())), "{text}");
+        }
+        assert!(text.len() <= MAX_BYTES, "{}", text.len());
     }
 }
