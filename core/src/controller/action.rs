@@ -173,7 +173,9 @@ impl Action {
         } else {
             self.row.ended.insert(rank.0);
         }
-        let row = RankRow { task: self.task(rank), ended, late: Vec::new() };
+        // What came late of an ok that a reboot undid stays told.
+        let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
+        let row = RankRow { task: self.task(rank), ended, late };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
     }

@@ -83,6 +83,9 @@ impl Machine {
             return !matches!(held.state, HeldState::Tombstone { .. });
         };
         let rank = task.rank;
+        if action.stand(rank) == Stand::NotMine && matches!(held.state, HeldState::Tombstone { .. }) {
+            return false;
+        }
         let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
         if open {
             action.seen_in(rank, boot_number);

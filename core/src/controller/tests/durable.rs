@@ -133,7 +133,11 @@ proptest! {
                     }
                 }
             }
-            for row in &b.store.ranks {
+            // An ok with something beside it has a row too.
+            let undone = |task: TaskId| b.store.actions.iter().any(|a| {
+                a.id == task.action && a.name.as_str() == "prolog" && a.verdict.is_none() && a.ok.contains(task.rank.0)
+            });
+            for row in b.store.ranks.iter().filter(|row| !undone(row.task)) {
                 let was = outcomes.entry(row.task).or_insert_with(|| row.ended.outcome.clone());
                 prop_assert_eq!(was, &row.ended.outcome);
             }

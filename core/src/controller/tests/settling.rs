@@ -230,4 +230,8 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     away(&mut b, n0);
     let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
+    // A rank that the action does not have this time: nobody would ever forget its tombstone.
+    let (_, effects) =
+        b.up("n2", "b", vec![held("epilog", "j", 2, "n[0-2]", HeldState::Tombstone { outcome: exit(2) })]);
+    assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
