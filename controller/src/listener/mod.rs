@@ -67,13 +67,15 @@ pub(crate) async fn accept(
     loop {
         let Ok(place) = sessions.places.clone().acquire_owned().await else { return };
         let incoming = tokio::select! {
-            incoming = listener.next() => incoming,
+            // Who dials after a reload meets the new certificates.
+            biased;
             Ok(()) = tls.changed() => {
                 let new = tls.borrow_and_update().clone();
                 plain = new.is_none();
                 listener.set_tls(new);
                 continue;
             }
+            incoming = listener.next() => incoming,
         };
         let sessions = sessions.clone();
         tokio::spawn(async move {

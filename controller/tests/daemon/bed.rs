@@ -11,6 +11,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use rustix::process::getegid;
+
 use crate::authority::Authority;
 
 /// Far more than anything here takes; whoever waits that long has failed.
@@ -21,6 +23,8 @@ pub(crate) struct Bed {
     pub(crate) authority: Authority,
     /// Lines of the configuration beside those that every bed has.
     pub(crate) extra: String,
+    /// Of whoever runs the tests, as the controller knows it: may change things.
+    pub(crate) gid: u32,
     tls: String,
     store: PathBuf,
     /// Where the first controller listened, for those that come after it.
@@ -42,7 +46,7 @@ impl Bed {
         let files = authority.controller();
         let tls = format!("[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n", files.ca, files.cert, files.key);
         let store = dir.path().join("controller.db");
-        Self { dir, authority, extra: String::new(), tls, store, address: None }
+        Self { dir, authority, extra: String::new(), gid: getegid().as_raw(), tls, store, address: None }
     }
 
     /// Without TLS.
@@ -75,9 +79,7 @@ impl Bed {
         let mut text = format!("cluster = \"test\"\nlisten = \"{listen}\"\nstore = {:?}\n", self.store());
         text += &self.extra;
         text += &self.tls;
-        // Whoever runs the tests is the one who may change things.
-        let gid = rustix::process::getegid().as_raw();
-        writeln!(text, "[api]\nsocket = {:?}\ngroup = \"{gid}\"\nread = \"anyone\"", self.socket()).unwrap();
+        writeln!(text, "[api]\nsocket = {:?}\ngroup = \"{}\"\nread = \"anyone\"", self.socket(), self.gid).unwrap();
         fs::write(self.config_file(), text).unwrap();
     }
 

@@ -27,6 +27,10 @@ impl Disk {
         let dir = bed.use_disk();
         let (unshare, flags): (_, &[_]) =
             if geteuid().is_root() { ("-m", &["-m"]) } else { ("-rm", &["-U", "--preserve-credentials", "-m"]) };
+        if !geteuid().is_root() {
+            // That is who we are in there.
+            bed.gid = 0;
+        }
         let script = "mount -t tmpfs -o size=24m none \"$0\" && echo mounted && exec cat";
         let mut command = Command::new("unshare");
         command.args([unshare, "sh", "-c", script]).arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
