@@ -17,9 +17,10 @@ use rustix::process::Pid;
 const MAX_BYTES: usize = 16 * 1024;
 /// Most processes shown.
 const MAX_PROCESSES: usize = 64;
-/// Longest command line shown, and deepest stack.
+/// Longest command line shown, deepest stack, and most bytes of stacks: the command lines come after them.
 const MAX_COMMAND: usize = 256;
 const MAX_STACK: usize = 16;
+const MAX_STACKS: usize = 8 * 1024;
 /// How long it may take.
 const WITHIN_MS: u64 = 2_000;
 
