@@ -21,10 +21,18 @@ fn garbage_and_half_a_handshake_are_refused_and_the_controller_goes_on() -> Resu
     let before = pid()?;
     node.sh("head -c 100000 /dev/urandom > /dev/tcp/ctl/5115 || true")?;
     node.sh("printf 'GET / HTTP/1.1\\r\\n\\r\\n' > /dev/tcp/ctl/5115 || true")?;
-    wait_logged(&cluster, &[node.address()])?;
+    wait_logged(&cluster, &["refused", node.address()])?;
     // A hundred that connect and say nothing keep nobody out.
-    let mut silent =
-        node.spawn(&["bash", "-c", "for i in $(seq 100); do exec {fd}<>/dev/tcp/ctl/5115; done; sleep 1000"])?;
+    let mut silent = node.spawn(&[
+        "bash",
+        "-c",
+        "for i in $(seq 100); do exec {fd}<>/dev/tcp/ctl/5115; done; echo held; sleep 1000",
+    ])?;
+    cluster.bed().wait_until("all of them are connected", Duration::from_secs(60), || {
+        Ok(silent.output()?.stdout.contains("held"))
+    })?;
+    // Who stands stands anyway: this one has to get in beside them.
+    node.systemctl(&["restart", "perilog-agent"])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     assert_eq!(run.code(), Some(0), "{run}");
     assert!(!silent.has_ended()?);
@@ -55,7 +63,9 @@ fn an_agent_of_another_authority_is_refused_with_its_address() -> Result<()> {
         .sh("perilog -q ca init --dir /root/ca && perilog -q ca issue --dir /root/ca --role node n1 --out /root/out")?;
     stranger.sh("cp /root/out/cert.pem /root/out/key.pem /etc/perilog/tls/")?;
     stranger.systemctl(&["restart", "perilog-agent"])?;
-    wait_logged(&cluster, &[stranger.address()])?;
+    wait_logged(&cluster, &["refused", stranger.address()])?;
+    let views = cluster.node_views()?;
+    assert!(views.iter().all(|view| view.host != *"n1" || view.state != "online"), "it was let in: {views:?}");
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     assert_eq!(run.code(), Some(0), "{run}");
     Ok(())

@@ -31,7 +31,10 @@ fn systemd_brings_a_killed_agent_back_and_it_takes_its_task_up() -> Result<()> {
             Ok(now != "0" && now != before)
         })?;
     }
+    assert!(!run.has_ended()?, "ended while its script runs: {}", run.output()?);
     cluster.open_gates()?;
+    // A loss is true of a script that has not ended: only afterwards it is a lie.
+    cluster.wait_scripts_ended("j", &[0])?;
     cluster.wait_end(&mut run)?;
     cluster.assert_true("j", &["epilog"])
 }

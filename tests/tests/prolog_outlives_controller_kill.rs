@@ -31,10 +31,14 @@ fn what_was_shown_before_the_kill_is_shown_after_it() -> Result<()> {
         Ok(run.output()?.stdout.contains("n0:"))
     })?;
     let before = cluster.outcome("j", "prolog", 0)?;
+    let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     cluster.kill_controller()?;
     cluster.start_controller()?;
     cluster.wait_online()?;
     assert_eq!(cluster.outcome("j", "prolog", 0)?, before);
+    // From the store, not rebuilt from what the nodes hold: the log goes on where it was.
+    let after = cluster.perilog(&["--json", "events", "j"])?.ok()?;
+    assert!(after.starts_with(&events), "the job's log was:\n{events}\nand is:\n{after}");
     cluster.open_gate(1)?;
     cluster.wait_end(&mut run)?;
     cluster.assert_true("j", &["prolog"])

@@ -19,3 +19,26 @@ fn the_status_of_a_script_that_ended_behind_a_cut_arrives_when_it_heals() -> Res
     cluster.wait_end(&mut run)?;
     cluster.assert_true("j", &["prolog"])
 }
+
+/// Longer than the kernels keep a silent connection (60 s): the session is gone, and so is what was under way in it.
+#[test]
+fn the_status_arrives_after_a_cut_that_outlasted_the_session() -> Result<()> {
+    let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("j", &[0, 1])?;
+    cluster.node(1)?.cut()?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0, 1])?;
+    let offline = |view: &perilog_core::controller::view::NodeView| view.host == *"n1" && view.state != "online";
+    cluster.bed().wait_until("the controller misses n1", std::time::Duration::from_secs(150), || {
+        Ok(cluster.node_views()?.iter().any(offline))
+    })?;
+    cluster.bed().wait_until("n1 misses the controller", std::time::Duration::from_secs(150), || {
+        let journal = cluster.node(1)?.sh("journalctl --no-pager -o cat -u perilog-agent")?;
+        Ok(journal.contains("no session with the controller") || journal.contains("the session with the controller"))
+    })?;
+    assert!(!run.has_ended()?, "ended without rank 1: {}", run.output()?);
+    cluster.node(1)?.heal()?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_true("j", &["prolog"])
+}

@@ -10,7 +10,9 @@ fn during_a_script(fault: &str) -> Result<()> {
     let agent = || cluster.node(0)?.systemctl(&["show", "--property=MainPID", "--value", "perilog-agent"]);
     let before = agent()?;
     cluster.node(0)?.sh(fault)?;
+    assert!(!run.has_ended()?, "ended while its script runs: {}", run.output()?);
     cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0])?;
     cluster.wait_end(&mut run)?;
     assert_eq!(agent()?, before, "the agent itself lived through it");
     cluster.assert_true("j", &["prolog"])?;
