@@ -144,7 +144,8 @@ pub enum HeldState {
     /// Ended; `Finished` follows.
     Ended,
     /// Ended and acknowledged before.
-    Tombstone { outcome: Outcome },
+    /// `past_ms`: how long nothing of it may begin any more (past its not-after); 0 while it still may.
+    Tombstone { outcome: Outcome, past_ms: u64 },
 }
 
 /// Where a live task stands, for `perilog ps` and `perilog why`.

@@ -174,7 +174,7 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
         ..hello.tasks[0].clone()
     };
     hello.tasks = vec![live; MAX_PAGE];
-    let tombstone = HeldState::Tombstone { outcome: Outcome::Refused { why: long } };
+    let tombstone = HeldState::Tombstone { outcome: Outcome::Refused { why: long }, past_ms: u64::MAX };
     hello.tasks.iter_mut().skip(MAX_PAGE / 2).for_each(|held| held.state = tombstone.clone());
     let frame = encode_from_agent(&FromAgent::Hello(hello.clone()));
     assert!(frame.len() <= MAX_FRAME, "{}", frame.len());

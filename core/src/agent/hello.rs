@@ -25,7 +25,11 @@ impl Machine {
         }
         let mut pages = vec![Vec::new()];
         let mut bytes = 0;
-        let held = self.tasks.values().filter_map(|task| held(task, now)).chain(self.tombs.iter().map(buried));
+        let held = self
+            .tasks
+            .values()
+            .filter_map(|task| held(task, now))
+            .chain(self.tombs.iter().map(|tomb| buried(tomb, now)));
         for held in held {
             let size = TASK_BYTES + held.hosts.to_string().len() + held.ranks.to_string().len();
             let full = pages.last().is_some_and(|page: &Vec<Held>| {
@@ -60,7 +64,10 @@ fn held(task: &Task, now: Now) -> Option<Held> {
         State::Recording => return None,
         State::Unconfirmed => HeldState::Unclaimed,
         State::Ended { .. } => HeldState::Ended,
-        State::Burying { ended } => HeldState::Tombstone { outcome: ended.outcome.clone() },
+        State::Burying { ended } => {
+            let past_ms = now.boot_ms.saturating_sub(task.intent.not_after_boottime_ms);
+            HeldState::Tombstone { outcome: ended.outcome.clone(), past_ms }
+        }
         _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.age_ms(now) },
     };
     let start = &task.intent.start;
@@ -77,8 +84,9 @@ fn held(task: &Task, now: Now) -> Option<Held> {
     })
 }
 
-fn buried(tomb: &Tomb) -> Held {
+fn buried(tomb: &Tomb, now: Now) -> Held {
     let stone = &tomb.tombstone;
+    let past_ms = now.boot_ms.saturating_sub(stone.not_after_boottime_ms);
     Held {
         task: stone.task,
         job: stone.job.clone(),
@@ -88,6 +96,6 @@ fn buried(tomb: &Tomb) -> Held {
         hosts: HostList::new(),
         userid: None,
         local: stone.local,
-        state: HeldState::Tombstone { outcome: stone.outcome.clone() },
+        state: HeldState::Tombstone { outcome: stone.outcome.clone(), past_ms },
     }
 }

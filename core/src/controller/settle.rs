@@ -15,7 +15,8 @@
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
 //! | on another host | tombstone                      | Forget |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
-//! | never heard of  | tombstone                      | Forget |
+//! | never heard of  | tombstone past the retention   | Forget |
+//! | never heard of  | tombstone                      | nothing: it answers, should its task be asked for again |
 
 use std::collections::BTreeMap;
 
@@ -80,7 +81,9 @@ impl Machine {
             return false;
         }
         let Some(action) = self.actions.get_mut(&task.action) else {
-            return !matches!(held.state, HeldState::Tombstone { .. });
+            // Pruned while the node was away, or of a store that was lost: then only the tombstone knows that it ran, and must stay to say so
+            // when it is asked for again. What is older than anything that is kept here was pruned.
+            return !matches!(held.state, HeldState::Tombstone { past_ms, .. } if past_ms >= self.settings.retention_ms);
         };
         let rank = task.rank;
         if action.stand(rank) == Stand::NotMine && matches!(held.state, HeldState::Tombstone { .. }) {
@@ -91,7 +94,7 @@ impl Machine {
             action.seen_in(rank, boot_number);
         }
         match &held.state {
-            HeldState::Tombstone { outcome } => {
+            HeldState::Tombstone { outcome, .. } => {
                 if open {
                     let mut ended = Ended::bare(outcome.clone(), now.wall_ms);
                     ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());

@@ -47,6 +47,9 @@ pub(crate) struct Held {
     pub local: bool,
     #[prost(oneof = "state::State", tags = "7, 8, 9, 10")]
     pub state: Option<state::State>,
+    /// Of a tombstone: milliseconds past its not-after. Missing from an older agent: 0, as if it were new.
+    #[prost(uint64, tag = "11")]
+    pub past_ms: u64,
 }
 
 pub(crate) mod state {
@@ -204,8 +207,9 @@ impl Held {
                 state::State::Live(Live { phase: Some(Phase::of(phase)), age_ms: *age_ms })
             }
             HeldState::Ended => state::State::Ended(()),
-            HeldState::Tombstone { outcome } => state::State::Tombstone(Outcome::of(outcome)),
+            HeldState::Tombstone { outcome, .. } => state::State::Tombstone(Outcome::of(outcome)),
         };
+        let past_ms = if let HeldState::Tombstone { past_ms, .. } = &held.state { *past_ms } else { 0 };
         Self {
             task: Some(Task::of(held.task)),
             key: Some(Key::of(&held.job, held.attempt, &held.action)),
@@ -214,6 +218,7 @@ impl Held {
             userid: held.userid,
             local: held.local,
             state: Some(state),
+            past_ms,
         }
     }
 
@@ -243,7 +248,7 @@ impl Held {
             },
             state::State::Ended(()) => HeldState::Ended,
             state::State::Tombstone(outcome) => {
-                HeldState::Tombstone { outcome: outcome_value(Some(outcome)).at("tombstone")? }
+                HeldState::Tombstone { outcome: outcome_value(Some(outcome)).at("tombstone")?, past_ms: self.past_ms }
             }
         };
         Ok(CoreHeld {

@@ -106,7 +106,7 @@ fn held_state() -> impl Strategy<Value = HeldState> {
         Just(HeldState::Unclaimed),
         (phase(), any::<u64>()).prop_map(|(phase, age_ms)| HeldState::Live { phase, age_ms }),
         Just(HeldState::Ended),
-        outcome().prop_map(|outcome| HeldState::Tombstone { outcome }),
+        (outcome(), any::<u64>()).prop_map(|(outcome, past_ms)| HeldState::Tombstone { outcome, past_ms }),
     ]
 }
 

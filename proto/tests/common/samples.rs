@@ -132,7 +132,7 @@ fn hello() -> Hello {
             held(HeldState::Unclaimed),
             held(HeldState::Live { phase: Phase::Starting, age_ms: 1500 }),
             held(HeldState::Ended),
-            held(HeldState::Tombstone { outcome: Outcome::Ok }),
+            held(HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 }),
         ],
         more: true,
     }

@@ -97,7 +97,7 @@ pub(super) fn held_words(held: &Held) -> String {
         HeldState::Unclaimed => "unclaimed".to_owned(),
         HeldState::Live { phase, .. } => format!("live {}", phase_words(phase)),
         HeldState::Ended => "ended".to_owned(),
-        HeldState::Tombstone { outcome } => format!("tombstone {outcome}"),
+        HeldState::Tombstone { outcome, .. } => format!("tombstone {outcome}"),
     };
     format!("{} {state}", name(held.task))
 }

@@ -89,7 +89,17 @@ fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
     assert_eq!(b.store.actions.len(), 1);
     // A tombstone of it, told by Hello, may go too.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
-    let tombstone = held("prolog", "j", 0, "n0", HeldState::Tombstone { outcome: exit(1) });
-    let (n0, effects) = b.up("n0", "b", vec![tombstone, held("prolog", "open", 0, "n0", live())]);
+    let up = |b: &mut Bench, past_ms| {
+        let tombstone = held("prolog", "j", 0, "n0", HeldState::Tombstone { outcome: exit(1), past_ms });
+        b.up("n0", "b", vec![tombstone, held("prolog", "open", 0, "n0", live())])
+    };
+    let (n0, effects) = up(&mut b, 30 * 86_400_000);
     assert_eq!(effects, [send(n0, ToAgent::Forget { tasks: vec![t] })]);
+    // A younger one is of a store that was lost, for all we know: without it the task would run again when it is asked for again.
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    let (n0, effects) = up(&mut b, 30 * 86_400_000 - 1);
+    assert_eq!(effects, []);
+    b.run("prolog", "j", "n0");
+    b.says(n0, finished(t, exit(1)));
+    assert_eq!(b.outcome(t), exit(1));
 }

@@ -96,7 +96,7 @@ fn hello_settles_every_difference_at_once() {
             assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
         }
         // Acknowledged once to a controller whose store is gone or older.
-        let (effects, b, _) = settle(accepted, "b1", Some(HeldState::Tombstone { outcome: exit(9) }));
+        let (effects, b, _) = settle(accepted, "b1", Some(HeldState::Tombstone { outcome: exit(9), past_ms: 0 }));
         assert_eq!(effects, [Effect::OutboxGrew]);
         assert_eq!(b.outcome(t), exit(9));
     }
@@ -175,7 +175,7 @@ fn an_empty_store_is_rebuilt_from_what_nodes_hold_and_waits_for_those_who_have_n
     let row = b.action("epilog", "j", 0);
     assert_eq!((row.accepted.to_string(), row.unknown.to_string(), row.verdict), ("0".into(), "1-2".into(), None));
     b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
-    b.up("n1", "b", vec![held("epilog", "j", 1, "n[0-2]", HeldState::Tombstone { outcome: exit(2) })]);
+    b.up("n1", "b", vec![held("epilog", "j", 1, "n[0-2]", HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
     // The same request meets the same action: nothing is started.
     assert_eq!(starts(&b.run("epilog", "j", "n[0-2]")), []);
@@ -219,7 +219,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let t = task("epilog", "j", 0);
     let told = |state| held("epilog", "j", 0, "n0", state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
-    let (n0, effects) = b.up("n0", "b", vec![told(HeldState::Tombstone { outcome: exit(2) })]);
+    let (n0, effects) = b.up("n0", "b", vec![told(HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
     // What lives of it goes on; its end is acknowledged, and is not that of the task of n1.
     away(&mut b, n0);
@@ -232,6 +232,6 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
     // A rank that the action does not have this time: nobody would ever forget its tombstone.
     let (_, effects) =
-        b.up("n2", "b", vec![held("epilog", "j", 2, "n[0-2]", HeldState::Tombstone { outcome: exit(2) })]);
+        b.up("n2", "b", vec![held("epilog", "j", 2, "n[0-2]", HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
