@@ -27,3 +27,54 @@ fn what_is_not_known_to_look_only_is_a_change() {
     assert_eq!(look, ["Events", "Ps", "Show", "Nodes", "Why", "Status"]);
     assert_eq!(kind("Frob"), Kind::Change);
 }
+
+/// The writer is played here: it commits an event at the worst moment, when the follower comes and does not stand in line yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
+    use crate::daemon::Entry;
+    use crate::store::{Durable, Store};
+    use perilog_core::controller::Record;
+    use perilog_core::{Event, JobId};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    let mut store = Store::open(&path).unwrap();
+    let event = |_| Event::at_millis(1, "finish", None);
+    let mut commit = |sequence| {
+        let job = JobId::new("f1").unwrap();
+        store.commit(&[Record::Event { job, sequence, event: event(sequence) }]).unwrap();
+    };
+    (1..=3).for_each(&mut commit);
+
+    let (inlet, mut entries) = Inlet::new();
+    let api = Api {
+        inlet,
+        reader: EventReader::open(&path).unwrap(),
+        access: Access { group: None, read: Read::Anyone },
+        outbox: watch::channel(()).1,
+        calls: Calls::new(),
+    };
+    let socket = dir.path().join("socket");
+    tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api));
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut client = perilog_host::varlink::Client::connect(&socket).unwrap();
+        client.set_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let replies = client.call_more("io.perilog.Controller.Events", json!({"job": "f1", "follow": true})).unwrap();
+        let events = replies.flat_map(|reply| reply.unwrap()["events"].as_array().unwrap().clone());
+        events.map(|event| event["sequence"].as_u64().unwrap()).take(6).collect::<Vec<_>>()
+    });
+    // Committed before it stood in line: only the store has it.
+    let Some(Entry::Follow { events, ready, .. }) = entries.recv().await else { panic!("no follower") };
+    commit(4);
+    ready.send(()).unwrap();
+    // Committed after: in the queue, and perhaps read from the store, too.
+    commit(5);
+    events.put(Arc::new((5, event(5)))).unwrap();
+    // It is cut off, and comes again for what it missed.
+    drop(events);
+    let Some(Entry::Follow { events, ready, .. }) = entries.recv().await else { panic!("it did not come again") };
+    ready.send(()).unwrap();
+    commit(6);
+    events.put(Arc::new((6, event(6)))).unwrap();
+    assert_eq!(reading.await.unwrap(), [1, 2, 3, 4, 5, 6]);
+}
