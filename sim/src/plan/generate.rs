@@ -12,7 +12,7 @@ pub fn depth(seed: u64) -> Plan {
     let nodes = dice.skewed(1, 8) as usize;
     let horizon_ms = dice.range(5_000, 240_000);
     let mut steps = Vec::new();
-    let (ops, faults) = (dice.range(2, 30), dice.skewed(0, 16));
+    let (ops, faults) = (dice.range(2, 30), dice.skewed(0, 32));
     let mut runs = Runs::default();
     for _ in 0..ops {
         let what = What::Do(op(&mut dice, nodes, &mut runs));
@@ -29,7 +29,7 @@ pub fn depth(seed: u64) -> Plan {
     let first = Op::Run { to: 0, job: 0, action: "prolog".to_owned(), attempt: None, nodes: nodes_of_all };
     steps.push(Step { at_ms: dice.range(0, 3_000), what: What::Do(first) });
     steps.sort_by_key(|step| step.at_ms);
-    let traps = (0..dice.skewed(0, 9)).map(|_| trap(&mut dice, nodes)).collect();
+    let traps = (0..dice.skewed(0, 40)).map(|_| trap(&mut dice, nodes)).collect();
     let exclusive = (0..nodes).filter(|_| dice.one_in(6)).collect();
     Plan { story: String::new(), seed, nodes, exclusive, horizon_ms, steps, traps }
 }
@@ -135,7 +135,7 @@ fn clock_step(dice: &mut Rng) -> i64 {
 fn trap(dice: &mut Rng, nodes: usize) -> Trap {
     let of_controller = dice.one_in(3);
     let down_ms = dice.skewed(1, 60_000);
-    let nth = dice.skewed(0, 12) as u32;
+    let nth = dice.skewed(0, 10) as u32;
     if of_controller {
         let effect = dice.pick(&CONTROLLER_EFFECTS).copied().unwrap_or("commit").to_owned();
         let spring = match dice.below(8) {

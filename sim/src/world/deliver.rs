@@ -1,6 +1,6 @@
 //! A controller's commits and effects, and what is checked of each.
 
-use perilog_core::controller::io::{Effect, Reply};
+use perilog_core::controller::io::{Effect, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::message::ToAgent;
 use perilog_core::{Rank, TaskId};
@@ -52,7 +52,7 @@ impl World {
         match effect {
             Effect::Send { session, message } => {
                 if let ToAgent::Ack { task } = &message {
-                    self.check_ack(which, *task);
+                    self.check_ack(which, session, *task);
                 }
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
                     self.send_to_agent(conn, &message);
@@ -87,12 +87,18 @@ impl World {
     }
 
     /// An acknowledgement may leave only when the store has what it acknowledges.
-    fn check_ack(&mut self, which: usize, task: TaskId) {
+    fn check_ack(&mut self, which: usize, session: SessionId, task: TaskId) {
         let store = &self.controllers[which].store;
         let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
         let rank = task.rank.0;
         let has = row.ok.contains(rank) || row.ended.contains(rank);
-        if !has && row.ranks.contains(rank) {
+        let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
+        let host =
+            attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(of, _)| *of == rank)).map(|(_, host)| host);
+        let conn = self.controllers[which].sessions.get(&session).and_then(|conn| self.conns.get(conn));
+        // One that speaks for another host's task is acknowledged, so that it is quiet, and is not believed.
+        let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
+        if own && !has && row.ranks.contains(rank) {
             self.violate("5 acknowledged", &format!("c{which} acknowledges {task}, and its store has no end of it"));
         }
     }

@@ -6,6 +6,7 @@ use perilog_core::{Rank, TaskId};
 use super::World;
 use super::event::Event;
 use super::site;
+use crate::plan::Side;
 
 /// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone for good, not-after,
 /// and a minute for what is tried again.
@@ -13,6 +14,8 @@ const VERDICTS_MS: u64 = 400_000;
 /// By then nothing is left to be done on any node: the host's own tasks that nobody came back for are given up after an hour, attempts past
 /// their retention are pruned within two.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
+/// A last Hello of every agent, before that: what its controller forgot while it was away is told then.
+const RECONNECT_MS: u64 = 120_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
 impl World {
@@ -43,6 +46,7 @@ impl World {
         }
         self.after(5_000, Event::TidyUp);
         self.after(VERDICTS_MS, Event::Verdicts);
+        self.after(REST_MS - RECONNECT_MS, Event::Reconnect);
         self.after(REST_MS, Event::Rest);
     }
 
@@ -90,6 +94,12 @@ impl World {
         let host = attempt.ranks.iter().zip(attempt.hosts.iter()).find(|(rank, _)| *rank == task.rank.0);
         let Some((_, host)) = host else { return true };
         self.nodes.iter().take(self.plan.nodes).all(|node| node.host.as_str() != host || node.burnt)
+    }
+
+    pub(crate) fn reconnect(&mut self) {
+        for at in 0..self.nodes.len() {
+            self.drop_conn(at, Side::Both);
+        }
     }
 
     pub(crate) fn check_verdicts(&mut self) {

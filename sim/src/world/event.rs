@@ -19,6 +19,8 @@ pub(crate) enum Event {
     TidyUp,
     /// Every verdict must be there.
     Verdicts,
+    /// Every agent says Hello once more.
+    Reconnect,
     /// Everything must be at rest.
     Rest,
 

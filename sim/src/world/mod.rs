@@ -117,6 +117,7 @@ impl World {
             Event::Quiet => self.quiet(),
             Event::TidyUp => self.tidy_up(),
             Event::Verdicts => self.check_verdicts(),
+            Event::Reconnect => self.reconnect(),
             Event::Rest => self.check_rest(),
             Event::Boot { node } => self.boot(node),
             Event::AgentUp { node, boot } => self.agent_up(node, boot),

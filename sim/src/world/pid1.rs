@@ -126,6 +126,7 @@ impl World {
         let keeps = unit.intent.plan.lingering == perilog_core::task::Lingering::Keep;
         self.truth.unit_stopped(at, stem, unit.runner.run, keeps, t);
         self.unit_changed(at, stem);
+        self.emptied(at, stem);
     }
 }
 
