@@ -1,7 +1,7 @@
 //! A world: nodes with systemd, spool and agent, a network, controllers with their stores, people. One plan, one history, byte for byte.
 //!
 //! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
-//! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner`, `agent` and `carry` (the agent's loop,
+//! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
 //! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `faults`, `traps`, `ending`.
 
 mod agent;
@@ -17,6 +17,7 @@ mod operator;
 mod pid1;
 mod queue;
 mod runner;
+mod signals;
 pub(crate) mod site;
 mod spool;
 mod systemd;

@@ -1,7 +1,7 @@
 //! The runner inside its unit: claim, scripts in order, result, exit; as `agent/src/runner` does it.
 
 use perilog_core::ExitStatus;
-use perilog_core::task::{Claim, OnError, OnTimeout, RunResult, StepRecord};
+use perilog_core::task::{Claim, OnError, RunResult, StepRecord};
 
 use super::World;
 use super::event::Act;
@@ -16,9 +16,6 @@ const NOT_OURS: u8 = 75;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
 const CANCELLED: u8 = 143;
-/// Between TERM and KILL, where the policy is to kill.
-const GRACE_MS: u64 = 5_000;
-
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
     /// The run in the truth's ledger, once it has claimed.
@@ -26,15 +23,14 @@ pub(crate) struct Runner {
     /// The directory that it opened.
     dir: u64,
     began_at: u64,
-    behaviour: Option<Behaviour>,
+    pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.
-    next: usize,
+    pub(super) next: usize,
     /// Tells a scheduled end of a script from one that came earlier.
     turn: u64,
-    alive: bool,
-    limit_passed: bool,
-    termed: bool,
-    cancelled: bool,
+    pub(super) alive: bool,
+    pub(super) limit_passed: bool,
+    pub(super) cancelled: bool,
     pub(crate) result: Option<RunResult>,
 }
 
@@ -125,7 +121,7 @@ impl World {
     }
 
     /// A line of steps.jsonl; `false`: it cannot be written.
-    fn record(&mut self, at: usize, stem: &str, serial: u64, step: StepRecord) -> bool {
+    pub(super) fn record(&mut self, at: usize, stem: &str, serial: u64, step: StepRecord) -> bool {
         let node = &mut self.nodes[at];
         let Some(opened) = node.systemd.unit(stem, serial).map(|unit| unit.runner.dir) else { return false };
         if self.t < node.full_until {
@@ -169,7 +165,6 @@ impl World {
         unit.runner.next += 1;
         unit.runner.turn += 1;
         unit.runner.alive = true;
-        unit.runner.termed = false;
         let (turn, run) = (unit.runner.turn, unit.runner.run);
         if let Some(run) = run {
             self.truth.script_starts(run, self.t);
@@ -195,7 +190,7 @@ impl World {
     }
 
     /// `by`: a signal ended it; otherwise it ended by itself.
-    fn script_ends(&mut self, at: usize, stem: &str, serial: u64, by: Option<ExitStatus>) {
+    pub(super) fn script_ends(&mut self, at: usize, stem: &str, serial: u64, by: Option<ExitStatus>) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
         let stops = unit.intent.plan.on_error == OnError::Stop;
@@ -308,70 +303,6 @@ impl World {
         if before > 0 && unit.leftovers.is_empty() {
             self.emptied(at, stem);
         }
-    }
-
-    fn limit(&mut self, at: usize, stem: &str, serial: u64) {
-        let at_ms = self.nodes[at].now(self.t).wall_ms;
-        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
-        unit.runner.limit_passed = true;
-        if !unit.runner.alive {
-            return;
-        }
-        let kills = unit.intent.plan.on_timeout == OnTimeout::Kill;
-        let seq = unit.runner.next.saturating_sub(1) as u32;
-        let (script, forensics) = (format!("{seq}0-script"), "0 sleep".to_owned());
-        let overdue = StepRecord::Overdue { seq, script, at_ms, limit_ms: 1, forensics };
-        self.record(at, stem, serial, overdue);
-        if kills {
-            self.unit_after(GRACE_MS, at, stem, serial, Act::Grace);
-        }
-        self.signal_script(at, stem, serial, 15);
-    }
-
-    /// KillUnit(main): what the runner makes of it.
-    pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
-        let at_ms = self.nodes[at].now(self.t).wall_ms;
-        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.life != Life::Running || unit.runner.run.is_none() {
-            return;
-        }
-        let serial = unit.serial;
-        if signal == 15 && !unit.runner.cancelled {
-            unit.runner.cancelled = true;
-            if let Some(run) = unit.runner.run {
-                self.truth.cancelled(run);
-            }
-            self.record(at, stem, serial, StepRecord::Cancelled { at_ms });
-        }
-        self.signal_script(at, stem, serial, if signal == 43 { 9 } else { signal });
-    }
-
-    fn signal_script(&mut self, at: usize, stem: &str, serial: u64, signal: u8) {
-        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
-        let runner = &unit.runner;
-        let script = runner.behaviour.as_ref().and_then(|b| b.scripts.get(runner.next.saturating_sub(1)));
-        let traps = signal != 9 && script.is_some_and(|script| script.traps_term);
-        if runner.alive && !traps {
-            self.script_ends(at, stem, serial, Some(ExitStatus::Signal(signal)));
-        }
-    }
-
-    /// SIGKILL for the runner itself: systemd then stops what is left of the unit.
-    pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
-        let t = self.t;
-        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.life != Life::Running {
-            return;
-        }
-        if unit.runner.alive {
-            unit.runner.alive = false;
-            let takes = self.dice.skewed(0, 3_000);
-            unit.leftovers.push(Leftover { pid: 400, until_ms: t + takes });
-        }
-        if let Some(run) = unit.runner.run {
-            self.truth.runner_killed(run, !unit.leftovers.is_empty(), t);
-        }
-        self.runner_exits(at, stem, Exit::Signal(9));
     }
 
     /// Something in a task's directory changed: the agent that watches it hears of it, soon or a little later.

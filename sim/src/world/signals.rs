@@ -1,0 +1,77 @@
+//! What comes to a runner from outside: its limit, signals from the agent, SIGKILL from anybody.
+
+use perilog_core::ExitStatus;
+use perilog_core::task::{OnTimeout, StepRecord};
+
+use super::World;
+use super::event::Act;
+use super::systemd::{Exit, Leftover, Life};
+
+/// Between TERM and KILL, where the policy is to kill.
+const GRACE_MS: u64 = 5_000;
+
+impl World {
+    pub(crate) fn limit(&mut self, at: usize, stem: &str, serial: u64) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        unit.runner.limit_passed = true;
+        if !unit.runner.alive {
+            return;
+        }
+        let kills = unit.intent.plan.on_timeout == OnTimeout::Kill;
+        let seq = unit.runner.next.saturating_sub(1) as u32;
+        let (script, forensics) = (format!("{seq}0-script"), "0 sleep".to_owned());
+        let overdue = StepRecord::Overdue { seq, script, at_ms, limit_ms: 1, forensics };
+        self.record(at, stem, serial, overdue);
+        if kills {
+            self.unit_after(GRACE_MS, at, stem, serial, Act::Grace);
+        }
+        self.signal_script(at, stem, serial, 15);
+    }
+
+    /// KillUnit(main): what the runner makes of it.
+    pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
+        let at_ms = self.nodes[at].now(self.t).wall_ms;
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        if unit.life != Life::Running || unit.runner.run.is_none() {
+            return;
+        }
+        let serial = unit.serial;
+        if signal == 15 && !unit.runner.cancelled {
+            unit.runner.cancelled = true;
+            if let Some(run) = unit.runner.run {
+                self.truth.cancelled(run);
+            }
+            self.record(at, stem, serial, StepRecord::Cancelled { at_ms });
+        }
+        self.signal_script(at, stem, serial, if signal == 43 { 9 } else { signal });
+    }
+
+    fn signal_script(&mut self, at: usize, stem: &str, serial: u64, signal: u8) {
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
+        let runner = &unit.runner;
+        let script = runner.behaviour.as_ref().and_then(|b| b.scripts.get(runner.next.saturating_sub(1)));
+        let traps = signal != 9 && script.is_some_and(|script| script.traps_term);
+        if runner.alive && !traps {
+            self.script_ends(at, stem, serial, Some(ExitStatus::Signal(signal)));
+        }
+    }
+
+    /// SIGKILL for the runner itself: systemd then stops what is left of the unit.
+    pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
+        let t = self.t;
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
+        if unit.life != Life::Running {
+            return;
+        }
+        if unit.runner.alive {
+            unit.runner.alive = false;
+            let takes = self.dice.skewed(0, 3_000);
+            unit.leftovers.push(Leftover { pid: 400, until_ms: t + takes });
+        }
+        if let Some(run) = unit.runner.run {
+            self.truth.runner_killed(run, !unit.leftovers.is_empty(), t);
+        }
+        self.runner_exits(at, stem, Exit::Signal(9));
+    }
+}
