@@ -2,7 +2,7 @@
 //! what has begun is only ever asked, through its runner.
 
 use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
-use crate::message::FromAgent;
+use crate::message::{FromAgent, Phase};
 use crate::outcome::Outcome;
 use crate::task::{Claim, Tombstone};
 
@@ -85,7 +85,7 @@ impl Machine {
         }
     }
 
-    /// From the controller: a signal for the scripts of a task.
+    /// From the controller: a signal for the scripts of a task, or KILL for what they left behind.
     pub(super) fn on_signal(&mut self, id: TaskId, signal: u8, cx: &mut Cx) {
         let signal = if signal == KILL { KILL_SCRIPT } else { signal };
         if signal != KILL_SCRIPT && !FORWARDED.contains(&signal) {
@@ -101,6 +101,18 @@ impl Machine {
                 format!("signal {signal} is not sent: no script of the task runs"),
             );
         };
+        if let Some(Phase::Lingering { processes }) = &task.phase {
+            if signal != KILL_SCRIPT {
+                let text =
+                    format!("signal {signal} is not sent: scripts have ended; what they left behind can be sent KILL");
+                return cx.note(Level::Warning, Some(id), None, text);
+            }
+            // No runner is left that could forward it.
+            let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
+            task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
+            task.killed.truncate(crate::judge::MAX_LISTED);
+            return cx.push(Effect::KillLingering { stem: task.stem.clone() });
+        }
         task.signal = Some(signal);
         self.deliver_signals(id, cx);
     }

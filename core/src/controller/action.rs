@@ -14,7 +14,7 @@ use crate::controller::io::{ActionRow, RankRow, Record};
 use crate::controller::layout::Layout;
 use crate::ids::{Rank, TaskId};
 use crate::idset::IdSet;
-use crate::outcome::{Outcome, Verdict};
+use crate::outcome::{ExitStatus, Outcome, Verdict};
 use crate::task::{Ended, Start};
 
 /// Most late results that are kept of one rank; a peer may send as many as it likes.
@@ -284,8 +284,53 @@ impl Action {
     }
 }
 
-/// The last line that the worst script said, for one-line reports.
+/// The last line of the script that the outcome is about, for one-line reports: of the first that ended with its status. Of the last one
+/// that failed, where the outcome is about none.
 fn last_line(ended: &Ended) -> Option<String> {
-    let tail = ended.tails.last()?;
+    let status = ended.outcome.status().filter(|status| *status != 0);
+    let blamed = ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status);
+    let tail = match blamed {
+        Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
+        None => ended.tails.last()?,
+    };
     tail.text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Failure;
+    use crate::task::{Step, Tail};
+
+    #[test]
+    fn the_last_line_is_of_the_script_that_the_outcome_is_about() {
+        let step = |script: &str, status| Step {
+            script: script.to_owned(),
+            digest: String::new(),
+            attempt: 1,
+            began_ms: 0,
+            elapsed_ms: 0,
+            status: Some(status),
+            tolerable: false,
+            timed_out: false,
+        };
+        let tail = |script: &str, text: &str| Tail { script: script.to_owned(), text: text.to_owned() };
+        let ended = |why: Failure, first: ExitStatus, tails: &[Tail]| Ended {
+            steps: vec![step("10-bad", first), step("20-after", ExitStatus::Exit(3))],
+            tails: tails.to_vec(),
+            ..Ended::bare(Outcome::Failed { why }, 0)
+        };
+        let tails = [tail("10-bad", "trying\nno such device\n\n"), tail("20-after", "after\n")];
+        for (why, first, tails, expect) in [
+            (Failure::Exit(7), ExitStatus::Exit(7), &tails[..], Some("no such device")),
+            (Failure::Exit(3), ExitStatus::Exit(1), &tails, Some("after")),
+            (Failure::Signal(9), ExitStatus::Signal(9), &tails, Some("no such device")),
+            (Failure::Oom, ExitStatus::Signal(9), &tails, Some("after")),
+            // The one that is to blame said nothing: what another said is not its word.
+            (Failure::Exit(7), ExitStatus::Exit(7), &tails[1..], None),
+        ] {
+            let ended = ended(why, first, tails);
+            assert_eq!(last_line(&ended).as_deref(), expect, "{:?}", ended.outcome);
+        }
+    }
 }

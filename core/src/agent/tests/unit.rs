@@ -182,6 +182,26 @@ fn what_lingers_is_killed_where_the_plan_says_so_and_then_looked_at_again() {
     assert_eq!(ended.lingering, processes(&[7, 9]));
 }
 
+/// `perilog kill -s KILL` said "sent" and reached nobody: a held task has no runner any more.
+#[test]
+fn what_lingers_is_killed_when_an_operator_says_so() {
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    let over = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
+    let lingering = inspected(id, Seen { processes: processes(&[7]), ..over.clone() });
+    let signal = |signal: u8| message(crate::message::ToAgent::Signal { task: id, signal });
+    bed.checks([
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (lingering, &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
+        (signal(9), &["kill-lingering j.1.prolog.0"]),
+        (signal(9), &["kill-lingering j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+    ]);
+    let effects = bed.check(inspected(id, over), &["write-outcome j.1.prolog.0 ok"]);
+    let [crate::agent::Effect::WriteOutcome { ended, .. }] = &effects[..] else { unreachable!() };
+    assert_eq!(ended.lingering, processes(&[7]));
+}
+
 #[test]
 fn what_is_meant_to_stay_is_recorded_and_does_not_hold() {
     let mut bed = Bed::up();
