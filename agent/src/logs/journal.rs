@@ -48,10 +48,11 @@ pub(super) async fn read(about: &About) -> Result<String, String> {
     }
 }
 
-/// Matches of different fields are all required (journalctl(1)). Ids have no character that means anything to it.
+/// Matches of different fields are all required (journalctl(1)). Ids have no character that means anything to it. `--all`: a line with colours
+/// in it would be "[42B blob data]"; whoever shows it makes it harmless.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
-        ["--quiet", "--no-pager", "--no-hostname", "--output=short-iso"].map(str::to_owned).to_vec();
+        ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();
     arguments.push(format!("--lines={}", about.lines));
     arguments.push(format!("PERILOG_JOB={}", about.job));
     arguments.extend(about.action.iter().map(|action| format!("PERILOG_ACTION={action}")));
@@ -74,7 +75,7 @@ mod tests {
             rank: Some(0),
             lines: 50,
         };
-        let shown = |about: &About| arguments(about)[4..].join(" ");
+        let shown = |about: &About| arguments(about)[5..].join(" ");
         assert_eq!(shown(&about), "--lines=50 PERILOG_JOB=f1 PERILOG_ATTEMPT=2 PERILOG_RANK=0");
         about.action = Some(ActionName::new("epilog").unwrap());
         assert!(shown(&about).contains("PERILOG_ACTION=epilog"));

@@ -28,6 +28,8 @@ pub(crate) struct Args {
 /// Most groups of ranks that are shown one by one, and lines of a script's last words.
 const GROUPS: usize = 12;
 const LAST_LINES: usize = 4;
+/// Of what a script did when it passed its limit; --json has all of it.
+const FORENSIC_LINES: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let mut answer: Answer<Show> = door.ask("Show", &json!({ "job": args.job }))?;
@@ -201,11 +203,9 @@ fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
 
 /// What is known of one end: scripts that were not plainly ok, what they said, and what else a person should know.
 pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
-    for step in ended
-        .steps
-        .iter()
-        .filter(|step| step.tolerable || !step.status.is_some_and(perilog_core::ExitStatus::is_success))
-    {
+    for step in ended.steps.iter().filter(|step| {
+        step.tolerable || step.timed_out || !step.status.is_some_and(perilog_core::ExitStatus::is_success)
+    }) {
         let status = step.status.map_or_else(|| "did not end".to_owned(), |status| status.to_string());
         let past = if step.timed_out { ", past its limit" } else { "" };
         let again = if step.attempt > 1 { format!(", try {}", step.attempt) } else { String::new() };
@@ -224,6 +224,15 @@ pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
         for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
             page.line(format_args!("      {}", style::QUIET.style(format!("| {}", text::line(line)))));
         }
+    }
+    if let Some(forensics) = &ended.forensics {
+        for line in forensics.lines().filter(|line| !line.trim().is_empty()).take(FORENSIC_LINES) {
+            page.line(format_args!("      {}", style::QUIET.style(format!("# {}", text::line(line)))));
+        }
+    }
+    if ended.dropped_env > 0 {
+        let dropped = text::count(u64::from(ended.dropped_env), "variable");
+        page.line(format_args!("      {whose}{dropped} from outside dropped: not in the node's env-allow"));
     }
     if !ended.lingering.is_empty() {
         let list: Vec<String> =
