@@ -55,6 +55,9 @@ impl World {
                     self.check_ack(which, session, *task);
                 }
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
+                    if matches!(message, ToAgent::Welcome { .. }) {
+                        self.welcome(conn);
+                    }
                     self.send_to_agent(conn, &message);
                 }
             }

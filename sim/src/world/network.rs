@@ -24,6 +24,8 @@ pub(crate) struct Conn {
     /// Does this side believe in it?
     agent_open: bool,
     controller_open: bool,
+    /// The controller lets it speak for its host.
+    welcomed: bool,
     to_agent: VecDeque<Frame>,
     to_controller: VecDeque<Frame>,
     /// When the last frame of each direction arrives: none overtakes another.
@@ -65,6 +67,7 @@ impl World {
             session,
             agent_open: true,
             controller_open: true,
+            welcomed: false,
             to_agent: VecDeque::new(),
             to_controller: VecDeque::new(),
             agent_at: 0,
@@ -202,6 +205,22 @@ impl World {
         }
         if self.conns.get(&conn).is_some_and(|c| c.agent_open) {
             self.transmit(conn, Side::Controller, Frame::Bytes(bytes.to_vec()));
+        }
+    }
+
+    /// A Welcome leaves: from here on this connection speaks for its host, and no other does.
+    pub(crate) fn welcome(&mut self, conn: u64) {
+        let Some(new) = self.conns.get_mut(&conn) else { return };
+        new.welcomed = true;
+        let (which, life, node) = (new.which, new.controller_life, new.node);
+        let host = &self.nodes[node].host;
+        let other = self.conns.iter().find(|(id, c)| {
+            let stands = c.welcomed && c.controller_open && c.which == which && c.controller_life == life;
+            **id != conn && stands && self.nodes[c.node].host == *host
+        });
+        if let Some((other, _)) = other {
+            let text = format!("c{which} lets conn {conn} speak for {host} beside conn {other}");
+            self.violate("one session", &text);
         }
     }
 
