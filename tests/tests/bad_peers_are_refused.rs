@@ -47,7 +47,7 @@ fn a_certificate_for_another_host_speaks_for_nobody() -> Result<()> {
     let thief = cluster.node(1)?;
     thief.write_file("/etc/perilog/agent.d/thief.toml", "host = \"n0\"\n")?;
     thief.systemctl(&["restart", "perilog-agent"])?;
-    wait_logged(&cluster, &["the certificate is for n1, not for n0"])?;
+    wait_logged(&cluster, &["the certificate is for n1, not for n0", thief.address()])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     assert_eq!(run.code(), Some(0), "{run}");
     let runs = cluster.runs("j")?;

@@ -123,13 +123,14 @@ fn a_command_that_runs_can_be_watched_and_killed() -> Result<()> {
     let node = bed.node("n0")?;
     let mut running = node.spawn(&["sh", "-c", "echo begun; exec sleep 1000"])?;
     bed.wait_until("its first line", LIMIT, || Ok(running.output()?.stdout == "begun\n"))?;
-    assert_eq!(node.sh("pgrep -c -x sleep")?, "1");
+    // Its shell has said so and is about to become it.
+    let sleeps = || Ok(node.run(&["pgrep", "-c", "-x", "sleep"])?.stdout.trim() == "1");
+    bed.wait_until("a sleep", LIMIT, sleeps)?;
     running.kill()?;
     assert_eq!(node.run(&["pgrep", "-x", "sleep"])?.code(), Some(1));
     // A child that keeps the output open holds nothing up.
     assert_eq!(node.sh("sleep 1000 & echo done")?, "done");
-    assert_eq!(node.sh("pgrep -c -x sleep")?, "1");
-    Ok(())
+    bed.wait_until("the child", LIMIT, sleeps)
 }
 
 /// A node of a bed is a machine run by systemd (cgroups are its to give), whose root is an overlay (which takes no other

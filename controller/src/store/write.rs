@@ -159,6 +159,7 @@ fn prune(db: &Connection, job: &JobId, attempt: Attempt, whole_job: bool) -> Res
     run(db, "DELETE FROM ranks WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
     run(db, "DELETE FROM actions WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM attempts WHERE job = ?1 AND attempt = ?2", of)?;
+    run(db, "DELETE FROM outbox WHERE job = ?1 AND attempt = ?2", of)?;
     if whole_job {
         run(db, "DELETE FROM events WHERE job = ?1", [job.as_str()])?;
     }

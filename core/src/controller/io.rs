@@ -286,7 +286,7 @@ pub enum Record {
     OutboxApplied {
         through: u64,
     },
-    /// Everything of a closed attempt; with the job's last one its event log goes too.
+    /// Everything of a closed attempt, its outbox too; with the job's last one its event log goes as well.
     Prune {
         job: JobId,
         attempt: Attempt,

@@ -189,6 +189,8 @@ impl Machine {
         for (session, tasks) in by_session {
             self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
         }
+        // What nobody has fetched in all that time goes with it: an outbox without a reader must not grow for ever.
+        self.outbox.retain(|entry| !(entry.job == *job && entry.attempt == number));
         self.batch.attempts.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
         self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));

@@ -14,7 +14,7 @@ use crate::controller::layout::Layout;
 use crate::controller::session::Session;
 use crate::eventlog::Event;
 use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, TaskId};
-use crate::message::{Held, Phase};
+use crate::message::Phase;
 
 /// Failed tasks that `why` remembers of a node.
 pub(super) const FAILED_KEPT: usize = 8;
@@ -51,8 +51,6 @@ pub(super) struct Node {
     pub(super) tasks: BTreeSet<TaskId>,
     /// What the agent told of live tasks, and when that began (monotonic).
     pub(super) live: BTreeMap<TaskId, (Phase, u64)>,
-    /// The host's own tasks, as told by the last Hello.
-    pub(super) local: Vec<Held>,
     /// The last few that ended badly, oldest first.
     pub(super) failed: Vec<TaskId>,
     pub(super) note: Option<String>,
@@ -314,7 +312,6 @@ impl Node {
             since_ms,
             tasks: BTreeSet::new(),
             live: BTreeMap::new(),
-            local: Vec::new(),
             failed: Vec::new(),
             note: None,
         }

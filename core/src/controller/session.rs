@@ -218,7 +218,8 @@ impl Machine {
     }
 
     pub(super) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
-        self.note(Level::Error, None, Some(host), why);
+        let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
+        self.note(Level::Error, None, Some(host), format!("{peer} is turned away: {why}"));
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::TurnedAway { why: why.to_owned() } });
         self.end_session(id, why, now);
     }
@@ -241,7 +242,6 @@ impl Machine {
         node.session = None;
         node.since_ms = now.mono_ms;
         node.live.clear();
-        node.local.clear();
         for (question, asked) in &mut self.questions {
             if asked.remove(host) {
                 let text = "(the connection to the node was lost)\n".to_owned();

@@ -35,12 +35,12 @@ fn survives_reboot(action: &ActionName) -> bool {
 
 impl Machine {
     pub(super) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, now: Now) {
-        let (local, held): (Vec<Held>, Vec<Held>) = held.into_iter().partition(|h| h.local);
+        // The host's own tasks are its own: nobody tells when they end, so they are not shown as if it were known.
+        let held: Vec<Held> = held.into_iter().filter(|h| !h.local).collect();
         for held in &held {
             self.rebuild(host, held, now);
         }
-        let Some(node) = self.nodes.get_mut(host) else { return };
-        node.local = local;
+        let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
         let tasks: Vec<TaskId> = node.tasks.iter().copied().collect();
         let held: BTreeMap<TaskId, Held> = held.into_iter().map(|h| (h.task, h)).collect();

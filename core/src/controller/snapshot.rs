@@ -27,6 +27,7 @@ impl Snapshot {
                 self.actions.retain(|a| !gone.contains(&a.id));
                 self.ranks.retain(|r| !gone.contains(&r.task.action));
                 self.attempts.retain(|a| !(a.job == *job && a.attempt == *attempt));
+                self.outbox.retain(|e| !(e.job == *job && e.attempt == *attempt));
                 if *whole_job {
                     self.events_last.remove(job);
                 }

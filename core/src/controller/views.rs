@@ -11,7 +11,7 @@ use crate::controller::view::{
 use crate::hostlist::HostList;
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
-use crate::message::{HeldState, Phase};
+use crate::message::Phase;
 use crate::task::Process;
 
 impl Machine {
@@ -20,7 +20,6 @@ impl Machine {
         for action in self.actions.values().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action, now));
         }
-        rows.extend(self.local_rows());
         rows.retain(|row| row.age_ms >= older_than_ms);
         rows.sort_by(|a, b| {
             b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
@@ -82,30 +81,6 @@ impl Machine {
             },
         };
         (state, format!("{why}{cancelling}"), age)
-    }
-
-    fn local_rows(&self) -> Vec<PsRow> {
-        let mut rows = Vec::new();
-        for node in self.nodes.values() {
-            for held in &node.local {
-                let HeldState::Live { phase, age_ms } = &held.state else {
-                    continue;
-                };
-                let (state, why) = describe(phase);
-                rows.push(PsRow {
-                    job: held.job.clone(),
-                    attempt: held.attempt,
-                    action: held.action.clone(),
-                    ranks: IdSet::from(held.task.rank.0..=held.task.rank.0),
-                    hosts: HostList::from_names([node.row.host.as_str()]).unwrap_or_default(),
-                    state: state.to_owned(),
-                    why,
-                    age_ms: *age_ms,
-                    local: true,
-                });
-            }
-        }
-        rows
     }
 
     pub(super) fn show(&self, job: &JobId, now: Now) -> Result<JobView, Refusal> {

@@ -136,7 +136,9 @@ impl Drop for Reaper {
 /// name only then: a directory of that name whose lock is free is a bed that nobody holds any more.
 fn make_directory(directory: &Path) -> Result<File> {
     let make = || -> std::io::Result<File> {
-        let new = directory.with_extension("new");
+        // Not a name that `sweep` takes for a bed: another process may sweep at any moment, and this one is not locked yet.
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let new = directory.with_file_name(format!(".new-{name}"));
         std::fs::create_dir_all(new.join("empty/usr"))?;
         let lock = File::create(new.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;

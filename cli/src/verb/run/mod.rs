@@ -36,7 +36,7 @@ pub(crate) struct Args {
     action: ActionName,
     #[arg(long, value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// The job's nodes, rank by rank from 0. Not needed when the controller knows them from an earlier action.
+    /// The job's nodes, rank by rank from 0. Once the controller knows them it is not needed, and names those of them to run on.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
     /// Only on these of its ranks, as an idset or as a hostlist.

@@ -83,7 +83,7 @@ fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
     assert_eq!(b.pass(3_600_000), []);
     let effects = b.pass(30 * 86_400_000);
     assert!(effects.contains(&send(n0, ToAgent::Forget { tasks: vec![t] })), "{effects:?}");
-    assert_eq!((b.store.attempts.len(), b.store.ranks.len()), (1, 0));
+    assert_eq!((b.store.attempts.len(), b.store.ranks.len(), b.store.outbox.len()), (1, 0, 0));
     // Told again by a node that had it late: acknowledged, and nothing comes back to life.
     assert_eq!(b.says(n0, finished(t, exit(1))), [ack(n0, t)]);
     assert_eq!(b.store.actions.len(), 1);
