@@ -87,9 +87,11 @@ impl Machine {
         };
         let (env, dropped_env) = environment::admit(&start.env, &policy.env_allow).map_err(refused)?;
         plan.timeout_ms = [start.timeout_ms, plan.timeout_ms].into_iter().flatten().min();
+        // The order of the queue, which must be the same after a restart: no two of one millisecond.
+        let last = self.tasks.values().map(|task| task.intent.accepted_boottime_ms).max();
         Ok(Intent {
             not_after_boottime_ms: now.boot_ms.saturating_add(start.not_after_ms),
-            accepted_boottime_ms: now.boot_ms,
+            accepted_boottime_ms: last.map_or(now.boot_ms, |last| now.boot_ms.max(last.saturating_add(1))),
             start,
             plan,
             env,

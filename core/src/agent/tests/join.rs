@@ -364,3 +364,19 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     bed.check(buried(intent.start.task), &[]);
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
+
+/// Two of one job accepted in one millisecond changed places over a restart: the second began beside the first, whose start was on its way.
+#[test]
+fn tasks_accepted_in_one_millisecond_keep_their_order() {
+    let mut bed = Bed::up();
+    let accepted = |effects: Vec<Effect>| {
+        let at = effects.iter().find_map(|effect| match effect {
+            Effect::WriteIntent { intent, .. } => Some(intent.accepted_boottime_ms),
+            _ => None,
+        });
+        at.unwrap()
+    };
+    let first = accepted(bed.feed(start_message("j", 1, "sweep", 0)));
+    let second = accepted(bed.feed(start_message("j", 1, "epilog", 0)));
+    assert!(first < second);
+}
