@@ -26,7 +26,10 @@ impl Truth {
             Outcome::Ok => one(&|run| run.succeeded() && !run.tolerable),
             Outcome::Tolerable => one(&|run| run.succeeded() && run.tolerable),
             Outcome::Timeout { .. } => one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.timed_out)),
-            Outcome::Cancelled { status: Some(_) } => one(&|run| run.cancelled || run.killed),
+            // Asked to stop, and stopped: where the runner could not write its result nobody knows which came first.
+            Outcome::Cancelled { status: Some(_) } => {
+                one(&|run| run.cancelled || run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
+            }
             // Cancelled after the claim and before the first script.
             Outcome::Cancelled { status: None } => {
                 if runs.iter().all(|run| run.ends.is_empty() || run.cancelled) {
