@@ -2,7 +2,7 @@
 
 use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
 use perilog_core::message::Ask;
-use perilog_core::{HostName, Targets};
+use perilog_core::{HostList, HostName, Targets};
 use perilog_host::varlink::{Call, Gone, ReplySink};
 use serde::Deserialize;
 use serde_json::json;
@@ -61,11 +61,17 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         Ok(_) => return Ok(()),
         Err(refusal) => return refuse(reply, &refusal).await,
     };
-    let all = hear(&mut reply, &mut answers, asked.len()).await;
+    let mut lost = Vec::new();
+    let all = hear(&mut reply, &mut answers, asked.len(), &mut lost).await;
     // Nobody listens any more: what still comes is dropped where it arrives.
     let _ = api.inlet.ask(peer.uid, Request::AskEnds { question }, None).await;
     match all? {
-        true => reply.done(json!({ "unreachable": unreachable })).await,
+        true => {
+            // Nodes that left before they had answered could not be asked, whatever came before.
+            let names = unreachable.iter().chain(lost.iter().map(HostName::as_str));
+            let unreachable = HostList::from_names(names).unwrap_or_default();
+            reply.done(json!({ "unreachable": unreachable })).await
+        }
         false => {
             let text = "more output came than was taken; ask for fewer ranks or lines";
             refuse(reply, &Refusal::Unavailable(text.to_owned())).await
@@ -73,14 +79,24 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// The answers of so many hosts; `false`: we were too slow for them.
-async fn hear(reply: &mut ReplySink, answers: &mut Drain<Part>, mut hosts: usize) -> Result<bool, Gone> {
+/// The answers of so many hosts, and who was lost before its last; `false`: we were too slow for them.
+async fn hear(
+    reply: &mut ReplySink,
+    answers: &mut Drain<Part>,
+    mut hosts: usize,
+    lost: &mut Vec<HostName>,
+) -> Result<bool, Gone> {
     while hosts > 0 {
         let part = tokio::select! {
             part = answers.next() => part,
             () = reply.closed() => return Err(Gone),
         };
-        let Some(Part { host, text, last }) = part else { return Ok(false) };
+        let Some(Part { host, text, last, lost: is_lost }) = part else { return Ok(false) };
+        if is_lost {
+            lost.push(host);
+            hosts -= 1;
+            continue;
+        }
         reply.more(json!({ "host": HostName::as_str(&host), "text": text, "last": last })).await?;
         hosts -= usize::from(last);
     }

@@ -110,11 +110,11 @@ impl Delivery {
                         }
                     }
                 }
-                Effect::Answer { question, host, text, last } => {
+                Effect::Answer { question, host, text, last, lost } => {
                     let gone = self
                         .questions
                         .get(&question)
-                        .is_some_and(|queue| queue.put(Part { host, text, last }).is_err());
+                        .is_some_and(|queue| queue.put(Part { host, text, last, lost }).is_err());
                     if gone {
                         self.questions.remove(&question);
                     }

@@ -70,6 +70,7 @@ pub(crate) struct Part {
     pub(crate) host: HostName,
     pub(crate) text: String,
     pub(crate) last: bool,
+    pub(crate) lost: bool,
 }
 
 pub(crate) type PartQueue = Queue<Part>;

@@ -248,12 +248,13 @@ pub enum Effect {
         sequence: u64,
         event: Event,
     },
-    /// Part of an answer to a question; `last` once for each host.
+    /// Part of an answer to a question; `last` once for each host. `lost`: the node left before it had answered.
     Answer {
         question: u64,
         host: HostName,
         text: String,
         last: bool,
+        lost: bool,
     },
     /// There is something new in the outbox.
     OutboxGrew,

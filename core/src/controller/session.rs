@@ -178,7 +178,7 @@ impl Machine {
                         self.questions.remove(&question);
                     }
                 }
-                self.batch.effects.push(Effect::Answer { question, host: host.clone(), text, last });
+                self.batch.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
             }
             FromAgent::Unsupported { message } => {
                 self.note(
@@ -244,8 +244,8 @@ impl Machine {
         node.live.clear();
         for (question, asked) in &mut self.questions {
             if asked.remove(host) {
-                let text = "(the connection to the node was lost)\n".to_owned();
-                self.batch.effects.push(Effect::Answer { question: *question, host: host.clone(), text, last: true });
+                let (question, host, text) = (*question, host.clone(), String::new());
+                self.batch.effects.push(Effect::Answer { question, host, text, last: true, lost: true });
             }
         }
         self.questions.retain(|_, asked| !asked.is_empty());

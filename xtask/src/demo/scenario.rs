@@ -52,6 +52,7 @@ fn prolog(narrator: &Narrator<'_>) -> Result<()> {
     narrator.tell("What an operator sees on a node: plain systemd")?;
     narrator.show(cluster.node(1)?, &["systemctl", "--no-pager", "status", "perilog-task-*"])?;
     narrator.tell("What waits, cluster-wide, and why")?;
+    narrator.wait("ps shows what runs", &mut run, |_| Ok(cluster.perilog(&["ps"])?.ok()?.contains("20-mount")))?;
     narrator.show(cluster.controller()?, &["perilog", "ps"])?;
     narrator.tell("n0 may end; then kill -9 of the agent of n2, and of the controller")?;
     cluster.open_gate(0)?;

@@ -122,5 +122,5 @@ fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
     // Nobody asked it again.
     assert_eq!(b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
     let effects = b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
-    assert!(matches!(&effects[..], [Effect::Answer { last: true, .. }]));
+    assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));
 }
