@@ -1,6 +1,6 @@
 //! The pure heart of perilog. Knows nothing else: no clock, file, socket, thread, random number or async.
 //!
-//! * words and formats: [`ids`], [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`duration`] (RFC 23), [`eventlog`] (RFC 18), [`targets`]
+//! * words and formats: [`ids`], [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`fluid`] (RFC 19), [`resource_set`] (R, RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18), [`targets`]
 //! * what a task is and how it ends: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * what the two sides say: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
@@ -10,6 +10,7 @@ pub mod controller;
 pub mod duration;
 pub mod environment;
 pub mod eventlog;
+pub mod fluid;
 pub mod hostlist;
 pub mod ids;
 pub mod idset;
@@ -17,11 +18,13 @@ pub mod judge;
 pub mod message;
 pub mod outcome;
 pub mod parse;
+pub mod resource_set;
 pub mod targets;
 pub mod task;
 
 pub use duration::Span;
 pub use eventlog::Event;
+pub use fluid::Fluid;
 pub use hostlist::HostList;
 pub use ids::{
     ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank, TaskId,
@@ -29,4 +32,5 @@ pub use ids::{
 pub use idset::IdSet;
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;
+pub use resource_set::{InvalidR, ResourceSet};
 pub use targets::{Targets, UnknownTarget};

@@ -1,0 +1,210 @@
+//! R: the resources of a job or of an instance, as RFC 20 (version 1) writes them, and the parts of it that are given back.
+//!
+//! ```text
+//! {"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"0-47","gpu":"0-3"}}],"nodelist":["node[186-189]"],
+//!  "starttime":0.0,"expiration":0.0,"properties":{"pdebug":"19-22"}},"scheduling":{...}}
+//! ```
+//! A rank is the smallest thing that is ever given back: a fragment has all of a rank, or nothing. [`ResourceSet::fragment`] and
+//! [`ResourceSet::without`] are, for the same ranks, disjoint, and their [`ResourceSet::union`] has every rank, host, child and property of
+//! the whole. As in Flux a part has neither times nor `nslots` (they are of the whole), and `scheduling`, which only the scheduler that
+//! wrote it understands, rides along with each part that is not empty.
+//!
+//! Reading is strict: what Flux would guess at, wrap or drop is refused with its place. Keys that RFC 20 does not know are skipped.
+
+mod form;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Number, Value};
+
+use crate::{HostList, IdSet};
+
+/// Kind of resource (`core`, `gpu`) -> its ids on a rank.
+type Children = BTreeMap<String, IdSet>;
+
+/// Resources by rank, each rank on its host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ResourceSet {
+    ranks: IdSet,
+    /// In rank order.
+    hosts: HostList,
+    /// Ranks that have the same children. Disjoint, and together `ranks`.
+    groups: BTreeMap<Children, IdSet>,
+    /// Each of some of `ranks`, none of them empty.
+    properties: BTreeMap<String, IdSet>,
+    /// Of the whole only: `None` in a part.
+    slots: Option<u64>,
+    start: Option<Number>,
+    expiration: Option<Number>,
+    scheduling: Option<Value>,
+}
+
+/// What of a text is no R: `execution.R_lite[0].rank: malformed idset ...`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("R (RFC 20): {place}: {why}")]
+pub struct InvalidR {
+    pub place: String,
+    pub why: String,
+}
+
+impl InvalidR {
+    fn new(place: &str, why: impl fmt::Display) -> Self {
+        Self { place: place.to_owned(), why: why.to_string() }
+    }
+}
+
+impl ResourceSet {
+    /// Reads the JSON text of an R.
+    ///
+    /// # Errors
+    /// [`InvalidR`]: no JSON, another version than 1, a key that is missing or is something else than RFC 20 has there, ranks and hosts that
+    /// are not one for one, a property of a rank that is not here.
+    pub fn from_json(text: &str) -> Result<Self, InvalidR> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let r = form::read(&mut json)?;
+        json.end().map_err(|error| InvalidR::new("the text", error))?;
+        Ok(r)
+    }
+
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(&form::written(self)).expect("texts, numbers and a value that was JSON are JSON")
+    }
+
+    pub const fn ranks(&self) -> &IdSet {
+        &self.ranks
+    }
+
+    /// One for each rank, in rank order.
+    pub const fn hosts(&self) -> &HostList {
+        &self.hosts
+    }
+
+    /// What is on a rank, by kind: `core` -> `0-3`.
+    pub fn children(&self, rank: u32) -> Option<&BTreeMap<String, IdSet>> {
+        self.groups.iter().find(|(_, ranks)| ranks.contains(rank)).map(|(children, _)| children)
+    }
+
+    /// Property -> its ranks.
+    pub const fn properties(&self) -> &BTreeMap<String, IdSet> {
+        &self.properties
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// The part of these ranks; ranks that are not here are nothing.
+    #[must_use]
+    pub fn fragment(&self, ranks: &IdSet) -> Self {
+        let ranks = self.ranks.intersection(ranks);
+        let within = |of: &IdSet| Some(of.intersection(&ranks)).filter(|of| !of.is_empty());
+        let groups = self.groups.iter().filter_map(|(children, of)| Some((children.clone(), within(of)?))).collect();
+        let properties = self.properties.iter().filter_map(|(name, of)| Some((name.clone(), within(of)?))).collect();
+        let scheduling = if ranks.is_empty() { None } else { self.scheduling.clone() };
+        let hosts = self.hosts.select(&self.positions(&ranks));
+        Self { ranks, hosts, groups, properties, scheduling, slots: None, start: None, expiration: None }
+    }
+
+    /// The part of all other ranks.
+    #[must_use]
+    pub fn without(&self, ranks: &IdSet) -> Self {
+        self.fragment(&self.ranks.difference(ranks))
+    }
+
+    /// Both. A rank that is in both has the children of both; times and slots are kept where both say the same.
+    ///
+    /// # Errors
+    /// [`InvalidR`]: a rank that is on two hosts, or parts of what two schedulers wrote.
+    pub fn union(&self, other: &Self) -> Result<Self, InvalidR> {
+        let mut by_rank: BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
+        for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {
+            if let Some(before) = by_rank.insert(rank, host).filter(|before| *before != host) {
+                let why = format!("rank {rank} is on {before} and on {host}");
+                return Err(InvalidR::new("execution.nodelist", why));
+            }
+        }
+        let hosts =
+            HostList::from_names(by_rank.values()).map_err(|error| InvalidR::new("execution.nodelist", error))?;
+        let scheduling = match (&self.scheduling, &other.scheduling) {
+            (Some(one), Some(two)) if one != two => {
+                return Err(InvalidR::new("scheduling", "two different ones cannot be one"));
+            }
+            (one, two) => one.clone().or_else(|| two.clone()),
+        };
+        let mut both = Self { ranks: self.ranks.clone(), hosts, groups: self.groups.clone(), ..Self::default() };
+        for (children, ranks) in &other.groups {
+            both.add(ranks, children);
+        }
+        both.properties.clone_from(&self.properties);
+        for (name, ranks) in &other.properties {
+            both.properties.entry(name.clone()).or_default().extend_with(ranks);
+        }
+        both.scheduling = scheduling;
+        both.slots = self.slots.filter(|slots| other.slots == Some(*slots));
+        both.start = self.start.clone().filter(|start| other.start.as_ref() == Some(start));
+        both.expiration = self.expiration.clone().filter(|end| other.expiration.as_ref() == Some(end));
+        Ok(both)
+    }
+
+    /// Adds children to ranks, which may have some already.
+    fn add(&mut self, ranks: &IdSet, children: &Children) {
+        let known = ranks.intersection(&self.ranks);
+        if !known.is_empty() {
+            let theirs: Vec<(Children, IdSet)> = self
+                .groups
+                .iter()
+                .map(|(had, of)| (had.clone(), of.intersection(&known)))
+                .filter(|(_, of)| !of.is_empty())
+                .collect();
+            for (had, of) in theirs {
+                if let Some(group) = self.groups.get_mut(&had) {
+                    group.subtract(&of);
+                }
+                let mut both = had;
+                for (kind, ids) in children {
+                    both.entry(kind.clone()).or_default().extend_with(ids);
+                }
+                self.groups.entry(both).or_default().extend_with(&of);
+            }
+            self.groups.retain(|_, of| !of.is_empty());
+        }
+        let new = ranks.difference(&self.ranks);
+        if !new.is_empty() {
+            self.groups.entry(children.clone()).or_default().extend_with(&new);
+            self.ranks.extend_with(&new);
+        }
+    }
+
+    /// Where these ranks, which are all here, stand in `hosts`. Takes time in the number of ranges.
+    fn positions(&self, ranks: &IdSet) -> IdSet {
+        let mut positions = IdSet::new();
+        let (mut before, mut mine) = (0, self.ranks.ranges().peekable());
+        for (lo, hi) in ranks.ranges() {
+            // A range of a subset lies within one range of the whole.
+            while let Some((first, last)) = mine.next_if(|(_, last)| *last < lo) {
+                before += last - first + 1;
+            }
+            if let Some((first, _)) = mine.peek() {
+                positions.insert_range(before + (lo - first), before + (hi - first));
+            }
+        }
+        positions
+    }
+}
+
+/// The JSON object of RFC 20.
+impl Serialize for ResourceSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        form::written(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ResourceSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        form::read(deserializer).map_err(de::Error::custom)
+    }
+}
