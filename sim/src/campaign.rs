@@ -15,35 +15,57 @@ const BREADTH_EVERY: u64 = 2_000;
 #[derive(Debug, Default)]
 pub struct Sum {
     pub histories: u64,
-    pub steps: u64,
+    pub steps: Spread,
     pub scripts: u64,
     pub outcomes: u64,
-    /// Faults of each history.
-    pub injected: Vec<u32>,
+    pub injected: Spread,
+    /// By effect and what was done at it (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Plans that violated something, and what.
     pub failed: Vec<(Plan, Violation)>,
 }
 
+/// How a number is spread over histories.
+#[derive(Debug, Default)]
+pub struct Spread {
+    /// How many histories had so many.
+    counts: BTreeMap<u64, u64>,
+}
+
+impl Spread {
+    fn add(&mut self, number: u64) {
+        *self.counts.entry(number).or_default() += 1;
+    }
+
+    /// Of all histories together.
+    pub fn sum(&self) -> u64 {
+        self.counts.iter().map(|(number, times)| number * times).sum()
+    }
+
+    pub fn median(&self) -> u64 {
+        let half = self.counts.values().sum::<u64>() / 2;
+        let mut before = 0;
+        let passes = |(_, times): &(&u64, &u64)| {
+            before += **times;
+            before > half
+        };
+        self.counts.iter().find(passes).map_or(0, |(number, _)| *number)
+    }
+}
+
 impl Sum {
     fn add(&mut self, plan: &Plan, history: History) {
         self.histories += 1;
-        self.steps += history.trace.steps;
+        self.steps.add(history.trace.steps);
         self.scripts += history.scripts;
         self.outcomes += history.outcomes;
-        self.injected.push(u32::try_from(history.injected).unwrap_or(u32::MAX));
+        self.injected.add(history.injected);
         for (hit, count) in history.hits {
             *self.hits.entry(hit).or_default() += count;
         }
         if let Some(violation) = history.violation {
             self.failed.push((plan.clone(), violation));
         }
-    }
-
-    pub fn median_injected(&self) -> u32 {
-        let mut all = self.injected.clone();
-        all.sort_unstable();
-        all.get(all.len() / 2).copied().unwrap_or_default()
     }
 }
 
@@ -63,8 +85,14 @@ pub fn survive(plan: &Plan, trace: Trace) -> History {
     })
 }
 
-/// Seeds from `first` on, on `threads` threads, until `go_on` says no or `most_failed` have failed.
-pub fn run(first: u64, threads: usize, most_failed: usize, go_on: impl Fn(u64) -> bool + Sync) -> Sum {
+/// Seeds from `first` on, on `threads` threads, until `go_on` says no or `most_failed` have failed. `heard` is told how far it is after each.
+pub fn run(
+    first: u64,
+    threads: usize,
+    most_failed: usize,
+    go_on: impl Fn(u64) -> bool + Sync,
+    heard: impl Fn(&Sum) + Sync,
+) -> Sum {
     let (next, stop, sum) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::new(Sum::default()));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
@@ -78,6 +106,7 @@ pub fn run(first: u64, threads: usize, most_failed: usize, go_on: impl Fn(u64) -
                     let history = survive(&plan, Trace::unread());
                     let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                     sum.add(&plan, history);
+                    heard(&sum);
                     if sum.failed.len() >= most_failed {
                         stop.store(true, Ordering::Relaxed);
                     }

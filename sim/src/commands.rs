@@ -1,45 +1,76 @@
 //! What the command line asks for: read one history, keep the smallest that fails, or search for one that does.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use perilog_core::Span;
 use perilog_sim::campaign::{self, Sum};
 use perilog_sim::history::Trace;
 use perilog_sim::plan::Plan;
+use perilog_sim::report;
 use perilog_sim::shrink::shrink;
 
 /// Failures after which a campaign ends: each is shrunk, and one cause often fails many seeds.
 const MOST_FAILED: usize = 5;
+/// How often a campaign says how far it is.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Words with a value that stand beside what is to be done.
+#[derive(Debug, Default)]
+struct Options {
+    /// Seeds that nobody has seen yet, unless they are named.
+    from: Option<u64>,
+    /// Where the report goes for programs.
+    json: Option<PathBuf>,
+    /// Where the smallest plans of what failed are kept.
+    keep: Option<PathBuf>,
+}
 
 /// Does it; `false`: a history did not hold.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
-    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
-    match arguments {
+    let (options, arguments) = options(arguments)?;
+    match arguments.as_slice() {
         ["--seed", seed] => history(&campaign::plan_of(number(seed)?)),
-        ["--plan", file] => history(&read(file)?),
-        ["--shrink", seed, file] => keep(&shrink(&campaign::plan_of(number(seed)?)), file),
-        ["--for", span, from @ ..] => {
+        ["--plan", file] => history(&read(Path::new(file))?),
+        ["--shrink", seed, file] => {
+            let plan = shrink(&campaign::plan_of(number(seed)?));
+            write(Path::new(file), &plan)?;
+            history(&plan)
+        }
+        ["--for", span] => {
             let span: Span = span.parse().map_err(|e| format!("{e}"))?;
             let limit = span.as_duration().unwrap_or(Duration::MAX);
             let began = now();
-            campaign(first(from)?, |_| began.elapsed() < limit)
+            search(&options, |_| began.elapsed() < limit)
         }
-        ["--count", count, from @ ..] => {
+        ["--count", count] => {
             let count = number(count)?;
-            campaign(first(from)?, |done| done < count)
+            search(&options, |done| done < count)
         }
-        _ => Err("what is to be done?".to_owned()),
+        [] => Err("what is to be done?".to_owned()),
+        other => Err(format!("{}: not understood", other.join(" "))),
     }
 }
 
-/// Seeds that nobody has seen yet, unless they are named.
-fn first(from: &[&str]) -> Result<u64, String> {
-    match from {
-        [] => Ok(fresh_seed()),
-        ["--from", seed] => seed.parse().map_err(|e| format!("{seed}: {e}")),
-        other => Err(format!("{}: not understood", other.join(" "))),
+fn options<'a>(arguments: &[&'a str]) -> Result<(Options, Vec<&'a str>), String> {
+    let (mut options, mut rest) = (Options::default(), Vec::new());
+    let mut arguments = arguments.iter().copied();
+    while let Some(word) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{word}: and then?"));
+        match word {
+            "--from" => options.from = Some(number(value()?)?),
+            "--json" => options.json = Some(value()?.into()),
+            "--keep" => options.keep = Some(value()?.into()),
+            _ => rest.push(word),
+        }
     }
+    Ok((options, rest))
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|e| format!("{text}: {e}"))
 }
 
 fn history(plan: &Plan) -> Result<bool, String> {
@@ -52,49 +83,68 @@ fn history(plan: &Plan) -> Result<bool, String> {
     Ok(history.violation.is_none())
 }
 
-fn campaign(first: u64, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool, String> {
+fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool, String> {
+    let first = options.from.unwrap_or_else(fresh_seed);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     // A panic is reported as a violation of its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let began = now();
-    let sum = campaign::run(first, threads, MOST_FAILED, go_on);
-    say(&report(first, &sum, began.elapsed()));
+    let told = Mutex::new(began);
+    let watched = io::stderr().is_terminal();
+    let sum = campaign::run(first, threads, MOST_FAILED, go_on, |sum| {
+        let Ok(mut told) = told.lock() else { return };
+        if watched && told.elapsed() >= PROGRESS {
+            *told = now();
+            let seconds = began.elapsed().as_secs();
+            let (histories, faults, failed) = (sum.histories, sum.injected.sum(), sum.failed.len());
+            complain(&format!("{seconds:>6} s  {histories} histories, {faults} faults, {failed} violations"));
+        }
+    });
+    let took = began.elapsed();
+    say(&report::text(first, &sum, took));
+    if let Some(file) = &options.json {
+        let text = format!("{:#}\n", report::json(first, &sum, took));
+        std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    tell_failed(&sum, options.keep.as_deref())?;
     Ok(sum.failed.is_empty())
 }
 
-fn report(first: u64, sum: &Sum, took: Duration) -> String {
-    let mut text = format!(
-        "{} histories from seed {first} in {:.1} s: {} steps, {} scripts ran, {} outcomes committed, faults per history {} (median)\n",
-        sum.histories,
-        took.as_secs_f64(),
-        sum.steps,
-        sum.scripts,
-        sum.outcomes,
-        sum.median_injected()
-    );
-    for ((effect, spring), count) in &sum.hits {
-        text.push_str(&format!("  {count:>8}  {effect} ({spring})\n"));
-    }
+/// Each violation, and where its smallest plan can be read.
+fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
     for (plan, violation) in &sum.failed {
-        text.push_str(&format!("FAILED: --seed {}: {violation}\n", plan.seed));
+        say(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));
+        let Some(keep) = keep else {
+            say(&format!("  to read it: --seed {}\n", plan.seed));
+            continue;
+        };
+        let mut small = shrink(plan);
+        small.story = format!("Seed {}: {violation}", plan.seed);
+        let file = keep.join(format!("seed-{}.json", plan.seed));
+        write(&file, &small)?;
+        let (steps, traps, file) = (small.steps.len(), small.traps.len(), file.display());
+        say(&format!("  shrunk to {steps} steps and {traps} traps; to read it: cargo xtask sim --plan {file}\n"));
     }
-    text
+    Ok(())
 }
 
-fn read(file: &str) -> Result<Plan, String> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-    serde_json::from_str(&text).map_err(|e| format!("{file}: {e}"))
+fn read(file: &Path) -> Result<Plan, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
-fn keep(plan: &Plan, file: &str) -> Result<bool, String> {
+fn write(file: &Path, plan: &Plan) -> Result<(), String> {
     let text = serde_json::to_string_pretty(plan).map_err(|e| e.to_string())?;
-    std::fs::write(file, text + "\n").map_err(|e| format!("{file}: {e}"))?;
-    history(plan)
+    std::fs::write(file, text + "\n").map_err(|e| format!("{}: {e}", file.display()))
 }
 
 fn say(text: &str) {
     // Whoever does not read on has read enough.
     let _ = io::stdout().write_all(text.as_bytes());
+}
+
+fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 #[allow(

@@ -10,6 +10,7 @@
 pub mod campaign;
 pub mod history;
 pub mod plan;
+pub mod report;
 pub mod rng;
 pub mod shrink;
 mod truth;

@@ -1,15 +1,18 @@
-//! `cargo run -p perilog-sim -- --seed S`: one history to read; `--for FSD`: fresh ones on all cores.
+//! `cargo xtask sim --seed S`: one history to read; `--for FSD`: fresh ones on all cores.
 
 mod commands;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
-usage: perilog-sim --seed S             the history of a seed, line by line
-       perilog-sim --plan FILE          the history of a plan that was kept (sim/regressions)
-       perilog-sim --for FSD [--from S] histories of fresh seeds on all cores, for so long
-       perilog-sim --count N [--from S] of so many seeds
-       perilog-sim --shrink S FILE      the smallest plan that fails as seed S does, into FILE
+usage: cargo xtask sim --seed S         the history of a seed, line by line
+                       --plan FILE      the history of a plan that was kept (sim/regressions)
+                       --for FSD        histories of fresh seeds on all cores, for so long
+                       --count N        of so many seeds
+                       --shrink S FILE  the smallest plan that fails as seed S does, into FILE
+with --for and --count: --from S        seeds from S on
+                        --json FILE     the report for programs
+                        --keep DIR      the smallest plans of what failed (sim/regressions)
 ";
 
 fn main() -> ExitCode {

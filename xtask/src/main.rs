@@ -5,6 +5,7 @@ mod demo;
 mod nodes;
 mod prerequisites;
 mod privilege;
+mod sim;
 mod stages;
 mod tally;
 mod test;
@@ -21,6 +22,8 @@ usage: cargo xtask COMMAND
           them, kill daemons in the middle, and compare what the scripts wrote with what the controller knows
   test    everything that passes or fails: format, lints, tidy, pure tests, tests on real nodes
   ci      the same: CI runs nothing of its own
+  sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
+          shrunk and kept under sim/regressions
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
   help    this text
 
@@ -45,6 +48,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
     match arguments {
         ["demo"] => demo::run(),
         ["test" | "ci"] => test::run(),
+        ["sim", arguments @ ..] => sim::run(arguments),
         ["tidy"] => tidy::run(),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // As root, by ourselves.

@@ -1,5 +1,6 @@
 //! Plans from seeds.
 
+use super::spring::CAN_FAIL;
 use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Plan, Side, Spring, Step, Trap, What};
 use crate::rng::Rng;
 
@@ -148,10 +149,7 @@ fn trap(dice: &mut Rng, nodes: usize) -> Trap {
     }
     let effect = dice.pick(&AGENT_EFFECTS).copied().unwrap_or("write-intent").to_owned();
     let start = effect == "start-unit";
-    let fails = matches!(
-        effect.as_str(),
-        "write-intent" | "start-unit" | "inspect" | "take-claim" | "write-outcome" | "bury" | "write-epoch"
-    );
+    let fails = CAN_FAIL.contains(&effect.as_str());
     let spring = match dice.below(16) {
         0 | 1 if fails => Spring::Fail,
         2 if effect == "bury" => Spring::CrashWithin { down_ms },

@@ -2,10 +2,12 @@
 //! can be shrunk by leaving out parts of it, and be kept as a file (`sim/regressions/*.json`).
 
 mod generate;
+mod spring;
 
 use serde::{Deserialize, Serialize};
 
 pub use generate::{breadth, depth};
+pub use spring::{AGENT_EFFECTS, CONTROLLER_EFFECTS, Spring, Trap, possible};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -188,79 +190,5 @@ pub enum Side {
     Controller,
 }
 
-/// A fault at the `nth` effect of a kind that somebody carries out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trap {
-    /// `None`: the first controller.
-    pub node: Option<usize>,
-    pub effect: String,
-    pub nth: u32,
-    pub spring: Spring,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Spring {
-    /// The process dies.
-    CrashBefore {
-        down_ms: u64,
-    },
-    CrashAfter {
-        down_ms: u64,
-    },
-    /// In the middle, where it has one: a burial (tombstone, then directory), a fan-out.
-    CrashWithin {
-        down_ms: u64,
-    },
-    /// The whole node dies.
-    PowerBefore {
-        down_ms: u64,
-    },
-    PowerAfter {
-        down_ms: u64,
-    },
-    /// It fails, and says so.
-    Fail,
-    /// A start: it happens, or not, and the reply is lost.
-    Unanswered {
-        happens: bool,
-    },
-    /// A start: the call is delivered so much later.
-    Late {
-        ms: u64,
-    },
-}
-
-impl Spring {
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::CrashBefore { .. } => "crash before",
-            Self::CrashAfter { .. } => "crash after",
-            Self::CrashWithin { .. } => "crash within",
-            Self::PowerBefore { .. } => "power before",
-            Self::PowerAfter { .. } => "power after",
-            Self::Fail => "fail",
-            Self::Unanswered { happens: true } => "done, unanswered",
-            Self::Unanswered { happens: false } => "not done, unanswered",
-            Self::Late { .. } => "late",
-        }
-    }
-}
-
 /// The actions that nodes are configured with (`world::site` has what each is).
 pub const ACTIONS: [&str; 5] = ["prolog", "epilog", "sweep", "mount", "unlimited"];
-
-/// What an agent does, by the names that traps use.
-#[rustfmt::skip]
-pub const AGENT_EFFECTS: [&str; 24] = [
-    "write-intent", "start-unit", "watch", "watch-empty", "inspect", "take-claim", "signal-runner", "kill-lingering", "write-outcome",
-    "unload", "bury", "remove-tombstone", "write-epoch", "redial-window", "wake-at", "exec-reply", "note", "hang", "send-hello",
-    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused",
-];
-
-/// What a controller does.
-#[rustfmt::skip]
-pub const CONTROLLER_EFFECTS: [&str; 15] = [
-    "commit", "send-welcome", "send-turned-away", "send-start", "send-begin", "send-cancel", "send-signal", "send-ack", "send-forget",
-    "send-probe", "fan", "close", "reply", "publish", "outbox-grew",
-];

@@ -15,17 +15,18 @@ pub(crate) struct Queue {
 struct Due {
     at_ms: u64,
     number: u64,
-    event: Event,
+    /// Boxed: what moves up and down the heap shall be small.
+    event: Box<Event>,
 }
 
 impl Queue {
     pub(crate) fn push(&mut self, at_ms: u64, event: Event) {
         self.last += 1;
-        self.heap.push(Reverse(Due { at_ms, number: self.last, event }));
+        self.heap.push(Reverse(Due { at_ms, number: self.last, event: Box::new(event) }));
     }
 
     pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
-        self.heap.pop().map(|Reverse(due)| (due.at_ms, due.event))
+        self.heap.pop().map(|Reverse(due)| (due.at_ms, *due.event))
     }
 }
 

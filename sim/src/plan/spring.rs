@@ -1,0 +1,122 @@
+//! Faults at effects: which effects there are, and what can be done at each.
+
+use serde::{Deserialize, Serialize};
+
+/// A fault at the `nth` effect of a kind that somebody carries out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trap {
+    /// `None`: the first controller.
+    pub node: Option<usize>,
+    pub effect: String,
+    pub nth: u32,
+    pub spring: Spring,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spring {
+    /// The process dies.
+    CrashBefore {
+        down_ms: u64,
+    },
+    CrashAfter {
+        down_ms: u64,
+    },
+    /// In the middle, where it has one: a burial (tombstone, then directory), a fan-out.
+    CrashWithin {
+        down_ms: u64,
+    },
+    /// The whole node dies.
+    PowerBefore {
+        down_ms: u64,
+    },
+    PowerAfter {
+        down_ms: u64,
+    },
+    /// It fails, and says so.
+    Fail,
+    /// A start: it happens, or not, and the reply is lost.
+    Unanswered {
+        happens: bool,
+    },
+    /// A start: the call is delivered so much later.
+    Late {
+        ms: u64,
+    },
+}
+
+const CRASH_BEFORE: &str = "crash before";
+const CRASH_AFTER: &str = "crash after";
+const CRASH_WITHIN: &str = "crash within";
+const POWER_BEFORE: &str = "power before";
+const POWER_AFTER: &str = "power after";
+const FAIL: &str = "fail";
+const UNHEARD: &str = "reply lost";
+const UNDONE: &str = "call lost";
+const LATE: &str = "late";
+
+impl Spring {
+    pub const WORDS: [&str; 9] =
+        [CRASH_BEFORE, CRASH_AFTER, CRASH_WITHIN, POWER_BEFORE, POWER_AFTER, FAIL, UNHEARD, UNDONE, LATE];
+
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::CrashBefore { .. } => CRASH_BEFORE,
+            Self::CrashAfter { .. } => CRASH_AFTER,
+            Self::CrashWithin { .. } => CRASH_WITHIN,
+            Self::PowerBefore { .. } => POWER_BEFORE,
+            Self::PowerAfter { .. } => POWER_AFTER,
+            Self::Fail => FAIL,
+            Self::Unanswered { happens: true } => UNHEARD,
+            Self::Unanswered { happens: false } => UNDONE,
+            Self::Late { .. } => LATE,
+        }
+    }
+}
+
+/// What an agent does, by the names that traps use.
+#[rustfmt::skip]
+pub const AGENT_EFFECTS: [&str; 24] = [
+    "write-intent", "start-unit", "watch", "watch-empty", "inspect", "take-claim", "signal-runner", "kill-lingering", "write-outcome",
+    "unload", "bury", "remove-tombstone", "write-epoch", "redial-window", "wake-at", "exec-reply", "note", "hang", "send-hello",
+    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused",
+];
+
+/// What a controller does.
+#[rustfmt::skip]
+pub const CONTROLLER_EFFECTS: [&str; 15] = [
+    "commit", "send-welcome", "send-turned-away", "send-start", "send-begin", "send-cancel", "send-signal", "send-ack", "send-forget",
+    "send-probe", "fan", "close", "reply", "publish", "outbox-grew",
+];
+
+/// Effects of agents that can fail, and say so.
+pub(super) const CAN_FAIL: [&str; 7] =
+    ["write-intent", "start-unit", "inspect", "take-claim", "write-outcome", "bury", "write-epoch"];
+
+/// What can be done at an effect of an agent's.
+fn of_agent(effect: &'static str) -> impl Iterator<Item = &'static str> {
+    Spring::WORDS.into_iter().filter(move |word| match *word {
+        CRASH_WITHIN => effect == "bury",
+        FAIL => CAN_FAIL.contains(&effect),
+        UNHEARD | UNDONE | LATE => effect == "start-unit",
+        _ => true,
+    })
+}
+
+/// What can be done at an effect of a controller's.
+fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
+    Spring::WORDS.into_iter().filter(move |word| match *word {
+        CRASH_BEFORE | CRASH_AFTER => true,
+        CRASH_WITHIN => effect == "fan",
+        FAIL => effect == "commit",
+        _ => false,
+    })
+}
+
+/// Every (effect, word of a spring) that a plan can have.
+pub fn possible() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let agent = AGENT_EFFECTS.into_iter().flat_map(|effect| of_agent(effect).map(move |word| (effect, word)));
+    let controller =
+        CONTROLLER_EFFECTS.into_iter().flat_map(|effect| of_controller(effect).map(move |word| (effect, word)));
+    agent.chain(controller)
+}

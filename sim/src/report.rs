@@ -1,0 +1,91 @@
+//! What a campaign did, for people and for programs.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::campaign::Sum;
+use crate::plan::{Spring, possible};
+
+/// Hits that each fault at each effect shall have in an hour's campaign: fewer prove little.
+pub const ENOUGH: u64 = 100;
+
+/// As text: figures, a table of hits, and what was hit too rarely.
+pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    let mut text = format!(
+        "{} histories from seed {first} in {seconds:.1} s ({:.0}/s)\n  steps     {:>12}, median {} per history\n  faults    {:>12}, median {} per history\n  scripts   {:>12}\n  outcomes  {:>12} committed\n\n",
+        sum.histories,
+        sum.histories as f64 / seconds.max(0.001),
+        sum.steps.sum(),
+        sum.steps.median(),
+        sum.injected.sum(),
+        sum.injected.median(),
+        sum.scripts,
+        sum.outcomes,
+    );
+    text.push_str(&table(sum));
+    let rare = rare(sum);
+    let rare: Vec<String> = rare.iter().map(|(effect, word, count)| format!("{effect} ({word}) {count}")).collect();
+    let _ = writeln!(text, "\nunder {ENOUGH}: {}", if rare.is_empty() { "none".to_owned() } else { rare.join(", ") });
+    text
+}
+
+/// A row for each effect, a column for each thing that can be done at it.
+fn table(sum: &Sum) -> String {
+    let effects: Vec<&str> = unique(possible().map(|(effect, _)| effect));
+    let width = effects.iter().map(|effect| effect.len()).max().unwrap_or_default();
+    let mut text = format!("{:width$}", "hits");
+    for word in Spring::WORDS {
+        let _ = write!(text, "  {:>COLUMN$}", word);
+    }
+    text.push('\n');
+    for effect in effects {
+        let _ = write!(text, "{effect:width$}");
+        for word in Spring::WORDS {
+            let can = possible().any(|pair| pair == (effect, word));
+            let count = if can { hits(sum, effect, word).to_string() } else { "-".to_owned() };
+            let _ = write!(text, "  {count:>COLUMN$}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// As wide as the longest word.
+const COLUMN: usize = 12;
+
+fn unique<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = BTreeSet::new();
+    all.filter(|one| seen.insert(*one)).collect()
+}
+
+fn hits(sum: &Sum, effect: &str, word: &'static str) -> u64 {
+    sum.hits.get(&(effect.to_owned(), word)).copied().unwrap_or_default()
+}
+
+fn rare(sum: &Sum) -> Vec<(&'static str, &'static str, u64)> {
+    let all = possible().map(|(effect, word)| (effect, word, hits(sum, effect, word)));
+    all.filter(|(_, _, count)| *count < ENOUGH).collect()
+}
+
+/// The same as JSON.
+pub fn json(first: u64, sum: &Sum, took: Duration) -> Value {
+    let hits =
+        possible().map(|(effect, word)| json!({"effect": effect, "fault": word, "hits": hits(sum, effect, word)}));
+    let failed = sum.failed.iter().map(|(plan, why)| json!({"seed": plan.seed, "violation": why.to_string()}));
+    json!({
+        "first_seed": first,
+        "seconds": took.as_secs_f64(),
+        "histories": sum.histories,
+        "steps": {"sum": sum.steps.sum(), "median": sum.steps.median()},
+        "faults": {"sum": sum.injected.sum(), "median": sum.injected.median()},
+        "scripts": sum.scripts,
+        "outcomes": sum.outcomes,
+        "hits": hits.collect::<Vec<_>>(),
+        "enough": ENOUGH,
+        "failed": failed.collect::<Vec<_>>(),
+    })
+}

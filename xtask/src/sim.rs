@@ -1,0 +1,21 @@
+//! `cargo xtask sim`: the simulator, built as fast as it gets with every assertion on.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+
+/// `false`: a history did not hold, or the arguments were not understood; it has said which.
+pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
+    let root = cargo::root();
+    // Not from the root: names of files are those of whoever asks.
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--profile", "sim", "--package", "perilog-sim", "--manifest-path"]);
+    command.arg(root.join("Cargo.toml")).arg("--").args(arguments);
+    if arguments.iter().any(|word| ["--for", "--count"].contains(word)) && !arguments.contains(&"--keep") {
+        command.arg("--keep").arg(root.join("sim/regressions"));
+    }
+    let status = command.status().context("running cargo")?;
+    Ok(status.success())
+}
