@@ -151,7 +151,13 @@ impl Entry {
             "overdue" => {
                 let limit =
                     self.context.get("limit_ms").and_then(Value::as_u64).map_or_else(|| "?".to_owned(), text::age);
-                (at(), "overdue", format!("overdue: {} is past its limit of {limit}, and goes on", field("script")))
+                let doing = Some(field("doing")).filter(|doing| !doing.is_empty()).map(|doing| format!(": {doing}"));
+                let doing = doing.unwrap_or_default();
+                (
+                    at(),
+                    "overdue",
+                    format!("overdue: {} is past its limit of {limit}, and goes on{doing}", field("script")),
+                )
             }
             "lingering" => {
                 let left = self.context.get("processes").map(processes).unwrap_or_default();
@@ -336,6 +342,8 @@ mod tests {
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
              "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on"),
+            ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000, "doing": "4711 D mount in rpc_wait"})),
+             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on: 4711 D mount in rpc_wait"),
             ("lingering", prolog(json!({"processes": [{"pid": 42, "command": "mountd"}]})),
              "lingering     prolog        n3: lingering: the scripts ended, these processes did not: 42 (mountd)"),
             ("cancel", json!({"action": "prolog", "attempt": "0", "ranks": "0-3", "why": "wrong job", "by": 0}),

@@ -148,7 +148,8 @@ fn why_is_a_chain_down_to_the_next_command() {
         "node": {"host": "n3", "state": "online", "since_ms": 7_380_000, "machine": "m", "boot": "b", "boot_number": 2, "version": "0.1.0",
                  "peer": "10.0.0.3:40000", "tasks": 1, "note": null},
         "open": [{"job": "f1", "attempt": "0", "action": "prolog", "rank": 3, "unit": "perilog-task-prolog-f1-3-0123456789ab.service",
-                  "state": "overdue", "phase": {"phase": "overdue", "script": "10-mount.sh", "limit_ms": 600_000}, "age_ms": 720_000,
+                  "state": "overdue", "phase": {"phase": "overdue", "script": "10-mount.sh", "limit_ms": 600_000,
+                                                 "doing": "4711 D mount in rpc_wait"}, "age_ms": 720_000,
                   "why": "10-mount.sh is past its limit of 10m", "ended": null,
                   "next": ["perilog logs f1 --rank 3", "perilog cancel f1 prolog --ranks 3"]}],
         "failed": [{"job": "f0", "attempt": "1", "action": "epilog", "rank": 0, "unit": "u.service", "state": "ended", "phase": null,
@@ -163,6 +164,7 @@ fn why_is_a_chain_down_to_the_next_command() {
          \n\
          \u{20} prolog of f1, rank 3: overdue 12m00s\n\
          \u{20}   script  10-mount.sh, limit 10m00s\n\
+         \u{20}   doing   4711 D mount in rpc_wait\n\
          \u{20}   why     10-mount.sh is past its limit of 10m\n\
          \u{20}   unit    perilog-task-prolog-f1-3-0123456789ab.service\n\
          \u{20}   next    perilog logs f1 --rank 3\n\

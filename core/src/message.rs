@@ -158,8 +158,14 @@ pub enum Phase {
     Starting,
     /// A script runs; `index` counts from 1.
     Running { script: String, index: u32, of: u32, progress: Option<String> },
-    /// Past its limit.
-    Overdue { script: String, limit_ms: u64 },
+    /// Past its limit. `doing`: the process that says most about why, as it stood when the limit passed (pid, state, command, wait
+    /// channel); empty where nothing could be seen.
+    Overdue {
+        script: String,
+        limit_ms: u64,
+        #[serde(default)]
+        doing: String,
+    },
     /// The scripts ended; these processes did not.
     Lingering { processes: Vec<Process> },
     /// Something said of itself by a script.

@@ -185,6 +185,9 @@ pub enum StepRecord {
         at_ms: u64,
         limit_ms: u64,
         forensics: String,
+        /// The one line of it that says most: `4711 D mount in rpc_wait_bit_killable`. Empty where nothing could be seen.
+        #[serde(default)]
+        doing: String,
     },
     /// What a script said about itself.
     Report {

@@ -117,17 +117,19 @@ impl Sequence<'_> {
     fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
         match due {
             Due::Overdue { limit, term } => {
-                let forensics = forensics::gather(self.stem, running.group());
+                let forensics::Seen { text: forensics, doing } = forensics::gather(self.stem, running.group());
                 self.note(&StepRecord::Overdue {
                     seq,
                     script: name.to_owned(),
                     at_ms: clock::wall_ms(),
                     limit_ms: limit.limit_ms,
                     forensics,
+                    doing: doing.clone(),
                 });
                 let text = format!("past its limit of {}", Span::from_millis(limit.limit_ms));
                 self.headline.detail(&text);
-                self.sinks.say(Level::Error, &format!("{name}: {text}"));
+                let doing = if doing.is_empty() { doing } else { format!(": {doing}") };
+                self.sinks.say(Level::Error, &format!("{name}: {text}{doing}"));
                 if term {
                     running.signal(Signal::TERM);
                 }

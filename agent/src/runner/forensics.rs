@@ -24,21 +24,37 @@ const MAX_STACKS: usize = 8 * 1024;
 /// How long it may take.
 const WITHIN_MS: u64 = 2_000;
 
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) text: String,
+    /// The process that says most, in one line: `4711 D mount in rpc_wait_bit_killable`.
+    pub(crate) doing: String,
+}
+
+/// A piece of what is told.
+enum Piece {
+    Text(String),
+    /// The process that says most, known once all states are.
+    Doing(String),
+}
+
 /// The processes of the task `stem`: those in its unit's cgroup, or without a unit those of the script's process group `group`.
-pub(crate) fn gather(stem: &str, group: Pid) -> String {
+pub(crate) fn gather(stem: &str, group: Pid) -> Seen {
     // As many pieces as are ever sent: the thread never waits for us.
-    let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 2);
+    let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 3);
     let unit = perilog_core::ids::unit_of(stem);
     let group = group.as_raw_nonzero().get();
     let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || tell(&unit, group, &pieces));
-    let mut text = String::new();
     if let Err(error) = thread {
-        return format!("nothing could be seen: {error}");
+        return Seen { text: format!("nothing could be seen: {error}"), doing: String::new() };
     }
+    let Seen { mut text, mut doing } = Seen::default();
     let deadline = clock::mono_ms() + WITHIN_MS;
     loop {
         match gathered.recv_timeout(clock::until(deadline)) {
-            Ok(piece) => text.push_str(&piece),
+            Ok(Piece::Text(piece)) => text.push_str(&piece),
+            Ok(Piece::Doing(line)) => doing = line,
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let _ = writeln!(text, "(the rest could not be read within {} s)", WITHIN_MS / 1000);
@@ -50,7 +66,7 @@ pub(crate) fn gather(stem: &str, group: Pid) -> String {
             break;
         }
     }
-    text
+    Seen { text, doing }
 }
 
 /// The beginning of `text`, at most `most` bytes and never half a character.
@@ -83,41 +99,48 @@ fn parse_stat(line: &str) -> Option<Stat> {
     })
 }
 
-fn tell(unit: &str, group: i32, pieces: &SyncSender<String>) {
+fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
     let processes = processes(unit, group);
     let shown = in_tree_order(&processes);
     let mut room = MAX_STACKS;
+    // One that cannot be interrupted says most; then the one that the others wait for, deepest in the tree.
+    let mut most: Option<((bool, usize), String)> = None;
     for (pid, depth) in &shown {
         let stat = &processes[pid];
         let read = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
         let indent = "  ".repeat(*depth);
-        let mut piece = format!("{indent}{pid} {} {}", stat.state, stat.command);
-        match read("wchan").trim() {
-            "" | "0" => {}
-            channel => {
-                let _ = write!(piece, " in {channel}");
-            }
+        let channel = match read("wchan").trim() {
+            "" | "0" => String::new(),
+            channel => format!(" in {channel}"),
+        };
+        let line = format!("{pid} {} {}{channel}", stat.state, crate::output::one_line(&stat.command));
+        let mut piece = format!("{indent}{line}\n");
+        let weight = (stat.state == 'D', *depth);
+        if most.as_ref().is_none_or(|(most, _)| weight > *most) {
+            most = Some((weight, line));
         }
-        piece.push('\n');
         for frame in read("stack").lines().take(MAX_STACK) {
             let line = format!("{indent}    {frame}\n");
             let Some(left) = room.checked_sub(line.len()) else { break };
             room = left;
             piece.push_str(&line);
         }
-        if pieces.send(piece).is_err() {
+        if pieces.send(Piece::Text(piece)).is_err() {
             return;
         }
     }
+    if let Some((_, line)) = most {
+        let _ = pieces.send(Piece::Doing(line));
+    }
     if processes.len() > shown.len() {
-        let _ = pieces.send(format!("({} more processes)\n", processes.len() - shown.len()));
+        let _ = pieces.send(Piece::Text(format!("({} more processes)\n", processes.len() - shown.len())));
     }
     for (pid, _) in &shown {
         let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<_> = bytes.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
         let line = crate::output::one_line(words.join(" ").trim());
         let line = crop(&line, MAX_COMMAND);
-        if !line.is_empty() && pieces.send(format!("{pid}: {line}\n")).is_err() {
+        if !line.is_empty() && pieces.send(Piece::Text(format!("{pid}: {line}\n"))).is_err() {
             return;
         }
     }
@@ -215,7 +238,7 @@ mod tests {
         let mut children: Vec<_> = (0..19).map(|_| sleep(first.id())).collect();
         let group = Pid::from_child(&first);
         children.push(first);
-        let text = gather("perilog-task-none", group);
+        let Seen { text, doing } = gather("perilog-task-none", group);
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
         for mut child in children {
             child.wait().unwrap();
@@ -224,6 +247,7 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(&format!("{} ", child.id())));
             assert!(line.is_some_and(|line| line.contains(" sleep")), "{text}");
         }
+        assert!(doing.contains(" sleep") && text.lines().any(|line| line.trim_start() == doing), "{doing} of: {text}");
         assert!(text.len() <= MAX_BYTES, "{}", text.len());
     }
 }

@@ -111,8 +111,11 @@ impl Chain for WhyTask {
                 link("script", format!("{} ({index} of {of})", text::line(script)));
                 progress.iter().for_each(|said| link("says", text::quoted(said)));
             }
-            Some(Phase::Overdue { script, limit_ms }) => {
-                link("script", format!("{}, limit {}", text::line(script), text::age(*limit_ms)))
+            Some(Phase::Overdue { script, limit_ms, doing }) => {
+                link("script", format!("{}, limit {}", text::line(script), text::age(*limit_ms)));
+                if !doing.is_empty() {
+                    link("doing", text::line(doing));
+                }
             }
             Some(Phase::Lingering { processes }) => {
                 for process in processes {

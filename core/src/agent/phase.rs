@@ -20,7 +20,8 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    overdue_ms: Option<u64>,
+    /// The limit that passed, and what was seen then.
+    overdue: Option<(u64, &'a str)>,
 }
 
 pub(super) fn read(steps: &[StepRecord]) -> Progress {
@@ -34,17 +35,17 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
                 let again = current.as_ref().is_some_and(|c| c.script == script && c.attempt < *attempt);
                 index += u32::from(!again);
                 current =
-                    Some(Current { seq: *seq, script, attempt: *attempt, of: *of, progress: None, overdue_ms: None });
+                    Some(Current { seq: *seq, script, attempt: *attempt, of: *of, progress: None, overdue: None });
             }
             StepRecord::NotRun { .. } => index += 1,
             StepRecord::End { seq, .. } => {
                 if let Some(current) = current.as_mut().filter(|c| c.seq == *seq) {
-                    current.overdue_ms = None;
+                    current.overdue = None;
                 }
             }
-            StepRecord::Overdue { seq, limit_ms, .. } => {
+            StepRecord::Overdue { seq, limit_ms, doing, .. } => {
                 if let Some(current) = current.as_mut().filter(|c| c.seq == *seq) {
-                    current.overdue_ms = Some(*limit_ms);
+                    current.overdue = Some((*limit_ms, doing));
                 }
             }
             StepRecord::Report { report, .. } => match report {
@@ -61,8 +62,8 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
             StepRecord::Cancelled { .. } => {}
         }
     }
-    progress.phase = current.map(|c| match c.overdue_ms {
-        Some(limit_ms) => Phase::Overdue { script: c.script.to_owned(), limit_ms },
+    progress.phase = current.map(|c| match c.overdue {
+        Some((limit_ms, doing)) => Phase::Overdue { script: c.script.to_owned(), limit_ms, doing: doing.to_owned() },
         None => {
             Phase::Running { script: c.script.to_owned(), index, of: c.of, progress: c.progress.map(str::to_owned) }
         }

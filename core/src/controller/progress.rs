@@ -66,9 +66,9 @@ impl Machine {
                 self.milestone(task, name, now);
                 return;
             }
-            Phase::Overdue { script, limit_ms } if !repeated(|p| matches!(p, Phase::Overdue { .. })) => {
+            Phase::Overdue { script, limit_ms, doing } if !repeated(|p| matches!(p, Phase::Overdue { .. })) => {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-                    "script": script, "limit_ms": limit_ms});
+                    "script": script, "limit_ms": limit_ms, "doing": doing});
                 self.event(&job, now, "overdue", context);
             }
             Phase::Lingering { processes } if !repeated(|p| matches!(p, Phase::Lingering { .. })) => {

@@ -263,7 +263,14 @@ fn everything_that_was_recorded_is_told() {
         said(Report::User { message: "first".to_owned() }),
         said(Report::User { message: "sorry".to_owned() }),
         said(Report::ExpectReboot),
-        StepRecord::Overdue { seq: 0, script: "a".to_owned(), at_ms: 6, limit_ms: 50, forensics: "state D".to_owned() },
+        StepRecord::Overdue {
+            seq: 0,
+            script: "a".to_owned(),
+            at_ms: 6,
+            limit_ms: 50,
+            forensics: "state D".to_owned(),
+            doing: String::new(),
+        },
         end(0, 0, false),
         begin(1, "b", 1),
     ];
@@ -323,6 +330,7 @@ fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
             at_ms: 0,
             limit_ms: 0,
             forensics: long.clone(),
+            doing: String::new(),
         });
     }
     steps.push(said(Report::User { message: "é".repeat(4096) }));

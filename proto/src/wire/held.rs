@@ -116,6 +116,8 @@ pub(crate) struct Overdue {
     pub script: String,
     #[prost(uint64, tag = "2")]
     pub limit_ms: u64,
+    #[prost(string, tag = "3")]
+    pub doing: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -277,8 +279,9 @@ impl Phase {
                 of: *of,
                 progress: progress.as_ref().map(|text| clip(text, TEXT)),
             }),
-            CorePhase::Overdue { script, limit_ms } => {
-                Kind::Overdue(Overdue { script: clip(script, TEXT), limit_ms: *limit_ms })
+            CorePhase::Overdue { script, limit_ms, doing } => {
+                let (script, doing) = (clip(script, TEXT), clip(doing, TEXT));
+                Kind::Overdue(Overdue { script, limit_ms: *limit_ms, doing })
             }
             CorePhase::Lingering { processes: left } => {
                 Kind::Lingering(Processes { processes: processes(left, PROCESSES, TEXT) })
@@ -292,9 +295,8 @@ impl Phase {
         use phase::Kind;
         let cut = |text: &mut String| *text = clip(text, LISTED_TEXT);
         match &mut self.kind {
-            Some(Kind::Waiting(text) | Kind::Milestone(text) | Kind::Overdue(Overdue { script: text, .. })) => {
-                cut(text)
-            }
+            Some(Kind::Waiting(text) | Kind::Milestone(text)) => cut(text),
+            Some(Kind::Overdue(overdue)) => [&mut overdue.script, &mut overdue.doing].into_iter().for_each(cut),
             Some(Kind::Running(running)) => {
                 cut(&mut running.script);
                 running.progress.iter_mut().for_each(cut);
@@ -315,7 +317,7 @@ impl Phase {
             Kind::Running(Running { script, index, of, progress }) => {
                 CorePhase::Running { script, index, of, progress }
             }
-            Kind::Overdue(Overdue { script, limit_ms }) => CorePhase::Overdue { script, limit_ms },
+            Kind::Overdue(Overdue { script, limit_ms, doing }) => CorePhase::Overdue { script, limit_ms, doing },
             Kind::Lingering(left) => CorePhase::Lingering { processes: processes_back(left.processes) },
             Kind::Milestone(name) => CorePhase::Milestone { name },
         })

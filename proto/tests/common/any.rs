@@ -95,7 +95,7 @@ fn phase() -> impl Strategy<Value = Phase> {
         Just(Phase::Starting),
         (text(), any::<u32>(), any::<u32>(), option::of(text()))
             .prop_map(|(script, index, of, progress)| { Phase::Running { script, index, of, progress } }),
-        (text(), any::<u64>()).prop_map(|(script, limit_ms)| Phase::Overdue { script, limit_ms }),
+        (text(), any::<u64>(), text()).prop_map(|(script, limit_ms, doing)| Phase::Overdue { script, limit_ms, doing }),
         vec(process(), 0..4).prop_map(|processes| Phase::Lingering { processes }),
         text().prop_map(|name| Phase::Milestone { name }),
     ]

@@ -104,7 +104,15 @@ fn phases() -> Vec<(&'static str, Phase)> {
             "running",
             Phase::Running { script: "10-mount".to_owned(), index: 1, of: 3, progress: Some("12%".to_owned()) },
         ),
-        ("overdue", Phase::Overdue { script: "10-mount".to_owned(), limit_ms: 5000 }),
+        ("overdue", Phase::Overdue { script: "10-mount".to_owned(), limit_ms: 5000, doing: String::new() }),
+        (
+            "overdue-doing",
+            Phase::Overdue {
+                script: "10-mount".to_owned(),
+                limit_ms: 5000,
+                doing: "4711 D mount in rpc_wait_bit_killable".to_owned(),
+            },
+        ),
         ("lingering", Phase::Lingering { processes: vec![Process { pid: 4711, command: "sleep 60".to_owned() }] }),
         ("milestone", Phase::Milestone { name: "data-out".to_owned() }),
     ]

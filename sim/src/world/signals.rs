@@ -21,7 +21,7 @@ impl World {
         let kills = unit.intent.plan.on_timeout == OnTimeout::Kill;
         let seq = unit.runner.next.saturating_sub(1) as u32;
         let (script, forensics) = (format!("{seq}0-script"), "0 sleep".to_owned());
-        let overdue = StepRecord::Overdue { seq, script, at_ms, limit_ms: 1, forensics };
+        let overdue = StepRecord::Overdue { seq, script, at_ms, limit_ms: 1, forensics, doing: String::new() };
         self.record(at, stem, serial, overdue);
         if kills {
             self.unit_after(GRACE_MS, at, stem, serial, Act::Grace);

@@ -124,8 +124,9 @@ fn describe(phase: &Phase) -> String {
             let said = progress.as_deref().map(|said| format!(": {}", text::line(said))).unwrap_or_default();
             format!("{index} of {of}  {}{said}", text::line(script))
         }
-        Phase::Overdue { script, limit_ms } => {
-            format!("overdue: {} is past its limit of {}", text::line(script), text::age(*limit_ms))
+        Phase::Overdue { script, limit_ms, doing } => {
+            let doing = if doing.is_empty() { String::new() } else { format!(": {}", text::line(doing)) };
+            format!("overdue: {} is past its limit of {}{doing}", text::line(script), text::age(*limit_ms))
         }
         Phase::Lingering { processes } => {
             let list: Vec<String> =

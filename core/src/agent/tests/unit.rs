@@ -218,8 +218,14 @@ fn phases_and_milestones_are_told_once_per_change() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let with = |steps: Vec<StepRecord>| inspected(id, Seen { steps, ..seen_running(&intent("j", 1, "prolog", 0), 1) });
-    let overdue =
-        StepRecord::Overdue { seq: 0, script: "a".to_owned(), at_ms: 0, limit_ms: 50, forensics: String::new() };
+    let overdue = StepRecord::Overdue {
+        seq: 0,
+        script: "a".to_owned(),
+        at_ms: 0,
+        limit_ms: 50,
+        forensics: String::new(),
+        doing: "7 D mount".to_owned(),
+    };
     let end = StepRecord::End {
         seq: 0,
         script: "a".to_owned(),
@@ -242,7 +248,7 @@ fn phases_and_milestones_are_told_once_per_change() {
     told(vec![begin_step(0, "a", 2)], &["moved j.1.prolog.0 running a 1/2"]);
     told(vec![progress], &["moved j.1.prolog.0 running a 1/2: half"]);
     told(vec![milestone], &["moved j.1.prolog.0 milestone data-out"]);
-    told(vec![overdue], &["moved j.1.prolog.0 overdue a 50"]);
+    told(vec![overdue], &["moved j.1.prolog.0 overdue a 50 7 D mount"]);
     told(vec![end], &["moved j.1.prolog.0 running a 1/2: half"]);
     told(vec![begin_step(1, "b", 2)], &["moved j.1.prolog.0 running b 2/2"]);
 }

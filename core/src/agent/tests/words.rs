@@ -110,7 +110,7 @@ fn phase_words(phase: &Phase) -> String {
             let progress = progress.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
             format!("running {script} {index}/{of}{progress}")
         }
-        Phase::Overdue { script, limit_ms } => format!("overdue {script} {limit_ms}"),
+        Phase::Overdue { script, limit_ms, doing } => format!("overdue {script} {limit_ms} {doing}"),
         Phase::Lingering { processes } => format!("lingering {}", processes.len()),
         Phase::Milestone { name } => format!("milestone {name}"),
     }

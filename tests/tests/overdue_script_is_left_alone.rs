@@ -1,0 +1,56 @@
+//! A script that traps TERM and cleans up past its limit: it is asked once and never killed; what it did is shown while it goes on, and its
+//! true status arrives when it has ended.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use perilog_tests::{AT_GATE, Cluster};
+
+const SOON: Duration = Duration::from_secs(90);
+
+#[test]
+fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
+    // Its clean-up takes until the gate opens; each TERM that it gets is counted.
+    let body = format!("trap 'echo term >> /run/terms' TERM\n{AT_GATE}");
+    let cluster = Cluster::builder(1).script("epilog", "10-gate", &body).build()?;
+    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"200ms\"\n")?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    cluster.bed().wait_until("ps shows it overdue", SOON, || {
+        let ps = cluster.perilog(&["ps"])?.ok()?;
+        Ok(ps.contains("overdue") && ps.contains("10-gate is past its limit of 0.2s"))
+    })?;
+    let node = cluster.node(0)?;
+    cluster.bed().wait_until("it was asked to end", SOON, || Ok(node.try_read_file("/run/terms")?.is_some()))?;
+    // What was seen when the limit passed is there to be read while it goes on: the script or the sleep(1) that it waits for.
+    let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
+    let overdue = events.lines().find(|line| line.contains("\"overdue\"")).context("an event")?;
+    let seen = |text: &str| text.contains(" 10-gate") || text.contains(" sleep");
+    assert!(overdue.contains("\"doing\":\"") && seen(overdue), "{overdue}");
+    let why = cluster.perilog(&["why", "n0"])?.ok()?;
+    assert!(why.lines().any(|line| line.contains("doing ") && seen(line)), "{why}");
+    // An agent that comes anew reads it again; the script does not notice.
+    cluster.kill_agent(0)?;
+    cluster.start_agent(0)?;
+    cluster.wait_online()?;
+    cluster
+        .bed()
+        .wait_until("ps shows it overdue again", SOON, || Ok(cluster.perilog(&["ps"])?.ok()?.contains("overdue")))?;
+    assert!(!run.has_ended()?, "ended while its script runs: {}", run.output()?);
+
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0])?;
+    cluster.wait_end(&mut run)?;
+    let (_, run) = cluster.runs("j")?.pop().context("a run")?;
+    let (_, code) = run.ended.context("its end: it was killed")?;
+    let job = cluster.job("j")?;
+    let [ended] = &job.attempts[0].actions[0].ended[..] else { panic!("{job:?}") };
+    assert_eq!(ended.ended.outcome.word(), "timeout");
+    let step = ended.ended.steps.last().context("a step")?;
+    assert_eq!((step.status, step.timed_out), (Some(perilog_core::ExitStatus::Exit(u8::try_from(code)?)), true));
+    assert!(ended.ended.forensics.as_deref().is_some_and(seen), "{:?}", ended.ended.forensics);
+    assert_eq!(node.read_file("/run/terms")?.trim(), "term", "once");
+    cluster.assert_true("j", &["epilog"])
+}
