@@ -9,6 +9,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+use crate::defect;
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{Claim, Ended, Intent, Process, RunResult, StepRecord, Tail, UnitFacts};
 
@@ -35,6 +36,7 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let (outcome, note) = match (evidence.claim, unit, result) {
         (Some(Claim::Cancelled), ..) => (Outcome::Cancelled { status: None }, None),
         (Some(Claim::Withdrawn(outcome)), ..) => (withdrawn(outcome), None),
+        (_, None, None) if defect!(TrustMissingUnit) => (Outcome::Ok, None),
         (_, None, None) => (Outcome::Lost { why: Loss::Vanished }, None),
         (_, None, Some(result)) => {
             let note = "systemd does not know its unit any more; the runner's result stands";
@@ -50,7 +52,7 @@ impl<'a> Evidence<'a> {
     /// What the unit says, where it may be believed.
     fn believed_unit(&self) -> Option<&'a UnitFacts> {
         let ours = |unit: &&UnitFacts| match self.claim {
-            Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
+            Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation) || defect!(AnyInvocation),
             Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
             // Nobody claimed: the unit can still tell that it could not execute the runner.
             None => true,

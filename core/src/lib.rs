@@ -4,9 +4,11 @@
 //! * what a task is and how it ends: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * what the two sides say: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
+//! * for tests only, what could be wrong with all of that: [`defect`]
 
 pub mod agent;
 pub mod controller;
+pub mod defect;
 pub mod duration;
 pub mod environment;
 pub mod eventlog;

@@ -12,6 +12,8 @@ use perilog_sim::plan::Plan;
 use perilog_sim::report;
 use perilog_sim::shrink::shrink;
 
+use crate::defects;
+
 /// Failures after which a campaign ends: each is shrunk, and one cause often fails many seeds.
 const MOST_FAILED: usize = 5;
 /// How often a campaign says how far it is.
@@ -26,6 +28,8 @@ struct Options {
     json: Option<PathBuf>,
     /// Where the smallest plans of what failed are kept.
     keep: Option<PathBuf>,
+    /// One violation is enough.
+    first: bool,
 }
 
 /// Does it; `false`: a history did not hold.
@@ -49,6 +53,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
             let count = number(count)?;
             search(&options, |done| done < count)
         }
+        ["--defects"] => defects::table().map(|text| say(&text)).map(|()| true),
         [] => Err("what is to be done?".to_owned()),
         other => Err(format!("{}: not understood", other.join(" "))),
     }
@@ -63,6 +68,8 @@ fn options<'a>(arguments: &[&'a str]) -> Result<(Options, Vec<&'a str>), String>
             "--from" => options.from = Some(number(value()?)?),
             "--json" => options.json = Some(value()?.into()),
             "--keep" => options.keep = Some(value()?.into()),
+            "--first" => options.first = true,
+            "--defect" => defects::switch_on(value()?)?,
             _ => rest.push(word),
         }
     }
@@ -88,10 +95,11 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     // A panic is reported as a violation of its seed.
     std::panic::set_hook(Box::new(|_| {}));
+    let most_failed = if options.first { 1 } else { MOST_FAILED };
     let began = now();
     let told = Mutex::new(began);
     let watched = io::stderr().is_terminal();
-    let sum = campaign::run(first, threads, MOST_FAILED, go_on, |sum| {
+    let sum = campaign::run(first, threads, most_failed, go_on, |sum| {
         let Ok(mut told) = told.lock() else { return };
         if watched && told.elapsed() >= PROGRESS {
             *told = now();

@@ -1,6 +1,7 @@
 //! `cargo xtask sim --seed S`: one history to read; `--for FSD`: fresh ones on all cores.
 
 mod commands;
+mod defects;
 
 use std::process::ExitCode;
 
@@ -13,6 +14,7 @@ usage: cargo xtask sim --seed S         the history of a seed, line by line
 with --for and --count: --from S        seeds from S on
                         --json FILE     the report for programs
                         --keep DIR      the smallest plans of what failed (sim/regressions)
+                        --first         no further than the first violation
 ";
 
 fn main() -> ExitCode {

@@ -1,6 +1,7 @@
 //! The claim is the arbiter: whoever makes it (O_EXCL) decides whether scripts run. What must not begin is withdrawn by taking the claim;
 //! what has begun is only ever asked, through its runner.
 
+use crate::defect;
 use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
 use crate::message::{FromAgent, Phase};
 use crate::outcome::Outcome;
@@ -42,7 +43,7 @@ impl Machine {
         let stem = ids::stem(action, job, id);
         let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
-        if full || !named || self.stems.contains_key(&stem) {
+        if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
             // Past the cap all Starts are refused, and one of this name or id is refused for that.
             return self.say_bare(cx, id, outcome);
         }
@@ -133,6 +134,10 @@ impl Machine {
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
+        if defect!(CancelWithoutClaim) {
+            task.claim = Some(claim);
+            return self.withdrawn(id, cx);
+        }
         if task.claim.is_some() {
             self.withdrawn(id, cx);
         } else {
@@ -152,6 +157,7 @@ impl Machine {
     pub(super) fn on_claim_taken(&mut self, id: TaskId, result: Result<bool, String>, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Some(claiming) = &mut task.claiming else { return };
+        let result = if defect!(LostClaimTaken) { result.map(|_| true) } else { result };
         match result {
             Err(text) => {
                 task.trouble = Some(format!("cannot take its claim: {text}"));

@@ -1,6 +1,7 @@
 //! From the end of a task to its tombstone: outcome on disk, then its unit unloaded and its end told, again and again until acknowledged,
 //! then the directory goes.
 
+use crate::defect;
 use crate::ids::TaskId;
 use crate::judge::{Evidence, judge};
 use crate::message::FromAgent;
@@ -18,6 +19,9 @@ impl Machine {
         // A claim that was still to be tried again has come too late to matter.
         task.claiming = None;
         task.state = State::Concluding { ended: Box::new(ended) };
+        if defect!(UnloadBeforeOutcome) && task.loaded.is_some() {
+            cx.push(Effect::Unload { stem: task.stem.clone() });
+        }
         task.write_ending(cx);
     }
 
@@ -85,6 +89,9 @@ impl Machine {
             forgotten: task.released,
         };
         self.tasks.remove(&id);
+        if defect!(NoTombstone) {
+            return self.drop_tomb(tomb, cx);
+        }
         self.tombs.keep(tomb);
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use crate::defect;
 use crate::ids::{ActionName, Attempt, JobId, TaskId};
 use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
@@ -38,6 +39,9 @@ impl<'a> Held<'a> {
     }
 
     fn against(&self, task: &Task, serialize: bool) -> Option<&'a Task> {
+        if defect!(NoGuard) {
+            return None;
+        }
         let of_job = || self.jobs.get(&task.intent.start.job)?.iter().copied().find(|other| step(other) != step(task));
         let any = || self.first.filter(|_| serialize);
         self.released.or_else(of_job).or_else(any)
@@ -85,6 +89,9 @@ impl Machine {
         in_order.sort_by_key(|task| task.seq);
         let mut held = Held::default();
         for task in in_order.iter().filter(|task| task.may_live()) {
+            if defect!(GuardForgetsFound) && task.starts == 0 {
+                continue;
+            }
             held.add(task);
         }
         let mut queue = Vec::new();
@@ -135,7 +142,7 @@ impl Machine {
     }
 
     fn given_up(&self, task: &Task, boot_ms: u64) -> Option<Outcome> {
-        if task.intent.start.boot != self.node.boot {
+        if task.intent.start.boot != self.node.boot && !defect!(AnyBoot) {
             return Some(Outcome::Lost { why: Loss::Rebooted });
         }
         let refused = |why: String| Some(Outcome::Refused { why });

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
@@ -89,7 +90,7 @@ impl Machine {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             match task.state {
-                State::Live => {
+                State::Live if !defect!(StirLostAfterReexec) => {
                     task.watched = true;
                     cx.push(Effect::Watch { stem: task.stem.clone(), task: id });
                 }
@@ -141,7 +142,8 @@ impl Machine {
         }
         if !is_loaded(&found) && found.claim.is_none() {
             // Nobody claimed it: begun only if somebody asks for it now.
-            self.add(id, found.stem, intent, State::Unconfirmed);
+            let state = if defect!(BeginUnclaimed) { State::Queued } else { State::Unconfirmed };
+            self.add(id, found.stem, intent, state);
             return;
         }
         let why = "the agent was restarted".to_owned();

@@ -1,5 +1,6 @@
 //! Taking a task on: what is refused before anything is written, and the intent of what is not.
 
+use crate::defect;
 use crate::environment;
 use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::message::FromAgent;
@@ -58,7 +59,7 @@ impl Machine {
     /// How it ends at once, with nothing written: refused, or lost where it was meant for another boot.
     pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Outcome> {
         let refused = |why: String| Outcome::Refused { why };
-        if start.boot != self.node.boot {
+        if start.boot != self.node.boot && !defect!(AnyBoot) {
             return Err(Outcome::Lost { why: Loss::Rebooted });
         }
         let policy = &self.node.policy;
@@ -108,6 +109,9 @@ impl Machine {
         cx.push(Effect::WriteIntent { stem: stem.clone(), intent: intent.clone() });
         let task = self.add(id, stem, intent, State::Recording);
         task.confirmed = true;
+        if defect!(AcceptBeforeIntent) {
+            self.tell(id, FromAgent::Accepted { task: id }, cx);
+        }
     }
 
     pub(super) fn add(&mut self, id: TaskId, stem: String, intent: Box<Intent>, state: State) -> &mut Task {

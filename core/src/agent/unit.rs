@@ -1,5 +1,6 @@
 //! What systemd says of a task's unit, and what follows from it. Nothing is concluded from silence: what is not known is looked at.
 
+use crate::defect;
 use crate::ids::TaskId;
 use crate::message::{FromAgent, Phase};
 use crate::outcome::{Failure, Loss, Outcome};
@@ -168,7 +169,7 @@ impl Machine {
         task.loaded = Some(unit.active == "failed");
         task.invocation = unit.invocation.clone();
         let policy = task.intent.plan.lingering;
-        if !seen.processes.is_empty() && policy != Lingering::Keep {
+        if !seen.processes.is_empty() && policy != Lingering::Keep && !defect!(ExitedIsEnded) {
             return self.observe_lingering(id, unit, &seen.processes, cx);
         }
         let left = match policy {
@@ -263,7 +264,7 @@ impl Task {
         let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
         let by_claim =
             matches!(&self.claim, Some(Claim::Runner(invocation)) if unit.invocation.as_ref() == Some(invocation));
-        by_ids || by_claim
+        by_ids || by_claim || defect!(AdoptByName)
     }
 
     fn tell_callers(&self, phase: &Phase, cx: &mut Cx) {

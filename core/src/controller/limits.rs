@@ -4,6 +4,7 @@
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, Now, Record};
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
 use crate::outcome::Loss;
@@ -74,7 +75,12 @@ impl Machine {
         };
         action.check_ms = None;
         let grace_at = action.armed_ms.saturating_add(self.settings.start_grace_ms);
-        if now.mono_ms < grace_at {
+        let early = if defect!(LimitsOnWallClock) {
+            now.wall_ms < action.row.began_ms.saturating_add(self.settings.start_grace_ms)
+        } else {
+            now.mono_ms < grace_at
+        };
+        if early {
             action.check_ms = Some(grace_at);
         } else {
             let late: Vec<Rank> = action.row.waiting.iter().chain(action.row.sent.iter()).map(Rank).collect();

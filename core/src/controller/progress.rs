@@ -6,6 +6,7 @@ use crate::agent::io::Level;
 use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{HostName, TaskId};
 use crate::message::{Phase, ToAgent};
 use crate::outcome::{Loss, Outcome};
@@ -109,6 +110,7 @@ impl Machine {
         }
         match stand {
             Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => self.end_task(task, ended, now),
+            Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.end_task(task, ended, now),
             Stand::Ok | Stand::Ended => self.on_late(host, task, ended, now),
             Stand::NotMine => {}
         }
@@ -120,7 +122,7 @@ impl Machine {
             return;
         };
         let outcome = ended.outcome.clone();
-        if !action.late(task.rank, ended, now.wall_ms) {
+        if defect!(LateDropped) || !action.late(task.rank, ended, now.wall_ms) {
             return;
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::controller::action::Stand;
 use crate::controller::io::{AskWhich, Client, Effect, Now, Record, Refusal, Reply, Request, SessionId, Which};
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, HostName, Rank, TaskId};
 use crate::idset::IdSet;
@@ -37,7 +38,7 @@ impl Machine {
                 Ok(Reply::Outbox(self.outbox.iter().filter(|e| e.sequence > after).take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
-                self.outbox.retain(|e| e.sequence > through);
+                self.outbox.retain(|e| e.sequence > through && !defect!(OutboxDropsUnapplied));
                 self.batch.records.push(Record::OutboxApplied { through });
                 Ok(Reply::Done)
             }

@@ -4,6 +4,7 @@
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::session::{Session, Stage};
+use crate::defect;
 use crate::message::{Hello, ToAgent};
 
 impl Machine {
@@ -26,6 +27,10 @@ impl Machine {
             }
             Some(_) => {
                 self.end_session(older, "replaced by a newer session of the same agent", now);
+                self.open(id, *hello, now);
+            }
+            None if defect!(CloneReplaces) => {
+                self.end_session(older, "replaced", now);
                 self.open(id, *hello, now);
             }
             None => {

@@ -6,6 +6,7 @@ use crate::controller::action::Action;
 use crate::controller::io::{ActionRow, Effect, Now, Refusal, Reply, RunRequest, SessionId};
 use crate::controller::layout::Layout;
 use crate::controller::machine::{JobAttempt, Machine};
+use crate::defect;
 use crate::ids::{ActionId, Attempt, BootId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Loss;
@@ -37,7 +38,7 @@ impl Machine {
         };
         let exists =
             |attempt| self.actions.contains_key(&ActionId::of(self.settings.cluster, &run.job, attempt, &run.action));
-        if Some(asked) == open || last.is_none_or(|last| asked > last) || exists(asked) {
+        if defect!(ReopenOlderAttempt) || Some(asked) == open || last.is_none_or(|last| asked > last) || exists(asked) {
             return Ok(asked);
         }
         let text = match open {

@@ -13,6 +13,7 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Job, Machine, Node};
+use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, BootId, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
@@ -109,7 +110,7 @@ impl Machine {
         let Hello { host, machine, boot, link, version, tasks, .. } = hello;
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
-            Some(row) if row.machine == machine && row.boot == boot => row.boot_number,
+            Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
             Some(row) => row.boot_number.saturating_add(1),
             None => 1,
         };

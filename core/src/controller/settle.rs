@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{ActionName, HostName, TaskId};
 use crate::message::{Held, HeldState, ToAgent};
 use crate::outcome::Loss;
@@ -101,6 +102,9 @@ impl Machine {
                     self.end_task(task, ended, now);
                 }
             }
+            HeldState::Unclaimed if !open && defect!(BeginEnded) => {
+                self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } });
+            }
             HeldState::Unclaimed if !open => self.send_cancel(id, task, "it has ended for the controller"),
             HeldState::Unclaimed => {
                 let cancel =
@@ -148,7 +152,7 @@ impl Machine {
         match stand {
             Stand::Waiting => self.start_on(id, task, boot_number, boot, now),
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
-            Stand::Ok if !same_boot && !survives_reboot(&action.row.name) => {
+            Stand::Ok if !same_boot && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) => {
                 self.lose(task, Loss::Rebooted, now);
             }
             Stand::Accepted => self.lose(task, Loss::Vanished, now),

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::TaskId;
-use perilog_core::controller::io::{Request, SessionId};
+use perilog_core::controller::io::{Effect, Request, SessionId};
 use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
+use perilog_core::defect;
 
 use super::World;
 use super::deliver::open_tasks;
@@ -201,16 +202,18 @@ impl World {
 
     /// Commits, and only then lets the effects leave.
     fn carry(&mut self, which: usize, output: Output) {
-        let Output { records, effects } = output;
-        let life = self.controllers[which].life;
+        let Output { records, mut effects } = output;
+        if defect!(AckBeforeCommit) && !self.leave(which, std::mem::take(&mut effects)) {
+            return;
+        }
         let sprung = if which == 0 && !records.is_empty() { self.traps.controller("commit") } else { Sprung::No };
         match sprung {
             Sprung::Before(Spring::CrashBefore { down_ms }) => return self.spring_controller(which, down_ms),
-            Sprung::How(How::Fails) => return self.commit_failed(which),
+            Sprung::How(How::Fails) => return self.commit_failed(which, effects),
             _ => {}
         }
         if !records.is_empty() && self.t < self.controllers[which].full_until {
-            return self.commit_failed(which);
+            return self.commit_failed(which, effects);
         }
         if !records.is_empty() {
             self.commit(which, &records);
@@ -218,12 +221,16 @@ impl World {
         if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {
             return self.spring_controller(which, down_ms);
         }
-        for effect in effects {
+        self.leave(which, effects);
+    }
+
+    /// `false`: the process died of one.
+    fn leave(&mut self, which: usize, effects: Vec<Effect>) -> bool {
+        let life = self.controllers[which].life;
+        effects.into_iter().all(|effect| {
             self.effect(which, effect);
-            if self.controllers[which].life != life || !self.controllers[which].running {
-                return;
-            }
-        }
+            self.controllers[which].life == life && self.controllers[which].running
+        })
     }
 
     pub(crate) fn spring_controller(&mut self, which: usize, down_ms: u64) {
@@ -233,8 +240,11 @@ impl World {
     }
 
     /// Nobody may go on as if it had succeeded: every session ends, and the machine is built anew from the store.
-    fn commit_failed(&mut self, which: usize) {
+    fn commit_failed(&mut self, which: usize, effects: Vec<Effect>) {
         self.say(|| format!("c{which} cannot commit"));
+        if defect!(EffectsAfterFailedCommit) {
+            self.leave(which, effects);
+        }
         let controller = &mut self.controllers[which];
         controller.machine = None;
         controller.inbox.clear();

@@ -1,0 +1,117 @@
+//! All of them. Each has a site or more in the product's source, which `cargo xtask tidy` sees to.
+
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+/// Where a defect is to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hunt {
+    /// Some history of a fresh seed does not hold.
+    Simulator,
+    /// A test fails: cargo's package, what selects its test program, and a filter.
+    Unit { package: &'static str, target: &'static str, filter: &'static str },
+    /// A test on real nodes fails: a program of `tests/tests`.
+    Nodes { program: &'static str },
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Row {
+    #[serde(skip)]
+    pub defect: Defect,
+    /// As the sites name it.
+    pub ident: &'static str,
+    pub wrong: &'static str,
+    pub breaks: &'static str,
+    pub hunt: Hunt,
+}
+
+macro_rules! table {
+    ($($ident:ident: $wrong:literal, $breaks:literal, $hunt:expr;)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Defect { $($ident),* }
+
+        pub const TABLE: &[Row] =
+            &[$(Row { defect: Defect::$ident, ident: stringify!($ident), wrong: $wrong, breaks: $breaks, hunt: $hunt }),*];
+    };
+}
+
+// Numbers are the invariants of ARCHITECTURE.md and DESIGN.md section 6.
+#[rustfmt::skip]
+table! {
+    AckBeforeCommit: "an acknowledgement leaves before its batch is committed (the order in the simulator's writer)", "5: what was acknowledged survives a crash", Hunt::Simulator;
+    EffectsAfterFailedCommit: "a commit fails, and what the batch wanted said is said all the same (the simulator's writer)", "5: what was acknowledged survives a crash", Hunt::Simulator;
+    BeginUnclaimed: "a restarted agent begins what it finds unclaimed, without a Welcome", "3 of DESIGN.md section 3: nothing begins that nobody confirmed", Hunt::Simulator;
+    TrustMissingUnit: "a unit that is gone reads success, 0, and is believed", "3: unknown is never success", Hunt::Simulator;
+    AdoptByName: "a unit of the right name is adopted, whoever's it is", "3: the outcome is what the unit did; nothing of others is touched", Hunt::Simulator;
+    ForgetAttempt: "the attempt is no part of an action's id", "6: nothing of one attempt changes another", Hunt::Simulator;
+    ReopenOlderAttempt: "a request for an attempt that is over opens it again", "6: attempts are ordered", Hunt::Simulator;
+    DropFinishedOnReconnect: "an end that was told into a broken session is not told again", "2: what was accepted ends", Hunt::Simulator;
+    ExitedIsEnded: "the main process is gone, so the task has ended, whatever it left behind", "4: nothing is over while a process of it lives", Hunt::Simulator;
+    NoTombstone: "nothing stays of a task that was acknowledged", "1: a task is claimed once", Hunt::Simulator;
+    IgnoreEpoch: "an agent obeys whoever welcomes it, also a controller of yesterday", "epoch: a lower one is refused", Hunt::Simulator;
+    IgnoreNonce: "two controllers of the same epoch are both obeyed", "epoch: an equal one with another nonce is refused", Hunt::Simulator;
+    BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok", "3: what a boot undid is not ok", Hunt::Simulator;
+    RebootUnnoticed: "another boot of a node passes for the one before", "1: a task is claimed once", Hunt::Simulator;
+    EarlyTombstoneSweep: "a tombstone goes as soon as it is forgotten, before its not-after", "tombstones stay until not-after", Hunt::Simulator;
+    CancelLeavesNothing: "a cancel of a task that is not there yet is answered and forgotten", "9 of DESIGN.md section 3: it refuses a later Start", Hunt::Simulator;
+    BeginEnded: "what a node shows as not begun is begun, also when it has ended for the controller", "2: a task ends in exactly one outcome", Hunt::Simulator;
+    AnyBoot: "a Start is obeyed, and an intent begun, in a boot that it was not meant for", "2: one outcome, the one that the controller knows", Hunt::Simulator;
+    NoGuard: "tasks of one job begin beside each other", "the host guard", Hunt::Simulator;
+    GuardForgetsFound: "the guard knows only what this agent began, not what it found", "the host guard", Hunt::Simulator;
+    UnloadBeforeOutcome: "the unit is unloaded before its outcome is on disk", "2: the outcome is what the unit did", Hunt::Simulator;
+    CloneReplaces: "a second machine with this host's certificate takes its place unasked", "4 of DESIGN.md: the old one is probed", Hunt::Simulator;
+    VerdictTooEarly: "the verdict does not wait for ranks that are still accepted", "2: the verdict is that of all outcomes", Hunt::Simulator;
+    LateOverwrites: "a result that comes after the outcome takes its place", "2: exactly one outcome", Hunt::Simulator;
+    LateDropped: "a result that comes after the outcome is thrown away", "2: later facts are appended", Hunt::Simulator;
+    LimitsOnWallClock: "start-grace counts from the wall clock's begin of the action", "5 of DESIGN.md: a restart or a clock step makes nobody late", Hunt::Simulator;
+    StirLostAfterReexec: "after the bus came back nobody listens to the units that live", "8: what waits comes to its end", Hunt::Simulator;
+    AnyInvocation: "the unit is believed without its InvocationID being the claim's", "3: unknown is never success", Hunt::Simulator;
+    EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
+    OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
+    AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;
+    CancelWithoutClaim: "what is cancelled before it began ends without the claim being taken", "1: who has the claim decides", Hunt::Simulator;
+    LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
+    EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { package: "perilog-controller", target: "--lib", filter: "a_failed_commit_lets_nothing_leave" };
+    StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { package: "perilog-controller", target: "--lib", filter: "a_failed_batch_leaves_nothing_behind" };
+    WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { package: "perilog-agent", target: "--lib", filter: "whoever_reads_reads_a_whole_file" };
+    DirectoryGoesFirst: "a burial removes the directory before the tombstone is written", "1: one of the two is always there", Hunt::Unit { package: "perilog-agent", target: "--lib", filter: "a_burial_that_fails_keeps_the_directory" };
+    AgentOverwritesClaim: "the agent's claim takes the place of a runner's", "1: the first claim stands", Hunt::Unit { package: "perilog-agent", target: "--lib", filter: "the_first_claim_stands" };
+    RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { package: "perilog-agent", target: "--test runner", filter: "claim" };
+    RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { package: "perilog-agent", target: "--test runner", filter: "order" };
+    AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
+    NamesUnchecked: "a certificate speaks for any host", "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
+    ProcessesUnseen: "the unit's cgroup is read as empty", "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };
+}
+
+/// Process-wide: a machine is what its program is.
+static ON: OnceLock<Defect> = OnceLock::new();
+
+pub fn is_on(defect: Defect) -> bool {
+    ON.get() == Some(&defect)
+}
+
+/// From here on the process has this defect; by its name (`ack-before-commit`). The same one may be asked for again.
+///
+/// # Errors
+/// There is none of that name, or another is on.
+pub fn switch_on(name: &str) -> Result<(), String> {
+    let row = TABLE.iter().find(|row| row.name() == name).ok_or_else(|| format!("there is no defect {name}"))?;
+    let on = ON.get_or_init(|| row.defect);
+    if *on == row.defect { Ok(()) } else { Err(format!("another defect is on: {on:?}")) }
+}
+
+impl Row {
+    /// `AckBeforeCommit` is `ack-before-commit`.
+    pub fn name(&self) -> String {
+        let mut name = String::new();
+        for c in self.ident.chars() {
+            if c.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(c.to_ascii_lowercase());
+        }
+        name
+    }
+}
