@@ -299,7 +299,7 @@ fn gone_is_fine(result: Result<Message, BusError>) -> Result<(), BusError> {
 }
 
 /// ListUnitsByPatterns: name, description, load, active and sub state, followed unit, object, job id, type and object.
-type Listed<'a> =
+pub(super) type Listed<'a> =
     (&'a str, &'a str, &'a str, &'a str, &'a str, &'a str, OwnedObjectPath, u32, &'a str, OwnedObjectPath);
 
 fn changes_of(path: &str) -> String {

@@ -23,6 +23,8 @@ pub mod keeper;
 mod names;
 mod probe;
 mod recipe;
+#[cfg(test)]
+mod release_239;
 mod signals;
 
 pub use bus::{Bus, Surroundings};
