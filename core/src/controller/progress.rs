@@ -5,7 +5,8 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
-use crate::controller::machine::Machine;
+use crate::controller::machine::{Machine, Node};
+use crate::controller::settle::survives_reboot;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
 use crate::message::{Phase, ToAgent};
@@ -19,6 +20,11 @@ impl Machine {
 
     /// The one place where a task gets its outcome.
     pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
+        let ended = if self.is_undone(task, &ended) {
+            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
+        } else {
+            ended
+        };
         let ok = ended.outcome.is_ok();
         let milestones = ended.milestones.clone();
         let Some(action) = self.actions.get_mut(&task.action) else {
@@ -35,6 +41,17 @@ impl Machine {
             self.milestone(task, &name, now);
         }
         self.touch(task.action, now);
+    }
+
+    /// A prolog that went well in a boot that is over. A soft reboot ends all processes and leaves /run, and with it what tells of their ends.
+    fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
+        let Some(action) = self.actions.get(&task.action) else { return false };
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
+        ended.outcome == Outcome::Ok
+            && !survives_reboot(&action.row.name)
+            && node.is_some_and(other)
+            && !defect!(BootKeepsProlog)
     }
 
     pub(super) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, now: Now) {

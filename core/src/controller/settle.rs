@@ -4,7 +4,7 @@
 //! | we think        | the node's Hello               | then |
 //! |-----------------|--------------------------------|------|
 //! | sent, accepted  | another boot                   | `lost (rebooted)` |
-//! | ok of a prolog without verdict | another boot    | `lost (rebooted)`: what it prepared is gone |
+//! | ok of a prolog without verdict | another boot    | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
 //! | sent            | same boot, holds nothing       | Start again |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
 //! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked |
@@ -30,7 +30,7 @@ use crate::outcome::Loss;
 use crate::task::Ended;
 
 /// Does what an action did to a node outlive its reboot? A prolog's preparations do not.
-fn survives_reboot(action: &ActionName) -> bool {
+pub(super) fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
 }
 
@@ -45,6 +45,9 @@ impl Machine {
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
         let tasks: Vec<TaskId> = node.tasks.iter().copied().collect();
         let held: BTreeMap<TaskId, Held> = held.into_iter().map(|h| (h.task, h)).collect();
+        for task in &tasks {
+            self.undo(*task, boot_number, now);
+        }
         let mut forget = Vec::new();
         for (task, held) in &held {
             if !self.settle_held(id, host, *task, held, boot_number, now) {
@@ -56,6 +59,15 @@ impl Machine {
         }
         if !forget.is_empty() {
             self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
+        }
+    }
+
+    /// A prolog that went well in a boot that is over, whether or not a /run that outlived it still tells so.
+    fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
+        let Some(action) = self.actions.get(&task.action) else { return };
+        let undone = action.stand(task.rank) == Stand::Ok && action.boot(task.rank) != Some(boot_number);
+        if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
+            self.lose(task, Loss::Rebooted, now);
         }
     }
 
@@ -91,7 +103,8 @@ impl Machine {
             return false;
         }
         let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
-        if open {
+        if open && action.boot(rank).is_none() {
+            // Rebuilt: the boot that it was meant for is not known.
             action.seen_in(rank, boot_number);
         }
         match &held.state {
@@ -152,9 +165,6 @@ impl Machine {
         match stand {
             Stand::Waiting => self.start_on(id, task, boot_number, boot, now),
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
-            Stand::Ok if !same_boot && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) => {
-                self.lose(task, Loss::Rebooted, now);
-            }
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // Its tombstone answers with Finished.
             Stand::Sent if cancelling => {

@@ -32,7 +32,7 @@ impl Truth {
             }
             // Cancelled after the claim and before the first script.
             Outcome::Cancelled { status: None } => {
-                if runs.iter().all(|run| run.ends.is_empty() || run.cancelled) {
+                if runs.iter().all(|run| !run.begun || run.cancelled) {
                     Ok(())
                 } else {
                     Err(told(&runs))

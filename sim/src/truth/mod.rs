@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::Snapshot;
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
-use perilog_core::{ActionName, Attempt, ExitStatus, InvocationId, JobId, TaskId};
+use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
 
 use store::Shown;
 
@@ -19,6 +19,8 @@ pub(crate) struct Truth {
     shown: [Shown; 2],
     /// Stores were replaced, a second controller was there, a machine was cloned: then nobody can know some things.
     pub(crate) strange: bool,
+    /// (machine, boot, task) of which it was said that it was cancelled before it began.
+    told_cancelled: BTreeSet<(usize, u64, TaskId)>,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -33,11 +35,14 @@ struct Run {
     job: JobId,
     step: (Attempt, ActionName),
     boot: u64,
+    meant_for: BootId,
     lingering: Lingering,
     local: bool,
     invocation: InvocationId,
     /// Ends of scripts so far.
     ends: Vec<ExitStatus>,
+    /// A script of it began.
+    begun: bool,
     alive: bool,
     left_behind: bool,
     tolerable: bool,
@@ -95,10 +100,12 @@ impl Truth {
             job: start.job.clone(),
             step: (start.attempt, start.action.clone()),
             boot,
+            meant_for: start.boot.clone(),
             lingering: intent.plan.lingering,
             local: intent.local,
             invocation: invocation.clone(),
             ends: Vec::new(),
+            begun: false,
             alive: false,
             left_behind: false,
             tolerable: false,
@@ -117,7 +124,10 @@ impl Truth {
         self.scripts += 1;
         let Some(run) = self.runs.get_mut(index) else { return };
         run.alive = true;
+        run.begun = true;
+        let task = run.task;
         let (node, job, step, stem) = (run.node, run.job.clone(), run.step.clone(), run.stem.clone());
+        self.check_nothing_ran(task, &stem);
         let beside = self.runs.iter().find(|other| {
             let lives = other.alive || (other.left_behind && other.lingering != Lingering::Keep);
             lives && other.node == node && other.job == job && other.step != step
@@ -200,6 +210,24 @@ impl Truth {
         if killed && !meddled {
             self.broken(|| format!("an agent stopped {stem} at {t}, and something of it was alive"));
         }
+    }
+
+    pub(crate) fn told_cancelled(&mut self, machine: usize, boot: u64, task: TaskId) {
+        self.told_cancelled.insert((machine, boot, task));
+    }
+
+    pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
+        self.told_cancelled.contains(&(machine, boot, task))
+    }
+
+    pub(crate) fn forgotten(&mut self, task: TaskId) {
+        self.told_cancelled.retain(|(_, _, told)| *told != task);
+    }
+
+    /// How a task had ended for everybody to see before `t`.
+    pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&perilog_core::Outcome> {
+        let shown = self.shown.iter().filter(|_| !self.strange).filter_map(|shown| shown.ended_at(task));
+        shown.filter(|(at, _)| *at < t).map(|(_, outcome)| outcome).next()
     }
 
     /// Everything that a node could still tell has been told: as an outcome, or as late.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::ActionRow;
+use perilog_core::controller::io::{ActionRow, AttemptRow};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{ActionId, Loss, Outcome, Rank, TaskId, Verdict};
 
@@ -11,6 +11,8 @@ use super::{Truth, some};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
+    /// When each was first shown.
+    since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// How far each open rank had come.
     accepted: BTreeSet<TaskId>,
@@ -20,7 +22,7 @@ impl Shown {
     pub(super) fn of(store: &Snapshot) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
-            shown.take(store, row);
+            shown.take(store, row, 0);
         }
         shown
     }
@@ -29,8 +31,13 @@ impl Shown {
         self.outcomes.get(&task)
     }
 
-    fn take(&mut self, store: &Snapshot, row: &ActionRow) {
+    pub(super) fn ended_at(&self, task: TaskId) -> Option<(u64, &Outcome)> {
+        Some((*self.since.get(&task)?, self.outcomes.get(&task)?))
+    }
+
+    fn take(&mut self, store: &Snapshot, row: &ActionRow, t: u64) {
         for (task, outcome) in ended(store, row) {
+            self.since.entry(task).or_insert(t);
             self.outcomes.insert(task, outcome);
         }
         if let Some(verdict) = row.verdict {
@@ -54,7 +61,7 @@ fn ended(store: &Snapshot, row: &ActionRow) -> Vec<(TaskId, Outcome)> {
 
 impl Truth {
     /// A batch was committed.
-    pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record]) {
+    pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();
         for record in records {
             match record {
@@ -64,13 +71,14 @@ impl Truth {
                 Record::Rank(row) => {
                     touched.insert(row.task.action);
                 }
+                Record::Attempt(row) if row.open => self.check_newest(which, store, row),
                 _ => {}
             }
         }
         for row in store.actions.iter().filter(|row| touched.contains(&row.id)) {
             self.check_sets(which, row);
             self.check_action(which, store, row);
-            self.shown[which].take(store, row);
+            self.shown[which].take(store, row, t);
         }
     }
 
@@ -95,6 +103,9 @@ impl Truth {
         {
             self.broken(|| format!("2 verdict: {name} of {job} was {before}, is {after:?}"));
         }
+        if had_verdict.is_none() && row.verdict.is_some() {
+            self.check_verdict(which, store, row);
+        }
         let now: BTreeMap<TaskId, Outcome> = ended(store, row).into_iter().collect();
         let gone: BTreeSet<String> = self.shown[which]
             .outcomes
@@ -112,6 +123,46 @@ impl Truth {
         }
         for (task, outcome) in now {
             self.check_outcome(which, row, task, &outcome, had_verdict.is_some());
+        }
+    }
+
+    /// A verdict is that of all its outcomes, and of a world that is still as they left it.
+    fn check_verdict(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
+        let (name, job) = (&row.name, &row.job);
+        let open = row.ranks.difference(&row.ok.union(&row.ended));
+        if !open.is_empty() {
+            self.broken(|| format!("2 verdict: c{which} says {name} of {job} is over, and ranks {open} are not"));
+        }
+        let ended = ended(store, row);
+        let verdict = Verdict::of(ended.iter().map(|(_, outcome)| outcome));
+        if row.verdict != Some(verdict) {
+            self.broken(|| {
+                format!("2 verdict: c{which} says {name} of {job} is {:?}; its outcomes say {verdict}", row.verdict)
+            });
+        }
+        if self.strange || name.as_str() != "prolog" {
+            return;
+        }
+        let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
+        for (task, _) in ended.iter().filter(|(_, outcome)| *outcome == Outcome::Ok) {
+            let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
+            let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
+            let Some(node) = node else { continue };
+            if self.runs_of(*task).all(|run| run.meant_for != node.boot) {
+                let (rank, boot) = (task.rank, node.boot.clone());
+                self.broken(|| {
+                    format!("3 true: c{which} says rank {rank} of {name} of {job} is ok in {boot}, where it never ran")
+                });
+            }
+        }
+    }
+
+    /// Attempts are ordered: what is open is the newest.
+    fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
+        let newer = store.attempts.iter().find(|other| other.job == row.job && other.attempt > row.attempt);
+        if let Some(newer) = newer {
+            let (job, attempt, newer) = (&row.job, row.attempt, newer.attempt);
+            self.broken(|| format!("6 attempts: c{which} has attempt {attempt} of {job} open, and {newer} was there"));
         }
     }
 

@@ -18,6 +18,8 @@ const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
     pub(crate) life: u64,
+    /// When its process began.
+    pub(crate) came_up: u64,
     pub(crate) machine: Machine,
     pub(crate) inputs: VecDeque<Input>,
     /// Stopped until then; what came meanwhile.
@@ -58,6 +60,7 @@ impl World {
         let life = node.life;
         node.agent = Some(Agent {
             life,
+            came_up: self.t,
             machine: Machine::new(node.identity()),
             inputs: VecDeque::new(),
             stopped: false,

@@ -16,6 +16,7 @@ impl World {
             let shown = format!("{effect:?}");
             self.say(|| format!("n{at}    -> {shown}{}", how.map(|how| format!(" ({how:?})")).unwrap_or_default()));
         }
+        self.check_effect(at, &effect);
         let full = self.t < self.nodes[at].full_until || how == Some(How::Fails);
         let written = if full { Err(FULL.to_owned()) } else { Ok(()) };
         match effect {

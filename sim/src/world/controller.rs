@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::TaskId;
-use perilog_core::controller::io::{Effect, Request, SessionId};
+use perilog_core::controller::io::{Effect, Request, RunRequest, SessionId};
 use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
 use perilog_core::defect;
+use perilog_core::{Attempt, TaskId};
 
 use super::World;
 use super::deliver::open_tasks;
@@ -36,8 +36,11 @@ pub(crate) struct Controller {
     told_full: bool,
     wall_offset: i64,
     pub(crate) clients: u64,
+    /// The attempt that a Run named, by who asked.
+    pub(crate) asked: BTreeMap<u64, Attempt>,
     /// Tasks that were open before this batch: what it shows of them must be there.
     pub(crate) open_before: BTreeSet<TaskId>,
+    pub(crate) outbox_before: BTreeSet<u64>,
 }
 
 impl Controller {
@@ -134,6 +137,9 @@ impl World {
         let controller = &mut self.controllers[which];
         controller.clients += 1;
         let (client, life) = (controller.clients, controller.life);
+        if let Request::Run(RunRequest { attempt: Some(attempt), .. }) = &request {
+            controller.asked.insert(client, *attempt);
+        }
         self.controller_hears(which, life, Input::Request { client, uid: 0, request });
     }
 
@@ -194,6 +200,7 @@ impl World {
         let controller = &mut self.controllers[which];
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Ps { .. }, .. })) {
             controller.open_before = open_tasks(&controller.store).into_iter().collect();
+            controller.outbox_before = controller.store.outbox.iter().map(|entry| entry.sequence).collect();
         }
         let Some(machine) = controller.machine.as_mut() else { return };
         let output = machine.handle(inputs, now);

@@ -1,6 +1,6 @@
 //! A controller's commits and effects, and what is checked of each.
 
-use perilog_core::controller::io::{Effect, Reply, SessionId};
+use perilog_core::controller::io::{Effect, OutboxEntry, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::message::ToAgent;
 use perilog_core::{Rank, TaskId};
@@ -19,11 +19,21 @@ impl World {
                 self.say(|| format!("c{which}    == {shown}"));
             }
         }
+        let mut repeated = None;
         let store = &mut self.controllers[which].store;
         for record in records {
+            if let Record::Event { job, sequence, .. } = record {
+                let last = store.events_last.get(job).copied().unwrap_or_default();
+                if *sequence != last + 1 {
+                    repeated = Some(format!("c{which} numbers an event of {job} {sequence} after {last}"));
+                }
+            }
             store.apply(record);
         }
-        self.truth.committed(which, store, records);
+        self.truth.committed(which, store, records, self.t);
+        if let Some(text) = repeated {
+            self.violate("5 shown", &text);
+        }
     }
 
     pub(crate) fn effect(&mut self, which: usize, effect: Effect) {
@@ -77,7 +87,7 @@ impl World {
                     self.session_closed(which, life, session, &why);
                 }
             }
-            Effect::Reply { reply, .. } => self.check_reply(which, reply),
+            Effect::Reply { client, reply } => self.check_reply(which, client, reply),
             Effect::WakeAt { mono_ms } => {
                 let controller = &mut self.controllers[which];
                 controller.wake = Some(mono_ms);
@@ -106,10 +116,20 @@ impl World {
         }
     }
 
-    fn check_reply(&mut self, which: usize, reply: Result<Reply, perilog_core::controller::io::Refusal>) {
+    fn check_reply(&mut self, which: usize, client: u64, reply: Result<Reply, perilog_core::controller::io::Refusal>) {
         let controller = &self.controllers[which];
         let store = &controller.store;
         let wrong = match reply {
+            Ok(Reply::Running { job, attempt, .. }) => {
+                controller.asked.get(&client).filter(|asked| **asked != attempt).map(|asked| {
+                    format!("attempt {asked} of {job} was asked for, and attempt {attempt} is said to run")
+                })
+            }
+            Ok(Reply::Outbox(entries)) => {
+                let stays = |entry: &&OutboxEntry| controller.outbox_before.contains(&entry.sequence);
+                let missing = store.outbox.iter().filter(stays).find(|entry| !entries.contains(entry));
+                missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
+            }
             Ok(Reply::Ps(rows)) => {
                 open_tasks(store).into_iter().filter(|task| controller.open_before.contains(task)).find_map(|task| {
                     let row = store.actions.iter().find(|row| row.id == task.action)?;

@@ -15,6 +15,7 @@ mod network;
 mod node;
 mod operator;
 mod pid1;
+mod promises;
 mod queue;
 mod runner;
 mod signals;

@@ -44,7 +44,8 @@ impl World {
             Op::TakeOver { to } => self.ask(to, Request::TakeOver),
             Op::Look { to, job } => self.look_at_everything(to, job),
             Op::OutboxApplied { to } => {
-                let through = self.controllers[to].store.outbox_last;
+                // The oldest one: what came after it is still to be fetched.
+                let through = self.controllers[to].store.outbox.first().map_or(0, |entry| entry.sequence);
                 self.ask(to, Request::OutboxApplied { through });
             }
             Op::Exec { node, job, action, attempt } => {
@@ -94,7 +95,7 @@ impl World {
         self.ask(to, Request::Nodes { targets: None });
         self.ask(to, Request::Why { host: site::host(0) });
         self.ask(to, Request::Status);
-        self.ask(to, Request::Outbox { after: 0, limit: 100 });
+        self.ask(to, Request::Outbox { after: 0, limit: usize::MAX });
     }
 }
 

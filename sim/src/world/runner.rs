@@ -108,6 +108,9 @@ impl World {
             return self.runner_exits(at, stem, Exit::Code(code));
         }
         self.say(|| format!("n{at} {stem} is claimed"));
+        if let Some(intent) = self.nodes[at].spool.tasks.get(stem).and_then(|dir| dir.intent.clone()) {
+            self.check_claim(at, stem, &intent);
+        }
         let limit = self.nodes[at]
             .systemd
             .unit(stem, serial)

@@ -119,6 +119,26 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
         b.up("n0", "b2", vec![]);
         assert_eq!(b.action(action, "j", 0).ok.is_empty(), lost, "{action}");
     }
+    // A soft reboot ends all that runs and leaves /run: what the node still tells of it is of the boot before.
+    for told in [false, true] {
+        for state in [HeldState::Ended, HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 }] {
+            let mut b = Bench::new();
+            let (n0, _) = b.up("n0", "b1", vec![]);
+            b.up("n1", "b1", vec![]);
+            b.run("prolog", "j", "n[0-1]");
+            let t = task("prolog", "j", 0);
+            b.says(n0, FromAgent::Accepted { task: t });
+            if told {
+                b.says(n0, finished(t, Outcome::Ok));
+            }
+            b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+            let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n0", state.clone())]);
+            if state == HeldState::Ended {
+                b.says(n0, finished(t, Outcome::Ok));
+            }
+            assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted }, "told before: {told}, {state:?}");
+        }
+    }
     // After the verdict a boot changes nothing.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);

@@ -1,0 +1,78 @@
+//! What must be true at the moment when an agent says or does something: held against the disk, the clock and the ledger of this world.
+
+use perilog_core::Outcome;
+use perilog_core::agent::io::Effect;
+use perilog_core::message::FromAgent;
+use perilog_core::task::Intent;
+
+use super::World;
+
+impl World {
+    /// Before an agent's effect is carried out.
+    pub(crate) fn check_effect(&mut self, at: usize, effect: &Effect) {
+        let node = &self.nodes[at];
+        let wrong = match effect {
+            // Not by `Epoch::admits`, which is the machine's.
+            Effect::WriteEpoch { epoch } => node
+                .spool
+                .epoch
+                .filter(|seen| epoch.number < seen.number || (epoch.number == seen.number && epoch.nonce != seen.nonce))
+                .map(|seen| ("epoch", format!("n{at} has obeyed {seen:?} and obeys {epoch:?}"))),
+            Effect::RemoveTombstone { stem, .. } => node
+                .spool
+                .tombstones
+                .get(stem)
+                .filter(|stone| !stone.local && node.boottime(self.t) < stone.not_after_boottime_ms)
+                .map(|_| ("tombstone", format!("n{at} removes that of {stem} before its not-after"))),
+            Effect::StartUnit { stem, intent } if !intent.local => {
+                let came_up = node.agent.as_ref().map_or(0, |agent| agent.came_up);
+                self.truth.ended_before(intent.start.task, came_up).map(|outcome| {
+                    let text =
+                        format!("n{at} starts {stem}, which was shown as ended ({outcome}) before its agent came up");
+                    ("2 one outcome", text)
+                })
+            }
+            Effect::Send(FromAgent::Accepted { task }) => {
+                let recorded = node
+                    .spool
+                    .tasks
+                    .values()
+                    .any(|dir| dir.intent.as_ref().is_some_and(|intent| intent.start.task == *task));
+                (!recorded).then(|| {
+                    ("5 acknowledged", format!("n{at} says it has accepted {task}, and its disk has no intent of it"))
+                })
+            }
+            _ => None,
+        };
+        if let Some((invariant, text)) = wrong {
+            self.violate(invariant, &text);
+        }
+        match effect {
+            Effect::Send(FromAgent::Finished { task, ended })
+                if ended.outcome == (Outcome::Cancelled { status: None }) =>
+            {
+                let (machine, boot) = (self.nodes[at].machine, self.nodes[at].boot);
+                self.truth.told_cancelled(machine, boot, *task);
+            }
+            // Whoever may forget it may be asked for it again.
+            Effect::RemoveTombstone { task, .. } => self.truth.forgotten(*task),
+            _ => {}
+        }
+    }
+
+    /// A runner is about to have the claim.
+    pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
+        let node = &self.nodes[at];
+        let (meant, is) = (&intent.start.boot, node.identity().boot);
+        let wrong = if *meant != is {
+            Some(format!("n{at} begins {stem}, meant for {meant}, in {is}"))
+        } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task) {
+            Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
+        } else {
+            None
+        };
+        if let Some(text) = wrong {
+            self.violate("2 one outcome", &text);
+        }
+    }
+}
