@@ -77,8 +77,14 @@ impl Calls {
         self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
-    pub(super) fn unload(&self, stem: String) {
-        self.told("unload the unit", stem, async move |bus, stem| bus.unload(&stem).await);
+    /// Unloads a unit that is over.
+    pub(super) fn unload(&self, stem: String) -> Option<Input> {
+        let of = stem.clone();
+        let unknown = move || Input::Unloaded { stem: of, result: Err(NO_BUS.to_owned()) };
+        self.answered(unknown, async move |bus| {
+            let result = bus.unload(&stem).await.map_err(|error| error.to_string());
+            Input::Unloaded { stem, result }
+        })
     }
 
     pub(super) fn forget(&self, stem: &str) {

@@ -50,7 +50,7 @@ impl Daemon {
             }
             Effect::Unload { stem } => {
                 self.emptiness.forget(&stem);
-                self.calls.unload(stem);
+                self.inputs.extend(self.calls.unload(stem));
             }
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;

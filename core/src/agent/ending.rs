@@ -1,6 +1,8 @@
 //! From the end of a task to its tombstone: outcome on disk, then its unit unloaded and its end told, again and again until acknowledged,
 //! then the directory goes.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use crate::defect;
 use crate::ids::TaskId;
 use crate::judge::{Evidence, judge};
@@ -8,6 +10,7 @@ use crate::message::FromAgent;
 use crate::outcome::Outcome;
 use crate::task::{Ended, Process, Tombstone, UnitFacts};
 
+use super::backoff::Backoff;
 use super::io::{Effect, ExecReply, Level, Now, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
@@ -121,13 +124,18 @@ impl Machine {
         }
     }
 
-    /// Removes tombstones that are forgotten and past their not-after. The unit that is kept for a post-mortem keeps its tombstone: without
-    /// it the next join would take the unit for a task.
+    /// Removes tombstones that are forgotten and past their not-after.
     pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
-        let kept = &self.kept_failed;
-        for tomb in self.tombs.sweep(cx.now, |tomb| kept.contains(&tomb.stem)) {
+        let (kept, unloading) = (&self.kept_failed, &self.unloading);
+        for tomb in self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb)) {
             self.drop_tomb(tomb, cx);
         }
+    }
+
+    /// The oldest tombstone of the host's own, when there are `most` of them.
+    pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
+        let (kept, unloading) = (&self.kept_failed, &self.unloading);
+        self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
     pub(super) fn drop_tomb(&mut self, tomb: Tomb, cx: &mut Cx) {
@@ -154,9 +162,25 @@ impl Machine {
     }
 
     /// Without a bus the next `Joined` finds it loaded, and says so.
-    fn unload(&self, stem: String, cx: &mut Cx) {
+    fn unload(&mut self, stem: String, cx: &mut Cx) {
+        self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
             cx.push(Effect::Unload { stem });
+        }
+    }
+
+    pub(super) fn on_unloaded(&mut self, stem: String, result: Result<(), String>, cx: &mut Cx) {
+        let Some(again) = self.unloading.get_mut(&stem) else { return };
+        match result {
+            Ok(()) => {
+                self.unloading.remove(&stem);
+            }
+            Err(text) => {
+                if again.tries == 0 {
+                    cx.note(Level::Warning, None, None, format!("cannot unload {stem}, trying again: {text}"));
+                }
+                again.failed(cx.now);
+            }
         }
     }
 }
@@ -210,6 +234,11 @@ impl Task {
             local: self.intent.local,
         }
     }
+}
+
+/// A unit that is loaded, or may be, keeps its tombstone: without it the next join would take the unit for a task.
+fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
+    kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }
 
 /// Is a failed unit of this outcome one that somebody will want to look at?

@@ -48,7 +48,7 @@ impl Machine {
             ));
         }
         // Nobody but the host forgets the host's own tombstones, and they must not crowd out the controller's.
-        while let Some(tomb) = self.tombs.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
+        while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
         let start = Start {

@@ -162,6 +162,11 @@ pub enum Input {
         epoch: Epoch,
         result: Result<(), String>,
     },
+    /// The answer to [`Effect::Unload`]: the unit is gone, or nobody knows.
+    Unloaded {
+        stem: String,
+        result: Result<(), String>,
+    },
     /// The system bus is gone; `Joined` follows when it is back. Answers to calls made before a `Joined` are not handed in after it.
     BusLost,
     /// The moment asked for by [`Effect::WakeAt`], or later.
@@ -238,7 +243,7 @@ pub enum Effect {
         task: TaskId,
         ended: Box<Ended>,
     },
-    /// StopUnit for one that is active/exited, ResetFailedUnit for a failed one; nothing if it is gone.
+    /// StopUnit for one that is active/exited, ResetFailedUnit for a failed one; nothing if it is gone. Answer: `Unloaded`.
     Unload {
         stem: String,
     },

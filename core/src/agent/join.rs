@@ -46,6 +46,8 @@ impl Machine {
         }
         let loaded = |stem: &String| found.iter().any(|f| f.stem == *stem && is_loaded(f));
         self.kept_failed.retain(loaded);
+        // What is still loaded is found, and is retired again.
+        self.unloading.clear();
         self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
         let mut spent = Vec::new();

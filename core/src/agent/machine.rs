@@ -7,6 +7,7 @@ use crate::message::FromAgent;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
+use super::backoff::Backoff;
 use super::io::{Caller, Effect, Exec, Input, Level, Node, Now};
 use super::session::Session;
 use super::task::{State, Task};
@@ -25,6 +26,8 @@ pub struct Machine {
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
+    /// Stems of units that are to go, and are not known to be gone.
+    pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
     /// Found everything, once.
     pub(super) joined: bool,
@@ -62,6 +65,7 @@ impl Machine {
             stems: BTreeMap::new(),
             strays: BTreeMap::new(),
             kept_failed: VecDeque::new(),
+            unloading: BTreeMap::new(),
             session: Session::default(),
             joined: false,
             bus: false,
@@ -94,6 +98,7 @@ impl Machine {
             Input::LinkDown => self.on_link_down(),
             Input::Message(message) => self.on_message(message, cx),
             Input::EpochWritten { epoch, result } => self.on_epoch_written(epoch, result, cx),
+            Input::Unloaded { stem, result } => self.on_unloaded(stem, result, cx),
             Input::IntentWritten { task, result } => self.on_intent_written(task, result, cx),
             Input::Started { task, reply } => self.on_started(task, reply, cx),
             Input::Stirred { task } => self.on_stirred(task, cx),
@@ -157,6 +162,10 @@ impl Machine {
         for id in looks {
             self.look(id, cx);
         }
+        let unload = self.unloading.iter_mut().filter(|_| self.bus);
+        for (stem, _) in unload.filter_map(|(stem, again)| again.take_due(now).then_some((stem, again))) {
+            cx.push(Effect::Unload { stem: stem.clone() });
+        }
         for (stem, tombstone) in self.tombs.take_due(now) {
             cx.push(Effect::Bury { stem, tombstone: Box::new(tombstone) });
         }
@@ -184,6 +193,7 @@ impl Machine {
             [claim, look, start, task.write_again.at(), expiry]
         };
         let tasks = self.tasks.values().flat_map(of_task).flatten().min();
-        tasks.into_iter().chain(self.tombs.next_due()).min()
+        let unload = self.unloading.values().filter(|_| self.bus).filter_map(Backoff::at).min();
+        tasks.into_iter().chain(self.tombs.next_due()).chain(unload).min()
     }
 }

@@ -119,13 +119,14 @@ impl Tombs {
             .collect()
     }
 
-    /// The oldest of the host's own, when there are `most` of them. No message for it can be on its way, so it need not wait for a not-after.
-    pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
+    /// The oldest of the host's own, when there are `most` of them, but for those that `stays` wants. No message for it can be on its way, so
+    /// it need not wait for a not-after.
+    pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
             return None;
         }
-        let oldest = own().min_by_key(|tomb| tomb.tombstone.not_after_boottime_ms)?;
+        let oldest = own().filter(|tomb| !stays(tomb)).min_by_key(|tomb| tomb.tombstone.not_after_boottime_ms)?;
         let task = oldest.tombstone.task;
         self.kept.remove(&task)
     }

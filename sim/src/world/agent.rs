@@ -42,10 +42,11 @@ pub(crate) struct Agent {
     pub(crate) wake: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Pending {
     Start(TaskId),
     Look(TaskId),
+    Unload(String),
     Told,
 }
 
@@ -327,6 +328,7 @@ impl Pending {
         match self {
             Self::Start(task) => Some(Input::Started { task, reply: StartReply::Unknown(why) }),
             Self::Look(task) => Some(Input::Inspected { task, seen: Err(why) }),
+            Self::Unload(stem) => Some(Input::Unloaded { stem, result: Err(why) }),
             Self::Told => None,
         }
     }

@@ -67,7 +67,11 @@ impl World {
                     agent.watch_empty.remove(&stem);
                     agent.interest.remove(&stem);
                 }
-                self.call(at, Pending::Told, Call::Unload { stem }, 0, false);
+                if how == Some(How::Fails) {
+                    let result = Err("systemd does not answer".to_owned());
+                    return self.answer(at, Input::Unloaded { stem, result });
+                }
+                self.call(at, Pending::Unload(stem.clone()), Call::Unload { stem }, 0, false);
             }
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;

@@ -155,12 +155,20 @@ impl World {
         }
     }
 
+    /// Nobody believes in it any more.
+    fn is_over(&self, conn: u64) -> bool {
+        self.conns.get(&conn).is_none_or(|c| !c.agent_open && !c.controller_open)
+    }
+
     fn fall_silent(&mut self, conn: u64, side: Side) {
         let delay = SILENCE_MS + self.dice.range(0, 3_000);
         self.after(delay, Event::Silence { conn, side });
     }
 
     pub(crate) fn silence(&mut self, conn: u64, side: Side) {
+        if self.is_over(conn) {
+            self.conns.remove(&conn);
+        }
         let Some(c) = self.conns.get(&conn) else { return };
         let (cut, dead) = (self.t < self.nodes[c.node].cut_until, c.dead);
         let (other, other_gone) = match side {
@@ -170,7 +178,9 @@ impl World {
         // A keepalive is answered with RST where nobody is any more.
         if dead || cut || other_gone {
             self.close_side(conn, side);
-            self.fall_silent(conn, other);
+            if !other_gone {
+                self.fall_silent(conn, other);
+            }
         }
     }
 
@@ -258,6 +268,10 @@ impl World {
         }
         let queue = if to == Side::Agent { &mut c.to_agent } else { &mut c.to_controller };
         let Some(frame) = queue.pop_front() else { return };
+        if !c.agent_open && !c.controller_open && c.to_agent.is_empty() && c.to_controller.is_empty() {
+            self.conns.remove(&conn);
+            return;
+        }
         if c.dead {
             return;
         }

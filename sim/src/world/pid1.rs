@@ -36,7 +36,12 @@ impl World {
             }
             Call::SignalRunner { stem, signal } => self.signal_runner(at, &stem, signal),
             Call::KillAll { stem } => self.kill_all(at, &stem),
-            Call::Unload { stem } => self.unload(at, &stem),
+            Call::Unload { stem } => {
+                self.unload(at, &stem);
+                let (call, connection) = (from.call, from.connection);
+                let input = Input::Unloaded { stem, result: Ok(()) };
+                self.answer_edge(at, from, Edge::Answer { call, connection, input });
+            }
         }
     }
 

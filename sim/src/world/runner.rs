@@ -94,7 +94,8 @@ impl World {
                 Some(intent) if boottime > intent.not_after_boottime_ms => Some(NOT_OURS),
                 Some(_) if dir.claim.is_some() => Some(NOT_OURS),
                 Some(intent) => {
-                    unit.runner.behaviour = Some(site::behaviour(self.plan.seed, &intent.start.task));
+                    unit.runner.behaviour =
+                        Some(site::behaviour(self.plan.seed, &intent.start.task, &intent.start.action));
                     let run = self.truth.claimed(at, node.machine, boot, stem, intent, &invocation, t);
                     dir.claim = Some(Claim::Runner(invocation));
                     unit.runner.run = Some(run);

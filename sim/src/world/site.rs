@@ -117,10 +117,11 @@ pub(crate) struct Script {
     pub(crate) reports: Vec<Report>,
 }
 
-pub(crate) fn behaviour(seed: u64, task: &TaskId) -> Behaviour {
+pub(crate) fn behaviour(seed: u64, task: &TaskId, action: &ActionName) -> Behaviour {
     let mut dice = Rng::named(seed, &task.to_string());
     let scripts = (0..[1, 1, 1, 2, 3, 0][dice.below(6)]).map(|_| script(&mut dice)).collect();
-    let leftovers = if dice.one_in(6) { vec![dice.skewed(1, 90_000); dice.range(1, 2) as usize] } else { Vec::new() };
+    let leaves = if action.as_str() == "sweep" { dice.one_in(2) } else { dice.one_in(6) };
+    let leftovers = if leaves { vec![dice.skewed(1, 90_000); dice.range(1, 2) as usize] } else { Vec::new() };
     Behaviour { scripts, leftovers }
 }
 

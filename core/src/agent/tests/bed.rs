@@ -10,6 +10,8 @@ use super::words::{name, words};
 pub(super) struct Bed {
     pub(super) machine: Machine,
     pub(super) now: Now,
+    /// systemd answers an Unload at once; what comes of the answer is counted among the effects of its input.
+    pub(super) unloads: bool,
 }
 
 impl Bed {
@@ -19,7 +21,7 @@ impl Bed {
     }
 
     pub(super) fn of(node: Node) -> Self {
-        Self { machine: Machine::new(node), now: Now::default() }
+        Self { machine: Machine::new(node), now: Now::default(), unloads: true }
     }
 
     /// Everything is found, and nothing was there; the controller of epoch 1 is obeyed.
@@ -63,7 +65,16 @@ impl Bed {
     }
 
     pub(super) fn feed(&mut self, input: Input) -> Vec<Effect> {
-        self.machine.handle(input, self.now)
+        let mut effects = self.machine.handle(input, self.now);
+        let unloads = |effect: &Effect| match effect {
+            Effect::Unload { stem } => Some(Input::Unloaded { stem: stem.clone(), result: Ok(()) }),
+            _ => None,
+        };
+        let answers: Vec<Input> = effects.iter().filter(|_| self.unloads).filter_map(unloads).collect();
+        for answer in answers {
+            effects.extend(self.machine.handle(answer, self.now));
+        }
+        effects
     }
 
     /// All effects of `input` are `expect`; one that ends in `*` stands for whatever begins like it.

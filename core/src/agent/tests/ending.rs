@@ -143,6 +143,43 @@ fn a_unit_that_is_kept_keeps_its_tombstone() {
     bed.check(Input::Policy(policy), &["unload j.1.prolog.0", "remove-tombstone j.1.prolog.0"]);
 }
 
+/// Found by the simulator: the agent died between Unload and its being done, after the tombstone was gone. The next one took the unit for a
+/// task, and its controller made a job of it that had been pruned for hours.
+#[test]
+fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
+    let mut bed = Bed::up();
+    bed.unloads = false;
+    let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(buried(id), &[]);
+    bed.now.boot_ms = 20_000;
+    bed.check(forget(id), &[]);
+    let start = start("j", 1, "prolog", 0);
+    let stem = crate::ids::stem(&start.action, &start.job, id);
+    let unloaded = |result| Input::Unloaded { stem: stem.clone(), result };
+    bed.check(
+        unloaded(Err("no answer".to_owned())),
+        &[&format!("warning: cannot unload {stem}, trying again: no answer"), "wake 20250"],
+    );
+    bed.pass(250, &["unload j.1.prolog.0"]);
+    bed.check(unloaded(Ok(())), &["remove-tombstone j.1.prolog.0"]);
+    // Once more, by nobody.
+    bed.check(unloaded(Ok(())), &[]);
+}
+
+#[test]
+fn a_bus_that_was_lost_tells_anew_what_is_loaded() {
+    let mut bed = Bed::up();
+    bed.unloads = false;
+    let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
+    bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
+    bed.check(buried(id), &[]);
+    bed.now.boot_ms = 20_000;
+    bed.check(forget(id), &[]);
+    bed.check(Input::BusLost, &[]);
+    bed.check(joined(vec![], vec![]), &["remove-tombstone j.1.prolog.0"]);
+}
+
 #[test]
 fn an_acknowledgement_of_what_has_not_ended_is_ignored() {
     let mut bed = Bed::up();

@@ -220,7 +220,7 @@ impl World {
                     assert!(unit.life != Life::Running && !unit.left_behind, "{stem} is unloaded while it lives");
                 }
                 self.units.remove(&stem);
-                vec![]
+                vec![Input::Unloaded { stem, result: Ok(()) }]
             }
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;
