@@ -1,6 +1,7 @@
 //! A plan: everything that is done to a world, and when. The seed of a plan decides only how long things take and what scripts do, so a plan
 //! can be shrunk by leaving out parts of it, and be kept as a file (`sim/regressions/*.json`).
 
+mod chance;
 mod generate;
 mod spring;
 

@@ -90,8 +90,8 @@ pub const CONTROLLER_EFFECTS: [&str; 15] = [
 ];
 
 /// Effects of agents that can fail, and say so.
-pub(super) const CAN_FAIL: [&str; 7] =
-    ["write-intent", "start-unit", "inspect", "take-claim", "write-outcome", "bury", "write-epoch"];
+pub(super) const CAN_FAIL: [&str; 8] =
+    ["write-intent", "start-unit", "inspect", "take-claim", "write-outcome", "unload", "bury", "write-epoch"];
 
 /// What can be done at an effect of an agent's.
 fn of_agent(effect: &'static str) -> impl Iterator<Item = &'static str> {

@@ -1,0 +1,185 @@
+//! What is left to chance in a plan: what people ask, which fault, which trap.
+
+use super::spring::CAN_FAIL;
+use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring, Step, Trap, What};
+use crate::rng::Rng;
+
+/// Jobs of a span of time in a small world; few, so that attempts and actions meet. Each span has its own: the number of a job whose attempts
+/// were pruned does not come again.
+const JOBS: usize = 3;
+const SPANS: usize = 3;
+
+fn job_of(dice: &mut Rng, span: usize) -> usize {
+    span * JOBS + dice.below(JOBS)
+}
+
+/// How far attempts have come, so that requeues are ones.
+#[derive(Default)]
+pub(super) struct Runs {
+    attempts: [u64; JOBS * SPANS],
+}
+
+pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> Op {
+    let at = job_of(dice, span);
+    let job = at as u8;
+    let action = dice.pick(&ACTIONS).copied().unwrap_or("prolog").to_owned();
+    let to = usize::from(dice.one_in(8));
+    let some = |dice: &mut Rng| {
+        let first = dice.below(nodes);
+        (first, dice.range(1, (nodes - first) as u64) as usize)
+    };
+    match dice.below(24) {
+        0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
+        // The same nodes every time: then asking again is attaching.
+        6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
+        9..=11 => {
+            let last = runs.attempts.get_mut(at);
+            let attempt = last.map(|last| {
+                *last += 1;
+                *last
+            });
+            let nodes = if dice.one_in(2) { None } else { Some(some(dice)) };
+            Op::Run { to, job, action, attempt, nodes }
+        }
+        12..=13 => Op::Cancel { to, job, action: dice.one_in(2).then_some(action) },
+        14 => Op::Resolve { to, job, ok: dice.one_in(2) },
+        15 => Op::Signal { to, job, signal: [1, 9, 10, 12, 15, 9][dice.below(6)] },
+        16 => Op::OutboxApplied { to },
+        17..=18 => Op::Look { to, job },
+        19..=20 => Op::Exec { node: dice.below(nodes), job, action, attempt: dice.range(0, 1) },
+        21 if dice.one_in(2) => Op::Hangup { node: dice.below(nodes) },
+        21 => Op::CancelLocal { node: dice.below(nodes), job, action, attempt: dice.range(0, 1) },
+        22 => Op::Backup,
+        _ if dice.one_in(4) => Op::TakeOver { to },
+        _ => Op::Run { to, job, action: "epilog".to_owned(), attempt: None, nodes: None },
+    }
+}
+
+/// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is known.
+pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
+    match dice.below(if strange { 14 } else { 12 }) {
+        0..=1 => Fault::KillController { which: 0, down_ms: dice.skewed(1, 60_000) },
+        2 if dice.one_in(2) => Fault::FullStore { ms: dice.skewed(1, 60_000) },
+        2 => Fault::ControllerClockStep { by_ms: clock_step(dice) / 72 },
+        12 => Fault::Restore { empty: dice.one_in(2) },
+        13 => Fault::SecondController { empty: dice.one_in(3), ms: dice.range(1_000, 60_000) },
+        _ => node_fault(dice, nodes),
+    }
+}
+
+pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
+    let node = dice.below(nodes);
+    match dice.below(32) {
+        0..=3 => Fault::Drop { node, side: [Side::Both, Side::Agent, Side::Controller][dice.below(3)] },
+        4..=6 => Fault::Partition { node, ms: dice.skewed(1, 120_000) },
+        7..=11 => Fault::KillAgent { node, down_ms: dice.skewed(1, 90_000) },
+        12..=13 => Fault::StopAgent { node, ms: dice.skewed(1, 120_000) },
+        14..=16 => Fault::PowerFail { node, down_ms: dice.skewed(100, 120_000) },
+        17 if dice.one_in(4) => Fault::Burn { node },
+        17..=18 => Fault::SoftReboot { node, down_ms: dice.skewed(100, 10_000) },
+        19..=21 => Fault::LoseBus { node, ms: dice.skewed(1, 30_000) },
+        22..=23 => Fault::StallSystemd { node, ms: dice.skewed(1, 120_000) },
+        24..=25 => Fault::FullRun { node, ms: dice.skewed(1, 60_000) },
+        26..=27 => Fault::KillRunner { node },
+        28 => Fault::StopUnit { node },
+        29 => Fault::ClockStep { node, by_ms: clock_step(dice) },
+        30 if dice.one_in(2) => Fault::Clone { node, ms: dice.range(1_000, 60_000) },
+        _ => Fault::KillAgent { node, down_ms: dice.skewed(1, 2_000) },
+    }
+}
+
+fn clock_step(dice: &mut Rng) -> i64 {
+    let by = dice.skewed(1, 86_400_000) as i64;
+    if dice.one_in(2) { by } else { -by }
+}
+
+pub(super) fn trap(dice: &mut Rng, nodes: usize) -> Trap {
+    let effect = if dice.one_in(3) { dice.pick(&CONTROLLER_EFFECTS) } else { dice.pick(&AGENT_EFFECTS) };
+    trap_at(dice, nodes, effect.copied().unwrap_or("commit"))
+}
+
+pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Trap {
+    let down_ms = dice.skewed(1, 60_000);
+    let nth = dice.skewed(0, 10) as u32;
+    let effect_name = effect.to_owned();
+    if CONTROLLER_EFFECTS.contains(&effect) {
+        let spring = match dice.below(8) {
+            0 if effect == "commit" => Spring::Fail,
+            0 if effect == "fan" => Spring::CrashWithin { down_ms },
+            0..=3 => Spring::CrashBefore { down_ms },
+            _ => Spring::CrashAfter { down_ms },
+        };
+        return Trap { node: None, effect: effect_name, nth, spring };
+    }
+    let start = effect == "start-unit";
+    let spring = match dice.below(18) {
+        0 | 1 if CAN_FAIL.contains(&effect) => Spring::Fail,
+        2 if effect == "bury" => Spring::CrashWithin { down_ms },
+        2..=4 if start => Spring::Unanswered { happens: dice.one_in(2) },
+        5..=6 if start => Spring::Late { ms: dice.skewed(1_000, 200_000) },
+        0..=8 => Spring::CrashBefore { down_ms },
+        9..=14 => Spring::CrashAfter { down_ms },
+        15 => Spring::PowerAfter { down_ms },
+        _ => Spring::PowerBefore { down_ms },
+    };
+    Trap { node: Some(dice.below(nodes)), effect: effect_name, nth, spring }
+}
+
+type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
+
+/// Rare effects, and what brings a machine to them: steps from a moment on.
+pub(super) const AIMS: [(&str, Make); 9] = [
+    ("kill-lingering", lingering),
+    ("watch-empty", lingering),
+    ("take-claim", cancelled_early),
+    ("signal-runner", signalled),
+    ("send-signal", signalled),
+    ("send-cancel", cancelled_early),
+    ("send-probed", cloned),
+    ("send-turned-away", cloned),
+    ("send-probe", rebooted),
+];
+
+fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
+    let job = job_of(dice, span) as u8;
+    Op::Run { to: 0, job, action: action.to_owned(), attempt: None, nodes: Some((0, nodes)) }
+}
+
+/// `sweep` kills what its scripts leave; an operator kills what those of others left.
+fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let action = ["sweep", "sweep", "sweep", "prolog"][dice.below(4)];
+    let run = run_on(dice, nodes, span, action);
+    let kill = Op::Signal { to: 0, job: job_of(dice, span) as u8, signal: 9 };
+    vec![Step { at_ms, what: What::Do(run) }, Step { at_ms: at_ms + dice.skewed(1_000, 30_000), what: What::Do(kill) }]
+}
+
+/// Between intent and claim, where the claim decides.
+fn cancelled_early(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let run = run_on(dice, nodes, span, "prolog");
+    let Op::Run { job, .. } = run else { return Vec::new() };
+    let cancel = Op::Cancel { to: 0, job, action: None };
+    vec![Step { at_ms, what: What::Do(run) }, Step { at_ms: at_ms + dice.skewed(1, 2_000), what: What::Do(cancel) }]
+}
+
+fn signalled(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let run = run_on(dice, nodes, span, "unlimited");
+    let Op::Run { job, .. } = run else { return Vec::new() };
+    let mut steps = vec![Step { at_ms, what: What::Do(run) }];
+    for _ in 0..3 {
+        let signal = [1, 9, 10, 12, 15, 10][dice.below(6)];
+        let what = What::Do(Op::Signal { to: 0, job, signal });
+        steps.push(Step { at_ms: at_ms + dice.range(500, 15_000), what });
+    }
+    steps
+}
+
+fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
+    let what = What::Fault(Fault::Clone { node: dice.below(nodes), ms: dice.range(1_000, 60_000) });
+    vec![Step { at_ms, what }]
+}
+
+/// Another boot says Hello while the session of the one before still stands.
+fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
+    let what = What::Fault(Fault::PowerFail { node: dice.below(nodes), down_ms: dice.skewed(100, 15_000) });
+    vec![Step { at_ms, what }]
+}
