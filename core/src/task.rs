@@ -12,6 +12,9 @@ use crate::ids::{ActionName, Attempt, BootId, InvocationId, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::{ExitStatus, Outcome};
 
+/// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran nothing.
+pub const NO_TASK: u8 = 66;
+
 /// The order to run an action on one rank. Says *that* it runs; the node says what ([`Plan`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {

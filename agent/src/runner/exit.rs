@@ -6,7 +6,7 @@
 /// The command line, the stem, or the unit's invocation id is none. Nothing claimed.
 pub(crate) const USAGE: u8 = 2;
 /// The task's directory or its intent is missing, not to be trusted, or not this task's. Nothing claimed.
-pub(crate) const NO_TASK: u8 = 66;
+pub(crate) use perilog_core::task::NO_TASK;
 /// The claim could not be written. Nothing claimed.
 pub(crate) const NO_CLAIM: u8 = 73;
 /// Too late, or somebody else has the claim. Nothing claimed by us.

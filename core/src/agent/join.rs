@@ -9,12 +9,14 @@ use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
-use crate::task::{Claim, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
+use crate::task::{
+    Claim, Ended, Intent, Lingering, NO_TASK, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone, UnitFacts,
+};
 
 use super::ending::is_worth_a_look;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
 use super::machine::{Cx, Machine};
-use super::task::State;
+use super::task::{State, is_over};
 use super::tombs::Tomb;
 
 /// Units and directories that are nobody's, each reported once.
@@ -167,9 +169,15 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// A unit with our ids and no intent. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim.
+    /// A unit with our ids and no intent. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim; but for
+    /// one whose runner says that it had no task either: its start came when all was over, and it stands for nothing.
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone() else { return };
+        if found.unit.as_ref().is_some_and(had_no_task) && found.processes.is_empty() && found.claim.is_none() {
+            let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);
+            cx.note(Level::Warning, Some(id), Some(&ids.job), text);
+            return spent.push((0, found.stem, false));
+        }
         let intent = Box::new(self.rebuilt_intent(ids, cx.now));
         let text = format!("the intent of {} is gone; it is rebuilt from its unit", found.stem);
         cx.note(Level::Warning, Some(id), Some(&intent.start.job), text);
@@ -235,6 +243,12 @@ impl Machine {
 
 fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
+}
+
+/// Did its runner find no directory, and say so by its exit?
+fn had_no_task(unit: &UnitFacts) -> bool {
+    const CLD_EXITED: i32 = 1;
+    is_over(unit) && (unit.main_code, unit.main_status) == (CLD_EXITED, i32::from(NO_TASK))
 }
 
 /// The unit, if it is loaded, of a task that ended like this.

@@ -4,7 +4,7 @@ use crate::agent::io::{Effect, Found, Input, Seen};
 use crate::ids::BootId;
 use crate::message::{FromAgent, HeldState};
 use crate::outcome::Outcome;
-use crate::task::{Claim, Ended, Intent, Lingering};
+use crate::task::{Claim, Ended, Intent, Lingering, NO_TASK};
 
 fn ended(outcome: Outcome) -> Option<Ended> {
     Some(Ended::bare(outcome, 5))
@@ -186,6 +186,23 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     // Its result was in the directory that is gone: then it is never a success.
     let over = Seen { result: None, ..seen_exited(&intent, 1, 0) };
     bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
+}
+
+/// Found by the simulator: a start that was delivered after its task's tombstone was forgotten left a failed unit, and the next agent made a
+/// task of it that had been over for hours.
+#[test]
+fn a_unit_whose_runner_had_no_task_is_unloaded_and_stands_for_nothing() {
+    let intent = intent("j", 1, "prolog", 0);
+    let late = || without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, NO_TASK) });
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![late()], vec![]), &["warning: perilog-task-prolog-j-0-*", "unload j.1.prolog.0"]);
+    bed.connect(&["hello 1 []"], &["redial 1000"]);
+    // What something lives in, and what ran something, is taken for what it is.
+    let ran = without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, 3) });
+    for kept in [Found { processes: processes(&[7]), ..late() }, ran] {
+        let effects = Bed::cold().feed(joined(vec![kept], vec![]));
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::WriteIntent { .. })), "{effects:?}");
+    }
 }
 
 #[test]
