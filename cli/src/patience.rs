@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
     away: bool,
-    /// The daemon has answered once: from then on its absence is waited out.
+    /// The daemon was there once: from then on its absence is waited out.
     met: bool,
     pause: Duration,
 }
@@ -77,8 +77,8 @@ impl<T> Teller<T> {
     }
 }
 
-/// Runs `session` until it is done, see the module. A first connection that fails is [`Happening::Over`]: waiting is for those that were
-/// answered once.
+/// Runs `session` until it is done, see the module. Where nobody is there to begin with that is [`Happening::Over`]: waiting is for a daemon
+/// that took a connection once.
 pub(crate) fn keep<T, S>(door: Door, interruptible: bool, mut session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
@@ -96,6 +96,8 @@ where
                 Ok(()) => break drop(teller.send(Happening::Done)),
                 Err(stop) => stop,
             };
+            // A daemon that died over the very first question was there, and what was asked may have begun.
+            teller.met |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
             match stop {
                 Stop::Unheard => break,
                 Stop::Fault(fault) if teller.met && fault.is_absence() => {

@@ -138,6 +138,15 @@ fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_t
     assert_eq!(asked[3]["after"], 6, "from the last event that was seen");
 }
 
+/// Killed right after its commit, it has begun what nobody was told of.
+#[test]
+fn a_controller_that_goes_away_over_the_very_first_question_is_asked_again() {
+    let (said, asked) = Place::new().ask(RUN, vec![vec![Call("Run")], one_failed()]);
+    assert_eq!((said.code, asked.len()), (Some(1), 3), "{}", said.err);
+    assert_eq!(asked[0], asked[1]);
+    assert!(said.err.contains("the controller is away"), "{}", said.err);
+}
+
 #[test]
 fn a_controller_that_lost_its_store_begins_its_log_anew() {
     let place = Place::new();
