@@ -132,6 +132,11 @@ impl Machine {
         if task.cancelled && task.claim.is_none() && !task.claimed_by_other {
             self.take_claim(id, Claim::Cancelled, cx);
         }
+        if unit.main_ended() && !seen.processes.is_empty() {
+            // A runner that failed or was killed: systemd sends TERM to what it left, and waits. No other script begins, and nobody is left
+            // to forward a signal.
+            return self.observe_lingering(id, unit, &seen.processes, cx);
+        }
         self.deliver_signals(id, cx);
         self.progress(id, seen, cx);
     }

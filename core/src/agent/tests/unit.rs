@@ -1,6 +1,7 @@
 use super::bed::Bed;
 use super::values::*;
 use crate::agent::io::{Input, Seen};
+use crate::message::ToAgent;
 use crate::task::{Report, StepRecord, UnitFacts};
 
 #[test]
@@ -98,6 +99,30 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
     }
 }
 
+/// A killed runner left a script that does not heed TERM. It was shown as running, and an operator's KILL waited for the runner.
+#[test]
+fn what_a_killed_runner_left_lingers_while_systemd_stops_its_unit() {
+    let intent = intent("j", 1, "prolog", 0);
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    let killed = |active: &str| UnitFacts { active: active.to_owned(), main_code: 2, main_status: 9, ..exited(1, 3) };
+    let stopping = |pids: &[u32]| {
+        let unit = Some(killed("deactivating"));
+        inspected(
+            id,
+            Seen { unit, processes: processes(pids), steps: vec![begin_step(1, "a", 2)], ..seen_running(&intent, 1) },
+        )
+    };
+    let failed = Seen { unit: Some(killed("failed")), ..seen_running(&intent, 1) };
+    bed.checks([
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (stopping(&[7]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
+        (message(ToAgent::Signal { task: id, signal: 9 }), &["kill-lingering j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, failed), &["write-outcome j.1.prolog.0 failed (signal KILL)"]),
+    ]);
+}
+
 #[test]
 fn looks_are_one_at_a_time_and_what_stirs_meanwhile_is_looked_at_after() {
     let mut bed = Bed::up();
@@ -189,7 +214,7 @@ fn what_lingers_is_killed_when_an_operator_says_so() {
     let id = bed.claimed("j", 1, "prolog", 0);
     let over = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
     let lingering = inspected(id, Seen { processes: processes(&[7]), ..over.clone() });
-    let signal = |signal: u8| message(crate::message::ToAgent::Signal { task: id, signal });
+    let signal = |signal: u8| message(ToAgent::Signal { task: id, signal });
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
         (lingering, &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
