@@ -7,6 +7,7 @@
 //! | [`journal`] | where log lines go | what is logged |
 //! | [`notify`], [`activation`] | what we and systemd tell each other | D-Bus |
 //! | [`shutdown`] | the signals that end or reload a daemon | a supervisor |
+//! | [`fault`] | moments at which tests kill a daemon | in a build for sites: there it is nothing |
 //! | [`accounts`] | users and groups of this host | a cache |
 //! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
@@ -18,6 +19,7 @@ pub mod accounts;
 pub mod activation;
 pub mod clock;
 pub mod config;
+pub mod fault;
 pub mod journal;
 pub mod link;
 pub mod notify;

@@ -84,12 +84,16 @@ pub(crate) struct Built {
     pub(crate) binaries: PathBuf,
 }
 
+/// What tests are built with and nothing else is: moments at which daemons can be killed (host/src/fault.rs).
+pub(crate) const TEST_FEATURES: [&str; 2] =
+    ["--features", "perilog-agent/fault-points,perilog-controller/fault-points"];
+
 /// Builds every program and every test program, once and with the same features.
 pub(crate) fn build_everything() -> Result<Built> {
-    build(&["build", "--workspace", "--all-targets"])
+    build(&[&["build", "--workspace", "--all-targets"], &TEST_FEATURES[..]].concat())
 }
 
-/// Builds every program.
+/// Builds every program as it is without tests.
 pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }

@@ -24,7 +24,8 @@ pub(crate) fn run() -> Result<bool> {
     })?;
     stages.run("format", |_| cargo::run(&["fmt", "--all", "--check"]))?;
     stages.run("clippy", |_| {
-        cargo::run(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"])
+        let all = ["clippy", "--quiet", "--workspace", "--all-targets"];
+        cargo::run(&[&all[..], &cargo::TEST_FEATURES, &["--", "--deny", "warnings"]].concat())
     })?;
     stages.run("tidy", |_| tidy::check())?;
     if builds {
@@ -60,7 +61,7 @@ fn pure_tests(programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
 
 fn documentation_tests(total: &mut Tally) -> Result<()> {
     let mut command = cargo::command();
-    command.args(["test", "--workspace", "--doc"]).stdin(Stdio::null());
+    command.args(["test", "--workspace", "--doc"]).args(cargo::TEST_FEATURES).stdin(Stdio::null());
     let output = command.output().context("running cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
     // One result for each library, each under a headline of its own.

@@ -6,6 +6,7 @@
 use perilog_core::agent::io::{Input, Seen, StartReply};
 use perilog_core::ids::TaskId;
 use perilog_core::task::{Intent, UnitFacts};
+use perilog_host::fault;
 use tokio::sync::mpsc;
 
 use crate::spool::{Spool, Traces};
@@ -130,6 +131,7 @@ impl Calls {
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
     let Traces { claim, result, steps, tails } = spool.traces(stem, unit.as_ref().is_some_and(runs));
+    fault::point_if("claim-seen", || claim.is_some());
     Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails })
 }
 

@@ -3,6 +3,7 @@
 use perilog_core::agent::io::{Effect, Input, Level};
 use perilog_core::ids::{JobId, TaskId};
 use perilog_core::message::FromAgent;
+use perilog_host::fault;
 
 use super::Daemon;
 use crate::local::NodeStatus;
@@ -16,6 +17,7 @@ impl Daemon {
                 let result = said(self.spool.write_intent(&stem, &intent));
                 if result.is_ok() {
                     self.roll.enter(&stem, task);
+                    fault::point("after-intent");
                 }
                 self.inputs.push_back(Input::IntentWritten { task, result });
             }
@@ -46,6 +48,7 @@ impl Daemon {
             Effect::KillLingering { stem } => self.calls.kill_all(stem),
             Effect::WriteOutcome { stem, task, ended } => {
                 let result = said(self.spool.write_outcome(&stem, &ended));
+                fault::point_if("after-outcome", || result.is_ok());
                 self.inputs.push_back(Input::OutcomeWritten { task, result });
             }
             Effect::Unload { stem } => {

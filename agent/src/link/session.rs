@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use perilog_core::message::FromAgent;
+use perilog_host::fault;
 use perilog_host::link::{FrameReader, FrameWriter, Link, LinkError};
 use perilog_proto::{DecodeError, Decoded, Mismatch, Preamble, decode_to_agent, encode_from_agent, negotiate};
 use tokio::sync::{mpsc, oneshot};
@@ -103,7 +104,9 @@ async fn receive(
 
 async fn transmit(writer: &mut FrameWriter, mut queue: mpsc::Receiver<FromAgent>) -> Result<(), SessionError> {
     while let Some(message) = queue.recv().await {
+        fault::point_if("before-accepted", || matches!(message, FromAgent::Accepted { .. }));
         writer.send(encode_from_agent(&message)).await?;
+        fault::point_if("after-finished", || matches!(message, FromAgent::Finished { .. }));
     }
     Ok(())
 }

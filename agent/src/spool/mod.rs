@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::ids::{Epoch, UNIT_PREFIX};
 use perilog_core::task::{Claim, Ended, Intent, Tombstone};
+use perilog_host::fault;
 
 pub use error::SpoolError;
 pub use lock::Lock;
@@ -112,6 +113,7 @@ impl Spool {
     /// Writes the tombstone, then removes the directory, if there is one.
     pub fn bury(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
         write::json(&self.tombstone(stem), tombstone)?;
+        fault::point("mid-burial");
         self.remove_task(stem)
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use perilog_core::agent::io::{StartReply, UnitIds};
 use perilog_core::ids::unit_of;
 use perilog_core::task::{Intent, Process, UnitFacts};
+use perilog_host::fault;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use zbus::{Connection, DynamicType, Message, OwnedObjectPath, Variant};
@@ -86,7 +87,8 @@ impl Bus {
             let properties = recipe(intent, &probed, &self.shared.around.runner, &self.shared.around.run_dir);
             let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
             let body = (unit.as_str(), "fail", properties, auxiliary);
-            match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StartTransientUnit", &body).await {
+            let call = self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StartTransientUnit", &body);
+            match fault::point_when_waiting("after-start-call", call).await {
                 Ok(_) => return StartReply::Queued,
                 Err(error) if error.is(UNIT_EXISTS) => return StartReply::Exists,
                 Err(BusError::Refused { name, text }) if name == PROPERTY_READ_ONLY => {

@@ -9,6 +9,7 @@ use perilog_core::controller::{Effect, Input};
 use perilog_core::message::ToAgent;
 use perilog_core::task::Start;
 use perilog_core::{BootId, HostName, JobId, Rank};
+use perilog_host::fault;
 use perilog_proto::{MAX_FORGET, StartFan, encode_to_agent};
 use tokio::sync::{oneshot, watch};
 
@@ -184,7 +185,8 @@ impl Delivery {
 
     fn fan(&mut self, start: &Start, to: &[(SessionId, Rank, BootId)]) {
         let fan = StartFan::new(start);
-        for (session, rank, boot) in to {
+        for (already, (session, rank, boot)) in to.iter().enumerate() {
+            fault::point_if("mid-fan", || already > 0);
             self.put(*session, fan.for_rank(*rank, boot));
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use perilog_core::controller::io::{Output, Refusal};
 use perilog_core::controller::{Input, Machine, Now, Record, Settings};
-use perilog_host::clock;
+use perilog_host::{clock, fault};
 use tokio::sync::{mpsc, watch};
 
 use super::delivery::Delivery;
@@ -148,7 +148,9 @@ impl<S: Durable> Writer<S> {
     fn carry_out(&mut self, output: Output) -> Result<(), StoreError> {
         let Output { records, effects } = output;
         if !records.is_empty() {
+            fault::point("before-commit");
             self.store.commit(&records)?;
+            fault::point("after-commit");
         }
         self.delivery.forget(records.iter().filter_map(|record| match record {
             Record::Prune { job, whole_job: true, .. } => Some(job),

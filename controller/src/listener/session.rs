@@ -7,8 +7,9 @@ use std::time::Duration;
 use perilog_core::HostList;
 use perilog_core::controller::io::SessionId;
 use perilog_core::message::{FromAgent, ToAgent};
+use perilog_host::fault;
 use perilog_host::link::{FrameReader, FrameWriter, Incoming, Link, LinkError};
-use perilog_proto::{Decoded, Preamble, decode_from_agent, encode_to_agent, negotiate};
+use perilog_proto::{Decoded, Preamble, decode_from_agent, decode_to_agent, encode_to_agent, negotiate};
 
 use super::Sessions;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
@@ -99,6 +100,7 @@ async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str
 
 async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>) -> Over {
     while let Some(frame) = frames.next().await {
+        fault::point_if("before-ack", || matches!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Ack { .. }))));
         if let Err(error) = writer.send(frame).await {
             return error.into();
         }

@@ -1,0 +1,83 @@
+//! Fault points: moments at which a test may have a daemon die or stand still. Only in builds with the feature `fault-points`; in every other
+//! build [`point`] is nothing, and a build that is optimised for sites cannot have the feature.
+//!
+//! A point is armed by a file, `/run/perilog-fault/<name>`: `kill` or `stop`, and a number where it is not the first passing that is meant
+//! (`kill 2`). Who springs takes the file away first, so that a daemon that comes back lives on.
+
+#[cfg(all(feature = "fault-points", not(debug_assertions)))]
+compile_error!("fault-points are for tests: this build has no debug assertions, so it may be one for sites");
+
+/// Where points are armed.
+pub const DIRECTORY: &str = "/run/perilog-fault";
+
+/// A moment in the life of a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    pub name: &'static str,
+    /// The program that passes it.
+    pub daemon: &'static str,
+    pub moment: &'static str,
+}
+
+/// All of them.
+#[rustfmt::skip]
+pub const POINTS: [Point; 11] = [
+    agent("after-intent", "the intent is written; nothing was said of it, nothing started"),
+    agent("before-accepted", "Accepted is the next message that leaves"),
+    agent("after-start-call", "StartTransientUnit is on the bus; its reply was not read"),
+    agent("claim-seen", "a look at a task found its claim; the machine does not know it yet"),
+    agent("after-outcome", "the outcome is written; nothing was said of it, the unit is loaded"),
+    agent("after-finished", "Finished was handed to the socket"),
+    agent("mid-burial", "the tombstone is written; the directory is still there"),
+    controller("before-commit", "a batch is handled; none of its records is on the disk"),
+    controller("after-commit", "the batch is on the disk; none of its effects has left"),
+    controller("mid-fan", "a Start is on its way to one more of its nodes, and not yet to all"),
+    controller("before-ack", "an acknowledgement is the next message that leaves to its node; what it acknowledges is on the disk"),
+];
+
+const fn agent(name: &'static str, moment: &'static str) -> Point {
+    Point { name, daemon: "perilog-agent", moment }
+}
+
+const fn controller(name: &'static str, moment: &'static str) -> Point {
+    Point { name, daemon: "perilog-controller", moment }
+}
+
+#[cfg(not(feature = "fault-points"))]
+mod inert {
+    /// Passes a point.
+    #[inline(always)]
+    pub const fn point(_: &str) {}
+
+    /// Passes a point if it is one this time; `is` is not asked for nothing.
+    #[inline(always)]
+    pub fn point_if(_: &str, _: impl FnOnce() -> bool) {}
+
+    /// Passes a point when `call` has done what it does at once, and has to wait.
+    #[inline(always)]
+    pub fn point_when_waiting<F: Future>(_: &str, call: F) -> F {
+        call
+    }
+}
+
+#[cfg(not(feature = "fault-points"))]
+pub use inert::{point, point_if, point_when_waiting};
+
+#[cfg(feature = "fault-points")]
+mod armed;
+
+#[cfg(feature = "fault-points")]
+pub use armed::{point, point_if, point_when_waiting};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_point() {
+        let mut names: Vec<_> = POINTS.iter().map(|point| point.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), POINTS.len());
+    }
+}
