@@ -29,6 +29,9 @@ const TLS: &str = "/etc/perilog/tls";
 /// A node's boot id is a bind mount over the machine's. These two give a unit a fresh /proc, where it would see the machine's again.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
+/// Of /run the controller may write only its own directory; a fault point is taken away by whoever springs.
+const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
+
 /// What a cluster shall have.
 #[derive(Debug)]
 pub struct ClusterBuilder {
@@ -74,6 +77,7 @@ impl ClusterBuilder {
         authority.issue("controller", controller)?;
         controller.write_file("/etc/perilog/controller.toml", "cluster = \"bed\"\n")?;
         controller.write_file("/etc/perilog/controller.d/test.toml", &self.controller)?;
+        controller.write_file("/etc/systemd/system/perilog-controller.service.d/points.conf", MAY_SPRING)?;
         controller.enable("perilog-controller.socket", "sockets.target")?;
         controller.enable("perilog-controller.service", "multi-user.target")?;
         for node in cluster.nodes() {

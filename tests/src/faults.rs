@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cluster::Cluster;
 use crate::command::Running;
-use crate::ledger::Run;
+use crate::ledger::{self, Run};
 use crate::node::Node;
 
 /// The body of a script that waits for its gate, then ends with a status that nobody can know beforehand.
@@ -42,6 +42,18 @@ impl Cluster {
         self.node(rank)?.systemctl(&["start", AGENT]).map(drop)
     }
 
+    /// kill -9 of a node's agent; returns when systemd has started another.
+    pub fn renew_agent(&self, rank: usize) -> Result<()> {
+        let node = self.node(rank)?;
+        let pid = || node.systemctl(&["show", "--property=MainPID", "--value", AGENT]);
+        let before = pid()?;
+        Self::kill_unit(node, AGENT)?;
+        self.bed().wait_until(&format!("another agent on {}", node.name()), SOON, || {
+            let now = pid()?;
+            Ok(now != "0" && now != before)
+        })
+    }
+
     /// kill -9 of the controller; returns when it is gone.
     pub fn kill_controller(&self) -> Result<()> {
         // Its socket unit would start it again at the first redial.
@@ -66,6 +78,11 @@ impl Cluster {
         self.node(rank)?.sh("touch /run/gate").map(drop)
     }
 
+    /// For the next script.
+    pub fn close_gates(&self) -> Result<()> {
+        self.nodes().iter().try_for_each(|node| node.sh("rm -f /run/gate").map(drop))
+    }
+
     pub fn open_gates(&self) -> Result<()> {
         (0..self.nodes().len()).try_for_each(|rank| self.open_gate(rank))
     }
@@ -81,6 +98,16 @@ impl Cluster {
         self.bed().wait_until(&format!("scripts of {job} have begun on {ranks:?}"), SOON, || {
             let runs = self.runs(job)?;
             Ok(ranks.iter().all(|rank| runs.iter().any(|(of, _)| of == rank)))
+        })
+    }
+
+    /// [`wait_begun`](Self::wait_begun) for a script of this action.
+    pub fn wait_action_begun(&self, job: &str, action: &str, ranks: &[u32]) -> Result<()> {
+        self.bed().wait_until(&format!("scripts of {action} of {job} have begun on {ranks:?}"), SOON, || {
+            let ledger = self.ledger()?;
+            let begun: Vec<u32> =
+                ledger.of_job(job).iter().filter(|(key, _)| key.action == action).map(|(key, _)| key.rank).collect();
+            Ok(ranks.iter().all(|rank| begun.contains(rank)))
         })
     }
 
@@ -114,6 +141,20 @@ impl Cluster {
         let comparison = self.compare(job, &scripts)?;
         ensure!(comparison.holds(), "the controller and the ledgers differ:\n{comparison}\n{}", self.bed().diagnosis());
         Ok(())
+    }
+
+    /// [`assert_true`](Self::assert_true), and each of these tasks has ended as its script did: a loss, though true of what did not run, is no
+    /// answer to the death of a daemon. Waits until the nodes have buried all of it.
+    pub fn assert_exact(&self, job: &str, actions: &[&str]) -> Result<()> {
+        self.assert_true(job, actions)?;
+        for known in ledger::known(&self.job(job)?) {
+            let exact = known.outcome == "ok" || known.code.is_some();
+            ensure!(exact, "{} of rank {}: {}\n{}", known.action, known.rank, known.outcome, self.bed().diagnosis());
+        }
+        self.bed().wait_until(&format!("the tasks of {job} are buried"), SOON, || {
+            let tasks = |node: &Node| node.sh("ls /run/perilog/tasks");
+            Ok(self.nodes().iter().map(tasks).collect::<Result<String>>()?.is_empty())
+        })
     }
 
     /// The word of the outcome of a rank's task in the job's open attempt, and its text.

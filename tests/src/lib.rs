@@ -5,6 +5,8 @@
 //! * [`Layer`]: the installed product, as a directory.
 //! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
 //! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
+//! * [`Armed`]: a moment at which a daemon will die or stand still. `cargo xtask test` builds daemons that can; to run one test by hand, build
+//!   them so: `cargo build --workspace --bins --features perilog-agent/fault-points,perilog-controller/fault-points`.
 //! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
 //!
 //! Beds need root; `cargo xtask test` and `cargo xtask demo` see to that.
@@ -17,6 +19,7 @@ mod faults;
 mod layer;
 pub mod ledger;
 mod node;
+mod points;
 mod rootfs;
 mod wait;
 
@@ -27,4 +30,5 @@ pub use command::{Output, Running};
 pub use faults::AT_GATE;
 pub use layer::{BINARIES_VARIABLE, LAYER_VARIABLE, Layer};
 pub use node::Node;
+pub use points::{Armed, Order};
 pub use wait::wait_until;

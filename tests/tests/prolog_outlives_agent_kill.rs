@@ -24,12 +24,7 @@ fn systemd_brings_a_killed_agent_back_and_it_takes_its_task_up() -> Result<()> {
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
     for _ in 0..5 {
-        let before = cluster.node(0)?.systemctl(&["show", "--property=MainPID", "--value", "perilog-agent"])?;
-        Cluster::kill_unit(cluster.node(0)?, "perilog-agent.service")?;
-        cluster.bed().wait_until("another agent", std::time::Duration::from_secs(60), || {
-            let now = cluster.node(0)?.systemctl(&["show", "--property=MainPID", "--value", "perilog-agent"])?;
-            Ok(now != "0" && now != before)
-        })?;
+        cluster.renew_agent(0)?;
     }
     assert!(!run.has_ended()?, "ended while its script runs: {}", run.output()?);
     cluster.open_gates()?;

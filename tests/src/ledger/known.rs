@@ -42,14 +42,15 @@ fn code(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// Of a script that was tried again the last try counts, as it does in the ledger.
+/// Of a script that was tried again the last try counts, as it does in the ledger. Of one whose end is not known (its runner was killed)
+/// nothing is said.
 fn scripts(ended: &Ended) -> BTreeMap<String, Option<i32>> {
-    let code = |status: Option<ExitStatus>| match status {
-        Some(ExitStatus::Exit(code)) => Some(i32::from(code)),
-        // Killed, or not known to have ended: it wrote no end.
-        Some(ExitStatus::Signal(_)) | None => None,
+    let code = |status: ExitStatus| match status {
+        ExitStatus::Exit(code) => Some(i32::from(code)),
+        // It wrote no end.
+        ExitStatus::Signal(_) => None,
     };
-    ended.steps.iter().map(|step| (step.script.clone(), code(step.status))).collect()
+    ended.steps.iter().filter_map(|step| Some((step.script.clone(), code(step.status?)))).collect()
 }
 
 #[cfg(test)]

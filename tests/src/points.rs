@@ -1,0 +1,131 @@
+//! Fault points of the daemons (`perilog_host::fault`): armed on a node, and waited for until they have sprung.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_host::fault::{DIRECTORY, POINTS, Point};
+
+use crate::cluster::Cluster;
+use crate::node::Node;
+
+/// For a loaded machine; a point is passed some tens of milliseconds after what leads to it.
+const SPRINGS: Duration = Duration::from_secs(90);
+
+/// What a daemon does when it passes an armed point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// SIGKILL to itself; systemd starts it again, unless [`Cluster::stay_down`] forbids it.
+    Kill,
+    /// The same, but only on that passing, counted from 1.
+    KillOn(u32),
+    /// SIGSTOP to itself.
+    Stop,
+}
+
+/// A point that waits for its daemon.
+#[derive(Debug)]
+#[must_use = "whether it has sprung"]
+pub struct Armed<'a> {
+    cluster: &'a Cluster,
+    node: &'a Node,
+    point: Point,
+    order: Order,
+    /// The daemon's process when it was armed, as the node numbers it.
+    pid: String,
+}
+
+impl Cluster {
+    /// Arms a point of a node's daemon, which runs.
+    pub fn arm<'a>(&'a self, node: &'a Node, point: &str, order: Order) -> Result<Armed<'a>> {
+        let point =
+            *POINTS.iter().find(|each| each.name == point).with_context(|| format!("no such point: {point}"))?;
+        ensure_compiled_in(node)?;
+        let armed = Armed { cluster: self, node, point, order, pid: main_pid(node, &point)? };
+        ensure!(armed.pid != "0", "{} does not run on {}", point.daemon, node.name());
+        let text = match order {
+            Order::Kill => "kill".to_owned(),
+            Order::KillOn(passing) => format!("kill {passing}"),
+            Order::Stop => "stop".to_owned(),
+        };
+        node.write_file(&armed.path(), text)?;
+        Ok(armed)
+    }
+}
+
+impl Armed<'_> {
+    /// Waits until the daemon has died there, or stands still there.
+    pub fn wait_sprung(&self) -> Result<()> {
+        let Point { name, daemon, moment } = self.point;
+        let what = format!("{daemon} of {} passes {name}: {moment}", self.node.name());
+        self.cluster.bed().wait_until(&what, SPRINGS, || {
+            if self.node.try_read_file(&self.path())?.is_some() {
+                return Ok(false);
+            }
+            match self.order {
+                Order::Kill | Order::KillOn(_) => Ok(main_pid(self.node, &self.point)? != self.pid),
+                Order::Stop => Ok(self.node.sh(&format!("ps -o state= -p {}", self.pid))? == "T"),
+            }
+        })
+    }
+
+    fn path(&self) -> String {
+        format!("{DIRECTORY}/{}", self.point.name)
+    }
+}
+
+fn main_pid(node: &Node, point: &Point) -> Result<String> {
+    node.systemctl(&["show", "--property=MainPID", "--value", point.daemon])
+}
+
+/// Daemons without points would let every test of them wait in vain.
+fn ensure_compiled_in(node: &Node) -> Result<()> {
+    static COMPILED_IN: OnceLock<bool> = OnceLock::new();
+    let found = match COMPILED_IN.get() {
+        Some(found) => *found,
+        None => {
+            let daemons = ["/usr/sbin/perilog-agent", "/usr/sbin/perilog-controller"];
+            let look = |daemon| Ok::<_, anyhow::Error>(node.run(&["grep", "-qF", DIRECTORY, daemon])?.success());
+            *COMPILED_IN.get_or_init(|| daemons.into_iter().all(|daemon| matches!(look(daemon), Ok(true))))
+        }
+    };
+    ensure!(
+        found,
+        "the daemons have no fault points: build them with --features perilog-agent/fault-points,perilog-controller/fault-points"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn sources(directory: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn every_point_of_the_table_is_in_its_daemon_once_and_no_other() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for (directory, daemon) in [("agent", "perilog-agent"), ("controller", "perilog-controller")] {
+            let mut text = String::new();
+            sources(&root.join(directory).join("src"), &mut text);
+            let calls = text.split("fault::point").skip(1);
+            let mut passed: Vec<&str> = calls.map(|call| call.split('"').nth(1).unwrap()).collect();
+            let mut named: Vec<&str> =
+                POINTS.iter().filter(|point| point.daemon == daemon).map(|point| point.name).collect();
+            passed.sort_unstable();
+            named.sort_unstable();
+            assert_eq!(passed, named, "{directory}");
+        }
+    }
+}

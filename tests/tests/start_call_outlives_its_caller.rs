@@ -1,0 +1,19 @@
+//! An agent stands still with its start call on the bus and the reply unread, until the script that systemd started has ended; then it is
+//! killed. The next one finds what it never knew to have begun.
+
+use anyhow::Result;
+use perilog_tests::{AT_GATE, Cluster, Order};
+
+#[test]
+fn a_script_whose_start_was_never_answered_is_found_with_its_exact_status() -> Result<()> {
+    let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
+    let stopped = cluster.arm(cluster.node(1)?, "after-start-call", Order::Stop)?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    stopped.wait_sprung()?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0, 1])?;
+    assert!(!run.has_ended()?, "ended without rank 1: {}", run.output()?);
+    Cluster::kill_unit(cluster.node(1)?, "perilog-agent.service")?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_exact("j", &["prolog"])
+}
