@@ -75,6 +75,17 @@ impl Machine {
         }
     }
 
+    /// Everything that could grow, by its name; 0 each, but for tombstones that wait to be forgotten, when all is over.
+    pub fn sizes(&self) -> [(&'static str, usize); 5] {
+        [
+            ("tasks", self.tasks.len()),
+            ("tombstones", self.tombs.len()),
+            ("names of what has neither", self.stems.len().saturating_sub(self.tasks.len() + self.tombs.len())),
+            ("units that are to go", self.unloading.len()),
+            ("callers that came too early", self.early.len()),
+        ]
+    }
+
     /// Takes one input at its time; gives what is to be done, in this order.
     pub fn handle(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut cx = Cx { now, effects: Vec::new() };

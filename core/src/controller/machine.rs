@@ -188,6 +188,19 @@ impl Machine {
         self.close_batch(now)
     }
 
+    /// Everything that could grow, by its name; 0 each, but for sessions, when all is over and past its retention.
+    pub fn sizes(&self) -> [(&'static str, usize); 6] {
+        let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
+        [
+            ("sessions", self.sessions.len()),
+            ("jobs", self.jobs.len()),
+            ("actions", self.actions.len()),
+            ("tasks by node", of_nodes),
+            ("outbox entries", self.outbox.len()),
+            ("questions", self.questions.len()),
+        ]
+    }
+
     /// One line for `systemctl status`.
     pub fn status_line(&self) -> String {
         let online = self.nodes.values().filter(|n| n.session.is_some()).count();

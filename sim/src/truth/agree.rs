@@ -19,57 +19,61 @@ impl Truth {
     /// What speaks against it.
     pub(super) fn agrees(&self, task: TaskId, outcome: &Outcome) -> Result<(), String> {
         let runs: Vec<&Run> = self.runs_of(task).collect();
-        let one = |fits: &dyn Fn(&Run) -> bool| {
-            if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(&runs)) }
-        };
-        match outcome {
-            Outcome::Ok => one(&|run| run.succeeded() && !run.tolerable),
-            Outcome::Tolerable => one(&|run| run.succeeded() && run.tolerable),
-            Outcome::Timeout { .. } => one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.timed_out)),
-            // Asked to stop, and stopped: where the runner could not write its result nobody knows which came first.
-            Outcome::Cancelled { status: Some(_) } => {
-                one(&|run| run.cancelled || run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
+        agrees(&runs, outcome)
+    }
+}
+
+/// # Errors
+/// What speaks against it.
+pub(super) fn agrees(runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
+    let one = |fits: &dyn Fn(&Run) -> bool| {
+        if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
+    };
+    match outcome {
+        Outcome::Ok => one(&|run| run.succeeded() && !run.tolerable),
+        Outcome::Tolerable => one(&|run| run.succeeded() && run.tolerable),
+        Outcome::Timeout { .. } => one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.timed_out)),
+        // Asked to stop, and stopped: where the runner could not write its result nobody knows which came first.
+        Outcome::Cancelled { status: Some(_) } => {
+            one(&|run| run.cancelled || run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
+        }
+        // Cancelled after the claim and before the first script.
+        Outcome::Cancelled { status: None } => {
+            if runs.iter().all(|run| !run.begun || run.cancelled) {
+                Ok(())
+            } else {
+                Err(told(runs))
             }
-            // Cancelled after the claim and before the first script.
-            Outcome::Cancelled { status: None } => {
-                if runs.iter().all(|run| !run.begun || run.cancelled) {
-                    Ok(())
-                } else {
-                    Err(told(&runs))
-                }
+        }
+        Outcome::Failed { why } => match why {
+            Failure::Exit(code) => one(&|run| run.worst_is(ExitStatus::Exit(*code)) || run.exits_with(*code)),
+            // Its runner was killed before it claimed.
+            Failure::Signal(9) if runs.is_empty() => Ok(()),
+            Failure::Signal(signal) => {
+                one(&|run| run.worst_is(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9))
             }
-            Outcome::Failed { why } => match why {
-                Failure::Exit(code) => one(&|run| run.worst_is(ExitStatus::Exit(*code)) || run.exits_with(*code)),
-                // Its runner was killed before it claimed.
-                Failure::Signal(9) if runs.is_empty() => Ok(()),
-                Failure::Signal(signal) => {
-                    one(&|run| run.worst_is(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9))
-                }
-                Failure::NoResult(_) => {
-                    one(&|run| run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
-                }
-                Failure::Configuration(_) => {
-                    one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))
-                }
-                // Not every script ran, and the runner could not say why.
-                Failure::Exec(_) | Failure::Unit(_) | Failure::Oom => {
-                    if runs.is_empty() {
-                        Ok(())
-                    } else {
-                        Err(told(&runs))
-                    }
-                }
-            },
-            Outcome::Refused { .. } => {
+            Failure::NoResult(_) => one(&|run| run.killed || run.result.as_ref().is_some_and(|(_, written)| !written)),
+            Failure::Configuration(_) => {
+                one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))
+            }
+            // Not every script ran, and the runner could not say why.
+            Failure::Exec(_) | Failure::Unit(_) | Failure::Oom => {
                 if runs.is_empty() {
                     Ok(())
                 } else {
-                    Err(told(&runs))
+                    Err(told(runs))
                 }
             }
-            // Nobody's word about scripts.
-            Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),
+        },
+        Outcome::Refused { .. } => {
+            if runs.is_empty() {
+                Ok(())
+            } else {
+                Err(told(runs))
+            }
         }
+        // Nobody's word about scripts.
+        Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),
     }
 }
 

@@ -6,8 +6,9 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::ActionRow;
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
-use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
+use perilog_core::{ActionId, ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
 
 use store::Shown;
 
@@ -17,8 +18,12 @@ pub(crate) struct Truth {
     by_task: BTreeMap<TaskId, Vec<usize>>,
     /// What each store has shown.
     shown: [Shown; 2],
-    /// Stores were replaced, a second controller was there, a machine was cloned: then nobody can know some things.
-    pub(crate) strange: bool,
+    /// Actions of which a store was lost, or that two controllers had in hand: nobody can know some things of them.
+    doubtful: BTreeSet<ActionId>,
+    /// Machines that share a name: nobody can know on which of them something ran.
+    doubtful_nodes: BTreeSet<usize>,
+    /// What callers on a host's local socket were told: (machine, its boot, task) and the word of the outcome.
+    told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// (machine, boot, task) of which it was said that it was cancelled before it began.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
     broken: Option<String>,
@@ -84,14 +89,14 @@ impl Truth {
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
             // A store that was put back may not know what it had asked of a boot that is over; nobody else knows it either.
-            let unknowable = self.strange && (node, of_boot) != (at, boot);
+            let unknowable = self.is_doubtful(task, Some(at)) && (node, of_boot) != (at, boot);
             if !unknowable && !intent.local {
                 self.broken(|| {
                     format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
                 });
             }
         }
-        self.check_nothing_ran(task, stem);
+        self.check_nothing_ran(task, at, stem);
         let index = self.runs.len();
         self.runs.push(Run {
             task,
@@ -127,7 +132,7 @@ impl Truth {
         run.begun = true;
         let task = run.task;
         let (node, job, step, stem) = (run.node, run.job.clone(), run.step.clone(), run.stem.clone());
-        self.check_nothing_ran(task, &stem);
+        self.check_nothing_ran(task, node, &stem);
         let beside = self.runs.iter().find(|other| {
             let lives = other.alive || (other.left_behind && other.lingering != Lingering::Keep);
             lives && other.node == node && other.job == job && other.step != step
@@ -226,14 +231,16 @@ impl Truth {
 
     /// How a task had ended for everybody to see before `t`.
     pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&perilog_core::Outcome> {
-        let shown = self.shown.iter().filter(|_| !self.strange).filter_map(|shown| shown.ended_at(task));
+        let sure = !self.is_doubtful(task, None);
+        let shown = self.shown.iter().filter(|_| sure).filter_map(|shown| shown.ended_at(task));
         shown.filter(|(at, _)| *at < t).map(|(_, outcome)| outcome).next()
     }
 
     /// Everything that a node could still tell has been told: as an outcome, or as late.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         let mut missing = None;
-        for run in self.runs.iter().filter(|run| !run.down && !run.local && !run.meddled) {
+        let sure = |run: &&Run| !run.down && !run.local && !run.meddled && !self.is_doubtful(run.task, None);
+        for run in self.runs.iter().filter(sure) {
             let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };
             let rank = run.task.rank;
             let told = row.ok.contains(rank.0) && self.agrees(run.task, &perilog_core::Outcome::Ok).is_ok();
@@ -246,22 +253,46 @@ impl Truth {
                 missing = Some(run.stem.clone());
             }
         }
-        if let Some(stem) = missing.filter(|_| !self.strange) {
+        if let Some(stem) = missing {
             self.broken(|| {
                 format!("5 told: {stem} ran to its end, its node is there, and the controller was never told")
             });
         }
     }
 
-    /// A store was put back, or is another's.
-    pub(crate) fn store_replaced(&mut self, which: usize, store: &Snapshot) {
-        self.strange = true;
+    /// A store was put back, or is another's: what it does not have as it was, nobody may know.
+    pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
+        let same = |row: &ActionRow| store.actions.iter().any(|other| other == row);
+        self.doubtful.extend(before.actions.iter().filter(|row| !same(row)).map(|row| row.id));
         self.shown[which] = Shown::of(store);
     }
 
+    /// Two machines of one name.
+    pub(crate) fn cloned(&mut self, of: usize, clone: usize) {
+        self.doubtful_nodes.extend([of, clone]);
+    }
+
+    /// Is this a task of which what a controller said need not hold? `at`: where something of it happens now.
+    fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
+        let there = |node| self.doubtful_nodes.contains(&node);
+        self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
+    }
+
+    /// A caller on the local socket of a machine was told how its task ended.
+    pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &perilog_core::Outcome) {
+        let runs: Vec<&Run> = self.runs_of(task).filter(|run| run.node == at).collect();
+        if let Err(truth) = agree::agrees(&runs, outcome) {
+            self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));
+        }
+        let before = *self.told.entry((at, boot, task)).or_insert(outcome.word());
+        if before != outcome.word() {
+            self.broken(|| format!("5 shown: n{at} told a caller that {task} was {before}, and now {outcome}"));
+        }
+    }
+
     /// Tasks that a store says ended without a script.
-    fn check_nothing_ran(&mut self, task: TaskId, stem: &str) {
-        if self.strange {
+    fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
+        if self.is_doubtful(task, Some(at)) {
             return;
         }
         let said =

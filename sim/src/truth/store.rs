@@ -75,6 +75,9 @@ impl Truth {
                 _ => {}
             }
         }
+        if which == 1 {
+            self.doubtful.extend(touched.iter().copied());
+        }
         for row in store.actions.iter().filter(|row| touched.contains(&row.id)) {
             self.check_sets(which, row);
             self.check_action(which, store, row);
@@ -140,11 +143,14 @@ impl Truth {
                 format!("2 verdict: c{which} says {name} of {job} is {:?}; its outcomes say {verdict}", row.verdict)
             });
         }
-        if self.strange || name.as_str() != "prolog" {
+        if name.as_str() != "prolog" {
             return;
         }
         let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
         for (task, _) in ended.iter().filter(|(_, outcome)| *outcome == Outcome::Ok) {
+            if self.is_doubtful(*task, None) {
+                continue;
+            }
             let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
             let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
             let Some(node) = node else { continue };
@@ -185,7 +191,7 @@ impl Truth {
         }
         if let Err(truth) = self.agrees(task, outcome) {
             // What was told of a rank by a store that knew nothing of its run.
-            if !(self.strange && super::agree::nothing_ran(outcome)) {
+            if !(self.is_doubtful(task, None) && super::agree::nothing_ran(outcome)) {
                 self.broken(|| format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}; {truth}"));
             }
         }

@@ -40,6 +40,8 @@ pub(crate) struct Agent {
     pub(crate) last_counter: u64,
     pub(crate) window_ms: u64,
     pub(crate) wake: Option<u64>,
+    /// When it last woke for the time alone.
+    pub(crate) ticked_at: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -79,6 +81,7 @@ impl World {
             last_counter: 0,
             window_ms: 1_000,
             wake: None,
+            ticked_at: 0,
         });
         self.say(|| format!("n{at} agent {life} is up"));
         let delay = self.dice.skewed(1, 500);
@@ -190,6 +193,7 @@ impl World {
             Edge::LinkUp { .. } | Edge::Message { .. } | Edge::LinkDown { .. } => None,
             Edge::Tick { boot_ms } if agent.wake == Some(boot_ms) => {
                 agent.wake = None;
+                agent.ticked_at = self.t;
                 Some(Input::Tick)
             }
             Edge::Tick { .. } => None,

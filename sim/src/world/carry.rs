@@ -105,7 +105,7 @@ impl World {
                 }
             }
             Effect::WakeAt { boot_ms } => self.wake_agent(at, boot_ms),
-            Effect::ExecReply { reply, .. } => self.exec_reply(at, &reply),
+            Effect::ExecReply { caller, reply } => self.exec_reply(at, caller, &reply),
             Effect::Note { level, text, .. } => {
                 if level == Level::Error {
                     self.say(|| format!("n{at} says: {text}"));
@@ -166,11 +166,17 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::Tick { boot_ms } });
     }
 
-    fn exec_reply(&mut self, at: usize, reply: &ExecReply) {
-        if let ExecReply::Ended(ended) = reply {
-            // A caller was told: that is shown, and must be so.
-            let outcome = ended.outcome.clone();
-            self.say(|| format!("n{at} tells a caller: {outcome}"));
+    /// What a caller was told is shown, and must be so.
+    fn exec_reply(&mut self, at: usize, caller: u64, reply: &ExecReply) {
+        let outcome = match reply {
+            ExecReply::Ended(ended) => &ended.outcome,
+            ExecReply::EndedBefore(outcome) => outcome,
+            _ => return,
+        };
+        self.say(|| format!("n{at} tells a caller: {outcome}"));
+        if let Some((_, task)) = self.callers.get(&caller) {
+            let boot = self.nodes[at].power_ons();
+            self.truth.told(at, boot, *task, outcome);
         }
     }
 }

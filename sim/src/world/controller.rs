@@ -269,7 +269,7 @@ impl World {
             return;
         }
         let store = if empty { Snapshot::default() } else { self.controllers[0].store.clone() };
-        self.truth.store_replaced(1, &store);
+        self.truth.store_replaced(1, &self.controllers[0].store, &store);
         self.controllers[1].store = store;
         self.begin_controller(1, 1);
         let life = self.controllers[1].life + 1;
@@ -287,7 +287,7 @@ impl World {
         let copies = &self.controllers[0].backups;
         let old = if empty { None } else { copies.get(self.dice.below(copies.len())).cloned() };
         let store = old.unwrap_or_default();
-        self.truth.store_replaced(0, &store);
+        self.truth.store_replaced(0, &self.controllers[0].store, &store);
         self.controllers[0].store = store;
         let delay = self.dice.skewed(1, 20_000);
         // One that was on its way up finds itself up already.

@@ -95,7 +95,14 @@ impl World {
                 let delay = mono_ms.saturating_sub(1_000_000).saturating_sub(self.t);
                 self.after(delay, Event::Wake { which, life, mono_ms });
             }
-            Effect::Publish { .. } | Effect::OutboxGrew | Effect::Answer { .. } | Effect::Note { .. } => {}
+            Effect::Publish { job, sequence, .. } => {
+                let kept = self.controllers[which].store.events_last.get(&job);
+                if kept.is_some_and(|last| *last < sequence) {
+                    let text = format!("c{which} publishes event {sequence} of {job}, and its store ends before it");
+                    self.violate("5 shown", &text);
+                }
+            }
+            Effect::OutboxGrew | Effect::Answer { .. } | Effect::Note { .. } => {}
         }
     }
 

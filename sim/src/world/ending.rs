@@ -16,6 +16,8 @@ const VERDICTS_MS: u64 = 400_000;
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
 /// A last Hello of every agent, before that: what its controller forgot while it was away is told then.
 const RECONNECT_MS: u64 = 120_000;
+/// Before that, an agent has had nothing to do for as long, and has not woken.
+const IDLE_MS: u64 = 1_800_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
 impl World {
@@ -97,6 +99,14 @@ impl World {
     }
 
     pub(crate) fn reconnect(&mut self) {
+        let (t, idle) = (self.t, |agent: &super::agent::Agent| agent.ticked_at);
+        let agents = self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.agent.as_ref()?)));
+        // Everything of this world was over an hour before.
+        let awake = agents.filter(|(_, agent)| idle(agent) > t - IDLE_MS).map(|(at, agent)| (at, idle(agent))).next();
+        if let Some((at, when)) = awake {
+            let text = format!("the agent of n{at} had nothing to do and woke at {when} ms");
+            return self.violate("9 idle", &text);
+        }
         for at in 0..self.nodes.len() {
             self.drop_conn(at, Side::Both);
         }
@@ -116,13 +126,55 @@ impl World {
         self.truth.all_told(&store);
     }
 
+    /// What is kept of a world in which all is over: invariant 7.
+    fn grown(&self) -> Option<String> {
+        for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
+            let kept = site::policy(false).keep_failed;
+            let units = node.systemd.units.iter().filter(|(_, unit)| !unit.is_leftover_of_a_late_start());
+            let stems: Vec<&String> = units.map(|(stem, _)| stem).collect();
+            if stems.len() > kept {
+                return Some(format!(
+                    "n{at} keeps {} units loaded, {kept} at most are for a post-mortem: {stems:?}",
+                    stems.len()
+                ));
+            }
+            let sizes = node.agent.as_ref().map(|agent| agent.machine.sizes());
+            if let Some((what, size)) =
+                sizes.into_iter().flatten().find(|(what, size)| *what != "tombstones" && *size > 0)
+            {
+                return Some(format!("the agent of n{at} keeps {size} {what}"));
+            }
+        }
+        let stepped = |step: &crate::plan::Step| {
+            matches!(step.what, crate::plan::What::Fault(crate::plan::Fault::ControllerClockStep { .. }))
+        };
+        let machine = self.controllers[0].machine.as_ref()?;
+        // Retention goes by the wall clock, and who steps it may have to wait longer.
+        if self.plan.steps.iter().any(stepped) {
+            return None;
+        }
+        let on = self.nodes.iter().filter(|node| node.on).count();
+        let most = |what: &str| if what == "sessions" { on } else { 0 };
+        let grown = machine.sizes().into_iter().find(|(what, size)| *size > most(what));
+        let grown = grown.map(|(what, size)| format!("the controller keeps {size} {what}"));
+        let store = &self.controllers[0].store;
+        let rows = store.attempts.len()
+            + store.actions.len()
+            + store.ranks.len()
+            + store.outbox.len()
+            + store.events_last.len();
+        grown.or_else(|| {
+            (rows > 0).then(|| format!("the store keeps {rows} rows of attempts that are past their retention"))
+        })
+    }
+
     pub(crate) fn check_rest(&mut self) {
         self.over = true;
         for at in 0..self.nodes.len() {
             // An idle agent does not wake for its tombstones: it sweeps them when something else wakes it.
             self.feed(at, perilog_core::agent::Input::Status { caller: 0 });
         }
-        let mut wrong = None;
+        let mut wrong = self.grown();
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
             let Some(agent) = &node.agent else {
                 wrong = Some(format!("n{at} has no agent"));

@@ -53,7 +53,7 @@ impl World {
     fn clone_node(&mut self, of: usize, ms: u64) {
         let machine = self.nodes.len();
         self.nodes.push(Node::new(machine, of, false));
-        self.truth.strange = true;
+        self.truth.cloned(of, machine);
         self.boot(machine);
         let boot = self.nodes[machine].boot;
         self.after(ms, Event::CloneEnds { node: machine, boot });

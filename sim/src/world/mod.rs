@@ -26,6 +26,8 @@ mod traps;
 
 use std::collections::BTreeMap;
 
+use perilog_core::TaskId;
+
 use crate::history::{Trace, Violation};
 use crate::plan::{Plan, What};
 use crate::rng::Rng;
@@ -52,6 +54,8 @@ pub(crate) struct World {
     conns: BTreeMap<u64, Conn>,
     conns_ever: u64,
     invocations: u64,
+    /// Callers on local sockets: which machine's, and the task that each asked for.
+    callers: BTreeMap<u64, (usize, TaskId)>,
     pub(crate) truth: Truth,
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
@@ -76,6 +80,7 @@ impl World {
             conns: BTreeMap::new(),
             conns_ever: 0,
             invocations: 0,
+            callers: BTreeMap::new(),
             truth: Truth::default(),
             traps: Traps::new(&plan.traps),
             trace,

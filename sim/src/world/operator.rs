@@ -13,6 +13,9 @@ use super::event::{Edge, Event};
 use super::site;
 use crate::plan::Op;
 
+/// Who cancels a host's own task waits for no end.
+const CANCELS: u64 = u64::MAX;
+
 impl World {
     pub(crate) fn operate(&mut self, op: Op) {
         if self.quiet {
@@ -59,10 +62,15 @@ impl World {
                     timeout_ms: None,
                     plan: None,
                 };
-                self.local(node, Input::Exec { caller: u64::from(job), exec });
+                let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
+                let caller = self.callers.len() as u64;
+                self.callers.insert(caller, (node, TaskId { action: id, rank: exec.rank }));
+                self.local(node, Input::Exec { caller, exec });
             }
             Op::Hangup { node } => {
-                for caller in 0..3 {
+                let of_node = self.callers.iter().filter(|(_, (at, _))| *at == node);
+                let callers: Vec<u64> = of_node.map(|(caller, _)| *caller).collect();
+                for caller in callers {
                     self.local(node, Input::Hangup { caller });
                 }
             }
@@ -70,7 +78,7 @@ impl World {
                 let (job, name) = (site::job(job), site::action(&action));
                 let id = ActionId::of(ClusterId::LOCAL, &job, site::attempt(attempt), &name);
                 let task = TaskId { action: id, rank: Rank(0) };
-                self.local(node, Input::CancelLocal { caller: 9, task });
+                self.local(node, Input::CancelLocal { caller: CANCELS, task });
             }
             Op::Backup => {
                 let copy = self.controllers[0].store.clone();

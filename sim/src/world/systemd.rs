@@ -89,6 +89,11 @@ impl Systemd {
 }
 
 impl Unit {
+    /// Failed for want of a task or a claim, with nothing in it: a start that came when its task was over. The next join unloads it.
+    pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
+        matches!(self.life, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
+    }
+
     fn look(&self) -> UnitLook {
         let start = &self.intent.start;
         let ids =
