@@ -13,6 +13,7 @@ const WRONG: u8 = 2;
 const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
 
 fn main() -> ExitCode {
+    perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let arguments = match arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(text) => return complain(&format!("{text}\n\n{USAGE}"), WRONG),

@@ -19,6 +19,8 @@ pub mod accounts;
 pub mod activation;
 pub mod clock;
 pub mod config;
+#[cfg(feature = "defects")]
+pub mod defect;
 pub mod fault;
 pub mod journal;
 pub mod link;

@@ -56,3 +56,11 @@ fn what_once_went_wrong_holds() {
         assert_eq!(history.violation, None, "{}: {}", file.display(), plan.story);
     }
 }
+
+/// Defects are for programs that ask for them (`cargo xtask mutate`): in any other the question is a constant, which a constant can hold.
+#[cfg(not(feature = "defects"))]
+#[test]
+fn without_the_feature_no_defect_can_be_on() {
+    const ON: bool = perilog_core::defect!(AckBeforeCommit) || perilog_core::defect!(NoTombstone);
+    assert!(!std::hint::black_box(ON));
+}

@@ -25,6 +25,9 @@ pub const CONTROLLER: &str = "ctl";
 const ONLINE: Duration = Duration::from_secs(60);
 /// `perilog ca` computes a few signatures.
 const CA: Duration = Duration::from_secs(60);
+/// A deliberate defect for every daemon of the cluster, where they are built to have one (`perilog_host::defect`, `cargo xtask mutate`).
+const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
+const DEFECT_FILE: &str = "/etc/perilog/defect";
 const TLS: &str = "/etc/perilog/tls";
 /// A node's boot id is a bind mount over the machine's. These two give a unit a fresh /proc, where it would see the machine's again.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
@@ -71,6 +74,11 @@ impl ClusterBuilder {
     pub fn build(self) -> Result<Cluster> {
         let layer = self.layer.clone().map_or_else(Layer::find, Ok)?;
         let bed = Bed::builder().node(CONTROLLER).nodes(self.nodes).layer(layer).build()?;
+        if let Ok(defect) = std::env::var(DEFECT_VARIABLE) {
+            for node in bed.nodes() {
+                node.write_file(DEFECT_FILE, &defect)?;
+            }
+        }
         let authority = Authority::new(&bed)?;
         let cluster = Cluster { bed };
         let controller = cluster.controller()?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// The cargo that runs us, from the root of the workspace.
@@ -98,16 +98,35 @@ pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }
 
-fn build(arguments: &[&str]) -> Result<Built> {
+/// Builds the tests of the daemons, those on nodes and all programs, so that they can have a deliberate defect.
+pub(crate) fn build_with_defects() -> Result<Built> {
+    let packages = ["perilog", "perilog-agent", "perilog-controller", "perilog-tests"];
+    let mut arguments = vec!["build", "--lib", "--bins", "--tests"];
+    arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
+    arguments.extend(["--features", "perilog-agent/defects,perilog-controller/defects"]);
+    build(&arguments)
+}
+
+/// Builds one program; where it is.
+pub(crate) fn build_program(arguments: &[&str], name: &str) -> Result<PathBuf> {
+    let found = messages(arguments)?.into_iter().filter(|message| message["target"]["name"] == name);
+    let path = found.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
+    path.with_context(|| format!("`cargo {}` built no {name}", arguments.join(" ")))
+}
+
+/// Builds, and gives what cargo says of it.
+fn messages(arguments: &[&str]) -> Result<Vec<Value>> {
     let mut command = command();
     command.args(arguments).args(["--message-format", "json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().context("running cargo")?;
-    if !output.status.success() {
-        bail!("`cargo {}` failed", arguments.join(" "));
-    }
+    ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).context("what `cargo build` says")).collect()
+}
+
+fn build(arguments: &[&str]) -> Result<Built> {
     let mut built = Built::default();
-    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let message: Value = serde_json::from_slice(line).context("what `cargo build` says")?;
+    for message in messages(arguments)? {
         read_artifact(&message, &mut built);
     }
     ensure!(!built.binaries.as_os_str().is_empty(), "`cargo {}` built no perilog-agent", arguments.join(" "));

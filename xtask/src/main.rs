@@ -2,6 +2,7 @@
 
 mod cargo;
 mod demo;
+mod mutate;
 mod nodes;
 mod prerequisites;
 mod privilege;
@@ -24,6 +25,8 @@ usage: cargo xtask COMMAND
   ci      the same: CI runs nothing of its own
   sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
           shrunk and kept under sim/regressions
+  mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
+          turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
   help    this text
 
@@ -49,6 +52,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["demo"] => demo::run(),
         ["test" | "ci"] => test::run(),
         ["sim", arguments @ ..] => sim::run(arguments),
+        ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // As root, by ourselves.

@@ -1,6 +1,7 @@
 //! The house rules that no compiler knows. Each has one file; each says what it wants and where.
 
 mod arrows;
+mod defects;
 mod files;
 mod purity;
 mod rust;
@@ -28,8 +29,12 @@ pub(crate) fn check() -> Result<()> {
     let packages = cargo::packages()?;
     let mut findings = Findings::default();
     arrows::check(&packages, &mut findings);
+    let mut defects = defects::Defects::default();
     let mut sources = 0;
     for package in &packages {
+        let manifest = package.directory.join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
+        defects::check_manifest(&format!("{}/Cargo.toml", package.name), &text, &mut findings);
         for path in sources_of(&package.directory)? {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
@@ -37,9 +42,13 @@ pub(crate) fn check() -> Result<()> {
             if package.name == purity::PACKAGE {
                 purity::check(&name, &text, &mut findings);
             }
+            if package.name != "xtask" {
+                defects.read(&name, &text);
+            }
             sources += 1;
         }
     }
+    defects.check(&mut findings);
     for warning in &findings.warnings {
         say(&format!("warning: {warning}"))?;
     }

@@ -39,6 +39,7 @@ use std::process::ExitCode;
 use args::Command;
 
 fn main() -> ExitCode {
+    perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let told = match args::parse(env::args_os().skip(1)) {
         Ok(Command::Run { run_dir, stem }) => return run(&run_dir, &stem),
         Ok(Command::Enter) => return stage::enter(),

@@ -22,6 +22,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use perilog_core::defect;
 use perilog_core::ids::{Epoch, UNIT_PREFIX};
 use perilog_core::task::{Claim, Ended, Intent, Tombstone};
 use perilog_host::fault;
@@ -112,6 +113,9 @@ impl Spool {
 
     /// Writes the tombstone, then removes the directory, if there is one.
     pub fn bury(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
+        if defect!(DirectoryGoesFirst) {
+            self.remove_task(stem)?;
+        }
         write::json(&self.tombstone(stem), tombstone)?;
         fault::point("mid-burial");
         self.remove_task(stem)

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 fn spool() -> (tempfile::TempDir, Spool, Lock) {
+    perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let dir = tempfile::tempdir().unwrap();
     let (spool, lock) = Spool::open(&dir.path().join("perilog")).unwrap();
     (dir, spool, lock)
@@ -56,6 +57,30 @@ fn a_task_from_intent_to_tombstone() {
     spool.remove_tombstone(&stem).unwrap();
     spool.remove_tombstone(&stem).unwrap();
     assert!(spool.tombstones().unwrap().is_empty());
+}
+
+/// Whoever had opened a file when it was replaced has the old one, whole.
+#[test]
+fn whoever_reads_reads_a_whole_file() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    let mut old = fs::File::open(spool.task(&stem).join("intent.json")).unwrap();
+    let other = Intent { dropped_env: 7, ..intent.clone() };
+    spool.write_intent(&stem, &other).unwrap();
+    let read: Intent = serde_json::from_reader(&mut old).unwrap();
+    assert_eq!((read, spool.intent(&stem)), (intent, Some(other)));
+}
+
+/// Between the two is a crash: one of them must be there, or the task could be run again.
+#[test]
+fn a_burial_that_fails_keeps_the_directory() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    fs::remove_dir(spool.root.join("tombstones")).unwrap();
+    spool.bury(&stem, &tombstone(&intent)).unwrap_err();
+    assert_eq!(spool.intent(&stem), Some(intent));
 }
 
 #[test]

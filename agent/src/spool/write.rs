@@ -1,5 +1,6 @@
 //! Files that appear whole or not at all. No fsync: this is tmpfs, and a boot ends all tasks anyway.
 
+use perilog_core::defect;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,12 +15,18 @@ use super::error::SpoolError;
 /// Writes `path` by a temporary file and rename(2).
 pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError> {
     let temporary = put(path, value)?;
+    if defect!(WriteInPlace) {
+        return fs::copy(&temporary, path).map(drop).map_err(|e| SpoolError::io("write", path, e));
+    }
     fs::rename(&temporary, path).map_err(|e| SpoolError::io("rename", path, e))
 }
 
 /// Writes `path` by a temporary file and link(2), which does not replace: false if it is there.
 pub(super) fn json_once(path: &Path, value: &impl Serialize) -> Result<bool, SpoolError> {
     let temporary = put(path, value)?;
+    if defect!(AgentOverwritesClaim) {
+        return fs::rename(&temporary, path).map(|()| true).map_err(|e| SpoolError::io("rename", path, e));
+    }
     let linked = fs::hard_link(&temporary, path);
     fs::remove_file(&temporary).map_err(|e| SpoolError::io("remove", &temporary, e))?;
     match linked {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perilog_core::agent::io::{StartReply, UnitIds};
+use perilog_core::defect;
 use perilog_core::ids::unit_of;
 use perilog_core::task::{Intent, Process, UnitFacts};
 use perilog_host::fault;
@@ -156,7 +157,7 @@ impl Bus {
         // A look while a script runs costs one call; the kernel says for nothing whether a second one has anything to tell.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
         let nobody = unit.main_pid != 0 || events.is_some_and(|events| populated(&events) == Some(false));
-        let processes = if nobody { Vec::new() } else { self.processes(stem).await? };
+        let processes = if nobody || defect!(ProcessesUnseen) { Vec::new() } else { self.processes(stem).await? };
         Ok((facts, ids, processes))
     }
 

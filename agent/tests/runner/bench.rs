@@ -165,7 +165,12 @@ impl Task {
         let mut words = self.through.clone();
         words.extend([RUNNER, "--run-dir", &self.dir.path().display().to_string(), &self.stem()].map(str::to_owned));
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env_clear().envs(&self.env).stdin(Stdio::null());
+        command
+            .args(&words[1..])
+            .env_clear()
+            .envs(&self.env)
+            .envs(std::env::var("PERILOG_DEFECT").map(|name| ("PERILOG_DEFECT", name)))
+            .stdin(Stdio::null());
         command
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use perilog_core::controller::io::{Output, Refusal};
 use perilog_core::controller::{Input, Machine, Now, Record, Settings};
+use perilog_core::defect;
 use perilog_host::{clock, fault};
 use tokio::sync::{mpsc, watch};
 
@@ -146,7 +147,10 @@ impl<S: Durable> Writer<S> {
     }
 
     fn carry_out(&mut self, output: Output) -> Result<(), StoreError> {
-        let Output { records, effects } = output;
+        let Output { records, mut effects } = output;
+        if defect!(EffectsBeforeCommit) {
+            self.delivery.deliver(std::mem::take(&mut effects));
+        }
         if !records.is_empty() {
             fault::point("before-commit");
             self.store.commit(&records)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use perilog_core::HostList;
 use perilog_core::controller::io::SessionId;
+use perilog_core::defect;
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_host::fault;
 use perilog_host::link::{FrameReader, FrameWriter, Incoming, Link, LinkError};
@@ -67,7 +68,7 @@ async fn talk(link: Link, plain: bool, sessions: &Sessions) -> Over {
         return Over::Ended("the controller is ending".to_owned());
     }
     let Outbound { frames, end, own } = outbound;
-    let hearing = Hearing { id, peer, names: (!plain).then_some(names), own, sessions };
+    let hearing = Hearing { id, peer, names: (!plain && !defect!(NamesUnchecked)).then_some(names), own, sessions };
     let reading = hearing.read(&mut reader);
     let writing = write(&mut writer, frames);
     tokio::pin!(writing);

@@ -25,6 +25,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use perilog_core::controller::{Record, Snapshot};
+use perilog_core::defect;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 pub use error::{OpenError, StoreError};
@@ -83,6 +84,9 @@ impl Store {
         let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for record in records {
             write::apply(&transaction, record)?;
+            if defect!(StoreCommitsEach) {
+                transaction.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
+            }
         }
         transaction.commit()
     }

@@ -18,6 +18,7 @@ use super::*;
 mod crash;
 
 fn open(dir: &Path) -> Store {
+    perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     Store::open(&dir.join("controller.db")).unwrap()
 }
 

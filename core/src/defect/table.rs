@@ -10,8 +10,8 @@ use serde::Serialize;
 pub enum Hunt {
     /// Some history of a fresh seed does not hold.
     Simulator,
-    /// A test fails: cargo's package, what selects its test program, and a filter.
-    Unit { package: &'static str, target: &'static str, filter: &'static str },
+    /// A test fails: its program, as `cargo xtask test` names it, and a filter.
+    Unit { program: &'static str, filter: &'static str },
     /// A test on real nodes fails: a program of `tests/tests`.
     Nodes { program: &'static str },
 }
@@ -73,13 +73,13 @@ table! {
     AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;
     CancelWithoutClaim: "what is cancelled before it began ends without the claim being taken", "1: who has the claim decides", Hunt::Simulator;
     LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
-    EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { package: "perilog-controller", target: "--lib", filter: "a_failed_commit_lets_nothing_leave" };
-    StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { package: "perilog-controller", target: "--lib", filter: "a_failed_batch_leaves_nothing_behind" };
-    WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { package: "perilog-agent", target: "--lib", filter: "whoever_reads_reads_a_whole_file" };
-    DirectoryGoesFirst: "a burial removes the directory before the tombstone is written", "1: one of the two is always there", Hunt::Unit { package: "perilog-agent", target: "--lib", filter: "a_burial_that_fails_keeps_the_directory" };
-    AgentOverwritesClaim: "the agent's claim takes the place of a runner's", "1: the first claim stands", Hunt::Unit { package: "perilog-agent", target: "--lib", filter: "the_first_claim_stands" };
-    RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { package: "perilog-agent", target: "--test runner", filter: "claim" };
-    RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { package: "perilog-agent", target: "--test runner", filter: "order" };
+    EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
+    StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
+    WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
+    DirectoryGoesFirst: "a burial removes the directory before the tombstone is written", "1: one of the two is always there", Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
+    AgentOverwritesClaim: "the agent's claim takes the place of a runner's", "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
+    RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
+    RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
     NamesUnchecked: "a certificate speaks for any host", "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty", "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };

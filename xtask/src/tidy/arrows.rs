@@ -21,7 +21,7 @@ const NAMED_ONLY_BY: [(&str, &[&str]); 3] =
     [("perilog-tests", &["xtask"]), ("perilog-sim", &["xtask", "perilog-tests"]), ("xtask", &[])];
 
 /// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to be.
-const CORE: [&str; 5] = ["proptest", "serde", "serde_json", "thiserror", "uuid"];
+const CORE: [&str; 6] = ["proptest", "serde", "serde_json", "serde_path_to_error", "thiserror", "uuid"];
 
 pub(super) fn check(packages: &[Package], findings: &mut Findings) {
     for package in packages {

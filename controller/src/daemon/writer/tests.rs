@@ -72,6 +72,7 @@ fn settings() -> Settings {
 }
 
 fn writer(script: &Script) -> Writer<Script> {
+    perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let (outbox, status) = (watch::channel(()).0, watch::channel(String::new()).0);
     Writer::new(script.clone(), settings(), 42, outbox, status).unwrap()
 }

@@ -1,0 +1,115 @@
+//! `cargo xtask mutate`: can the simulator and the tests fail? Switches on one deliberate defect after the other (core/src/defect.rs) and names
+//! the seed, or the test, that turned red.
+//!
+//! A defect counts as found when something fails with it and holds without it: the seed is played again without the defect, by the same
+//! program; a test is run both ways. What is built here lies where other builds lie, and is built anew by them: only with the feature
+//! `defects` can a program have one, and only with debug assertions.
+
+mod hunt;
+mod report;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::cargo;
+use crate::stages::say;
+
+use hunt::{Simulator, Tests};
+use report::Found;
+
+const HELP: &str = "\
+usage: cargo xtask mutate [NAME...] [--from S] [--json FILE]
+
+Each of the named defects, or all: fresh seeds (from S on) until one does not hold, or the test that is to see it.
+";
+
+/// For how long fresh seeds are tried against one defect: what needs longer than this is as good as not seen.
+const LIMIT: &str = "60s";
+
+/// A row of the table, as the simulator tells it.
+#[derive(Debug)]
+struct Defect {
+    name: String,
+    wrong: String,
+    breaks: String,
+    hunt: Hunt,
+}
+
+#[derive(Debug)]
+enum Hunt {
+    Simulator,
+    Unit { program: String, filter: String },
+    Nodes { program: String },
+}
+
+#[derive(Debug, Default)]
+struct Arguments<'a> {
+    names: Vec<&'a str>,
+    from: Option<&'a str>,
+    json: Option<&'a str>,
+}
+
+/// `false`: a defect was not found.
+pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
+    let arguments = parse(arguments)?;
+    let simulator = Simulator::build()?;
+    let mut defects = read_table(&simulator.table()?)?;
+    for name in &arguments.names {
+        ensure!(defects.iter().any(|defect| defect.name == *name), "there is no defect {name}");
+    }
+    defects.retain(|defect| arguments.names.is_empty() || arguments.names.contains(&defect.name.as_str()));
+    // Seeds first, then what boots nodes.
+    defects.sort_by_key(|defect| match defect.hunt {
+        Hunt::Simulator => 0,
+        Hunt::Unit { .. } => 1,
+        Hunt::Nodes { .. } => 2,
+    });
+    let mut tests: Option<Tests> = None;
+    let mut found = Vec::new();
+    for defect in &defects {
+        let by = match &defect.hunt {
+            Hunt::Simulator => simulator.hunt(&defect.name, arguments.from)?,
+            Hunt::Unit { program, filter } => Tests::once(&mut tests)?.unit(&defect.name, program, filter)?,
+            Hunt::Nodes { program } => Tests::once(&mut tests)?.on_nodes(&defect.name, program)?,
+        };
+        say(&report::line(defect, &by))?;
+        found.push(by);
+    }
+    say(&report::end(&defects, &found))?;
+    if let Some(file) = arguments.json {
+        let text = format!("{:#}\n", report::json(&defects, &found));
+        std::fs::write(file, text).with_context(|| format!("writing {file}"))?;
+    }
+    Ok(found.iter().all(Found::is_red))
+}
+
+fn parse<'a>(words: &[&'a str]) -> Result<Arguments<'a>> {
+    let mut arguments = Arguments::default();
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        match word {
+            "--from" => arguments.from = Some(words.next().context(HELP)?),
+            "--json" => arguments.json = Some(words.next().context(HELP)?),
+            word if word.starts_with('-') => bail!("{word}: not understood\n{HELP}"),
+            name => arguments.names.push(name),
+        }
+    }
+    Ok(arguments)
+}
+
+fn read_table(text: &str) -> Result<Vec<Defect>> {
+    let rows: Vec<Value> = serde_json::from_str(text).context("the simulator's table of defects")?;
+    rows.iter().map(|row| read_row(row).with_context(|| format!("a row of the table of defects: {row}"))).collect()
+}
+
+fn read_row(row: &Value) -> Option<Defect> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let hunt = match &row["hunt"] {
+        Value::String(_) => Hunt::Simulator,
+        hunt if hunt["unit"].is_object() => {
+            Hunt::Unit { program: text(&hunt["unit"]["program"])?, filter: text(&hunt["unit"]["filter"])? }
+        }
+        hunt => Hunt::Nodes { program: text(&hunt["nodes"]["program"])? },
+    };
+    Some(Defect { name: text(&row["name"])?, wrong: text(&row["wrong"])?, breaks: text(&row["breaks"])?, hunt })
+}

@@ -1,0 +1,61 @@
+//! What became of each defect: a line while it goes on, a sum at the end, JSON for programs.
+
+use serde_json::{Value, json};
+
+use super::Defect;
+
+/// How a defect was found.
+#[derive(Debug)]
+pub(super) enum Found {
+    Seed { seed: u64, violation: String, histories: u64, seconds: f64 },
+    Test { name: String, seconds: f64 },
+    Nothing { seconds: f64, why: String },
+}
+
+impl Found {
+    pub(super) fn nothing(seconds: f64, why: &str) -> Self {
+        Self::Nothing { seconds, why: why.to_owned() }
+    }
+
+    pub(super) const fn is_red(&self) -> bool {
+        !matches!(self, Self::Nothing { .. })
+    }
+}
+
+pub(super) fn line(defect: &Defect, found: &Found) -> String {
+    let Defect { name, wrong, .. } = defect;
+    let by = match found {
+        Found::Seed { seed, violation, histories, seconds } => {
+            let plural = if *histories == 1 { "y" } else { "ies" };
+            format!("seed {seed}, after {histories} histor{plural}, {seconds:.1} s\n    {violation}")
+        }
+        Found::Test { name, seconds } => format!("{name}, {seconds:.1} s with it and without"),
+        Found::Nothing { seconds, why } => format!("NOT FOUND in {seconds:.1} s: {why}"),
+    };
+    format!("{name}: {wrong}\n    {by}")
+}
+
+pub(super) fn end(defects: &[Defect], found: &[Found]) -> String {
+    let missed = defects.iter().zip(found).filter(|(_, found)| !found.is_red());
+    let missed: Vec<&str> = missed.map(|(defect, _)| defect.name.as_str()).collect();
+    let all = defects.len();
+    match missed.as_slice() {
+        [] => format!("{all} of {all} defects found"),
+        missed => format!("{} of {all} defects found; not found: {}", all - missed.len(), missed.join(", ")),
+    }
+}
+
+pub(super) fn json(defects: &[Defect], found: &[Found]) -> Value {
+    let row = |(defect, found): (&Defect, &Found)| {
+        let Defect { name, wrong, breaks, .. } = defect;
+        let by = match found {
+            Found::Seed { seed, violation, histories, seconds } => {
+                json!({"seed": seed, "violation": violation, "histories": histories, "seconds": seconds})
+            }
+            Found::Test { name, seconds } => json!({"test": name, "seconds": seconds}),
+            Found::Nothing { seconds, why } => json!({"why": why, "seconds": seconds}),
+        };
+        json!({"defect": name, "wrong": wrong, "breaks": breaks, "found": found.is_red(), "by": by})
+    };
+    defects.iter().zip(found).map(row).collect()
+}

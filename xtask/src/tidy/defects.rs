@@ -1,0 +1,122 @@
+//! Deliberate defects (core/src/defect.rs): each of the table has a site, each site is in the table, and no release can have one.
+
+use std::collections::BTreeSet;
+
+use super::Findings;
+use super::rust::{Token, tokens};
+
+const TABLE: &str = "core/src/defect/table.rs";
+const GUARD: &str = "core/src/defect.rs";
+/// Refuses the feature in whatever has no debug assertions, which no release build has.
+const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
+
+/// What was seen of them so far, over all files.
+#[derive(Debug, Default)]
+pub(super) struct Defects {
+    table: BTreeSet<String>,
+    sites: BTreeSet<String>,
+    guarded: bool,
+}
+
+impl Defects {
+    pub(super) fn read(&mut self, name: &str, text: &str) {
+        match name {
+            GUARD => self.guarded = text.contains(REFUSAL),
+            TABLE => self.table = rows(&tokens(text)),
+            _ => self.sites.extend(sites(&tokens(text))),
+        }
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        let mut find = |text: String| findings.errors.push(text);
+        if !self.guarded {
+            find(format!("{GUARD}: a build without debug assertions must refuse the feature `defects`"));
+        }
+        for defect in self.table.difference(&self.sites) {
+            find(format!("{TABLE}: {defect} has no site"));
+        }
+        for defect in self.sites.difference(&self.table) {
+            find(format!("{TABLE}: {defect} has a site and is not in the table"));
+        }
+    }
+}
+
+/// Features by which a release would have a defect: those that are on by default.
+pub(super) fn check_manifest(name: &str, text: &str, findings: &mut Findings) {
+    for line in text.lines().filter(|line| line.contains("defects")) {
+        let declares = line.starts_with("defects = [") || line.trim_start().starts_with('#');
+        if !declares {
+            findings.errors.push(format!("{name}: `{}`: only `cargo xtask mutate` asks for that feature", line.trim()));
+        }
+    }
+}
+
+/// `Name: "...",` within `table! { ... }`.
+fn rows(tokens: &[Token]) -> BTreeSet<String> {
+    let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let begin = (0..tokens.len()).find(|at| word(*at) == "table" && word(at + 1) == "!" && word(at + 2) == "{");
+    let mut found = BTreeSet::new();
+    let mut depth = 0;
+    for at in begin.map_or(tokens.len(), |at| at + 2)..tokens.len() {
+        match word(at) {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            name if depth == 1 && word(at + 1) == ":" && (word(at - 1) == "{" || word(at - 1) == ";") => {
+                found.insert(name.to_owned());
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// `defect!(Name)`
+fn sites(tokens: &[Token]) -> BTreeSet<String> {
+    let is = |window: &[Token]| window[0].text == "defect" && window[1].text == "!" && window[2].text == "(";
+    tokens.windows(4).filter(|window| is(window)).map(|window| window[3].text.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(files: &[(&str, &str)]) -> Vec<String> {
+        let mut defects = Defects::default();
+        files.iter().for_each(|(name, text)| defects.read(name, text));
+        let mut findings = Findings::default();
+        defects.check(&mut findings);
+        findings.errors
+    }
+
+    #[test]
+    fn table_and_sites_are_one_and_a_release_refuses_both() {
+        let guard = format!("{REFUSAL}\"no\");");
+        let table = "enum X { A: b }\ntable! {\n A: \"a\", \"b\", Hunt::S;\n B: \"c: d\", \"e\", Hunt::U { program: \"f\", filter: \"g\" };\n}\n";
+        let site = "if x && defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; y(crate::defect!(B));";
+        assert_eq!(errors(&[(GUARD, &guard), (TABLE, table), ("a.rs", site)]), Vec::<String>::new());
+        for (files, expected) in [
+            ([(GUARD, ""), (TABLE, table), ("a.rs", site)], "must refuse"),
+            ([(GUARD, guard.as_str()), (TABLE, table), ("a.rs", "defect!(A)")], "B has no site"),
+            ([(GUARD, guard.as_str()), (TABLE, "table! { A: 1; }"), ("a.rs", site)], "B has a site"),
+        ] {
+            let errors = errors(&files);
+            assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_asks_for_defects_by_itself() {
+        for (text, clean) in [
+            ("[features]\n# defects\ndefects = [\"perilog-core/defects\"]", true),
+            ("default = [\"defects\"]", false),
+            ("perilog-core = { path = \"../core\", features = [\"defects\"] }", false),
+        ] {
+            let mut findings = Findings::default();
+            check_manifest("Cargo.toml", text, &mut findings);
+            assert_eq!(findings.errors.is_empty(), clean, "{text}");
+        }
+    }
+}
