@@ -28,7 +28,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         let first = dice.below(nodes);
         (first, dice.range(1, (nodes - first) as u64) as usize)
     };
-    match dice.below(24) {
+    match dice.below(28) {
         0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
         // The same nodes every time: then asking again is attaching.
         6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
@@ -50,6 +50,9 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         21 if dice.one_in(2) => Op::Hangup { node: dice.below(nodes) },
         21 => Op::CancelLocal { node: dice.below(nodes), job, action, attempt: dice.range(0, 1) },
         22 => Op::Backup,
+        24 => Op::Ask { to, job: dice.one_in(2).then_some(job) },
+        25 => Op::Reload { node: dice.below(nodes), policy: dice.range(0, 2) as u8 },
+        26 => Op::Configure { settings: dice.range(0, 1) as u8 },
         _ if dice.one_in(4) => Op::TakeOver { to },
         _ => Op::Run { to, job, action: "epilog".to_owned(), attempt: None, nodes: None },
     }
@@ -69,7 +72,7 @@ pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
 
 pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let node = dice.below(nodes);
-    match dice.below(32) {
+    match dice.below(36) {
         0..=3 => Fault::Drop { node, side: [Side::Both, Side::Agent, Side::Controller][dice.below(3)] },
         4..=6 => Fault::Partition { node, ms: dice.skewed(1, 120_000) },
         7..=11 => Fault::KillAgent { node, down_ms: dice.skewed(1, 90_000) },
@@ -83,6 +86,9 @@ pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
         26..=27 => Fault::KillRunner { node },
         28 => Fault::StopUnit { node },
         29 => Fault::ClockStep { node, by_ms: clock_step(dice) },
+        32 => Fault::Reexec { node, ms: dice.skewed(20, 5_000) },
+        33..=34 => Fault::Suspend { node, ms: dice.skewed(1_000, 180_000) },
+        35 => Fault::OomKill { node },
         30 if dice.one_in(2) => Fault::Clone { node, ms: dice.range(1_000, 60_000) },
         _ => Fault::KillAgent { node, down_ms: dice.skewed(1, 2_000) },
     }
@@ -128,7 +134,8 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 9] = [
+pub(super) const AIMS: [(&str, Make); 10] = [
+    ("answer", asked),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
     ("take-claim", cancelled_early),
@@ -171,6 +178,12 @@ fn signalled(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step>
         steps.push(Step { at_ms: at_ms + dice.range(500, 15_000), what });
     }
     steps
+}
+
+fn asked(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let run = run_on(dice, nodes, span, "unlimited");
+    let ask = |ms| Step { at_ms: at_ms + ms, what: What::Do(Op::Ask { to: 0, job: None }) };
+    vec![Step { at_ms, what: What::Do(run) }, ask(dice.range(0, 2_000)), ask(dice.range(0, 20_000))]
 }
 
 fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {

@@ -95,6 +95,20 @@ pub enum Op {
     },
     /// Copies the first controller's store.
     Backup,
+    /// A live question to all hosts, or to those of a job.
+    Ask {
+        to: usize,
+        job: Option<u8>,
+    },
+    /// The node's configuration is another from now on, and its agent is told (`world::site` has which there are).
+    Reload {
+        node: usize,
+        policy: u8,
+    },
+    /// The controllers' configuration.
+    Configure {
+        settings: u8,
+    },
 }
 
 /// A fault at its time.
@@ -136,6 +150,20 @@ pub enum Fault {
     LoseBus {
         node: usize,
         ms: u64,
+    },
+    /// daemon-reexec: PID 1 does nothing for a while, and comes back under another name on the bus.
+    Reexec {
+        node: usize,
+        ms: u64,
+    },
+    /// The machine sleeps: nothing on it goes on, and CLOCK_BOOTTIME does.
+    Suspend {
+        node: usize,
+        ms: u64,
+    },
+    /// The kernel kills a script for its memory; systemd stops the rest of the unit.
+    OomKill {
+        node: usize,
     },
     /// PID 1 does nothing for a while.
     StallSystemd {

@@ -76,17 +76,17 @@ impl Spring {
 
 /// What an agent does, by the names that traps use.
 #[rustfmt::skip]
-pub const AGENT_EFFECTS: [&str; 24] = [
+pub const AGENT_EFFECTS: [&str; 25] = [
     "write-intent", "start-unit", "watch", "watch-empty", "inspect", "take-claim", "signal-runner", "kill-lingering", "write-outcome",
     "unload", "bury", "remove-tombstone", "write-epoch", "redial-window", "wake-at", "exec-reply", "note", "hang", "send-hello",
-    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused",
+    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused", "answer",
 ];
 
 /// What a controller does.
 #[rustfmt::skip]
-pub const CONTROLLER_EFFECTS: [&str; 15] = [
+pub const CONTROLLER_EFFECTS: [&str; 17] = [
     "commit", "send-welcome", "send-turned-away", "send-start", "send-begin", "send-cancel", "send-signal", "send-ack", "send-forget",
-    "send-probe", "fan", "close", "reply", "publish", "outbox-grew",
+    "send-probe", "fan", "close", "reply", "publish", "outbox-grew", "send-ask", "tell-answer",
 ];
 
 /// Effects of agents that can fail, and say so.

@@ -57,7 +57,8 @@ pub(super) fn agrees(runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
                 one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))
             }
             // Not every script ran, and the runner could not say why.
-            Failure::Exec(_) | Failure::Unit(_) | Failure::Oom => {
+            Failure::Oom => one(&|run| run.oom),
+            Failure::Exec(_) | Failure::Unit(_) => {
                 if runs.is_empty() {
                     Ok(())
                 } else {

@@ -54,6 +54,7 @@ struct Run {
     cancelled: bool,
     /// The runner was killed; somebody stopped the unit; the machine went down meanwhile.
     killed: bool,
+    oom: bool,
     meddled: bool,
     down: bool,
     /// What the runner made of it, and whether it could be written.
@@ -116,6 +117,7 @@ impl Truth {
             tolerable: false,
             cancelled: false,
             killed: false,
+            oom: false,
             meddled: false,
             down: false,
             result: None,
@@ -146,6 +148,20 @@ impl Truth {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
             run.ends.push(status);
+        }
+    }
+
+    /// It failed, and is tried again: that end counts for nothing.
+    pub(crate) fn script_tried(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.alive = false;
+        }
+    }
+
+    /// The kernel killed a script of it.
+    pub(crate) fn oom(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.oom = true;
         }
     }
 

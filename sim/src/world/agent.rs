@@ -38,7 +38,9 @@ pub(crate) struct Agent {
     roll: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
+    /// Redials are spread over so much; it grows while nobody welcomes it.
     pub(crate) window_ms: u64,
+    pub(crate) welcomed: bool,
     pub(crate) wake: Option<u64>,
     /// When it last woke for the time alone.
     pub(crate) ticked_at: u64,
@@ -57,6 +59,10 @@ impl World {
         let node = &mut self.nodes[at];
         if !node.on || node.boot != boot || node.agent.is_some() {
             return;
+        }
+        if self.t < node.asleep_until {
+            let later = node.asleep_until - self.t;
+            return self.after(later, Event::AgentUp { node: at, boot });
         }
         node.life += 1;
         node.spool.tidy();
@@ -80,6 +86,7 @@ impl World {
             conn: None,
             last_counter: 0,
             window_ms: 1_000,
+            welcomed: false,
             wake: None,
             ticked_at: 0,
         });
@@ -117,6 +124,10 @@ impl World {
     }
 
     pub(crate) fn continue_agent(&mut self, at: usize, life: u64) {
+        let asleep_until = self.nodes[at].asleep_until;
+        if self.t < asleep_until {
+            return self.after(asleep_until - self.t, Event::Continue { node: at, life });
+        }
         let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life && agent.stopped) else {
             return;
         };
@@ -197,6 +208,7 @@ impl World {
                 Some(Input::Tick)
             }
             Edge::Tick { .. } => None,
+            Edge::Reload => Some(Input::Policy(node.identity().policy)),
             Edge::Local(input) => agent.joined_once.then_some(*input),
         }
     }

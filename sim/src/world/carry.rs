@@ -2,6 +2,8 @@
 
 use perilog_core::agent::io::{Effect, ExecReply, Input, Level, StartReply};
 
+use perilog_core::message::FromAgent;
+
 use super::World;
 use super::agent::Pending;
 use super::event::{Call, Edge, Event};
@@ -101,7 +103,7 @@ impl World {
             }
             Effect::RedialWindow { ms } => {
                 if let Some(agent) = self.nodes[at].agent.as_mut() {
-                    agent.window_ms = ms;
+                    (agent.window_ms, agent.welcomed) = (ms, true);
                 }
             }
             Effect::WakeAt { boot_ms } => self.wake_agent(at, boot_ms),
@@ -111,7 +113,8 @@ impl World {
                     self.say(|| format!("n{at} says: {text}"));
                 }
             }
-            Effect::StatusReply { .. } | Effect::Answer { .. } => {}
+            Effect::Answer { question, .. } => self.gather(at, question),
+            Effect::StatusReply { .. } => {}
         }
     }
 
@@ -142,6 +145,28 @@ impl World {
             Some(How::Unanswered { happens: false }) => self.call(at, pending, call, u64::MAX / 4, true),
             Some(How::Late { ms }) => self.call(at, pending, call, ms, false),
             Some(How::Half) | None => self.call(at, pending, call, 0, false),
+        }
+    }
+
+    /// A part of the answer at once, the last when it has been gathered.
+    fn gather(&mut self, at: usize, question: u64) {
+        let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
+        let Some(conn) = conn else { return };
+        if self.dice.one_in(2) {
+            self.send_to_controller(at, FromAgent::Answer { question, text: "a line".to_owned(), last: false });
+        }
+        let delay = self.dice.skewed(1, 5_000);
+        self.after(delay, Event::Answered { node: at, life, conn, question });
+    }
+
+    /// It belongs to the session that asked.
+    pub(crate) fn answered(&mut self, at: usize, life: u64, conn: u64, question: u64) {
+        let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.life == life) else { return };
+        if agent.stopped {
+            return self.after(100, Event::Answered { node: at, life, conn, question });
+        }
+        if agent.conn == Some(conn) {
+            self.send_to_controller(at, FromAgent::Answer { question, text: String::new(), last: true });
         }
     }
 

@@ -90,7 +90,7 @@ impl World {
             return self.after(FULL_EVERY_MS, Event::Batch { which, life });
         }
         let nonce = life + 1_000 * which as u64;
-        let (machine, output) = Machine::load(controller.store.clone(), site::settings(), nonce, now);
+        let (machine, output) = Machine::load(controller.store.clone(), site::settings(self.settings), nonce, now);
         controller.machine = Some(machine);
         self.carry(which, output);
     }

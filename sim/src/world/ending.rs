@@ -35,6 +35,7 @@ impl World {
             node.cut_until = node.cut_until.min(t);
             node.full_until = node.full_until.min(t);
             node.stalled_until = node.stalled_until.min(t);
+            node.asleep_until = node.asleep_until.min(t);
             if at >= plan_nodes {
                 self.power_off(at);
                 self.nodes[at].burnt = true;
@@ -129,7 +130,7 @@ impl World {
     /// What is kept of a world in which all is over: invariant 7.
     fn grown(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
-            let kept = site::policy(false).keep_failed;
+            let kept = site::policy(false, 0).keep_failed;
             let units = node.systemd.units.iter().filter(|(_, unit)| !unit.is_leftover_of_a_late_start());
             let stems: Vec<&String> = units.map(|(stem, _)| stem).collect();
             if stems.len() > kept {
@@ -190,7 +191,7 @@ impl World {
             }
             // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept, or was until somebody reset it.
             let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
-            if stones > site::policy(false).keep_failed {
+            if stones > site::policy(false, 0).keep_failed {
                 wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));
                 break;
             }

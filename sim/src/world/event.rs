@@ -45,6 +45,13 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
+    /// The rest of an answer has been gathered.
+    Answered {
+        node: usize,
+        life: u64,
+        conn: u64,
+        question: u64,
+    },
 
     /// A call that is on its way to PID 1.
     Call {
@@ -140,6 +147,8 @@ pub(crate) enum Edge {
         boot_ms: u64,
     },
     Local(Box<Input>),
+    /// SIGHUP.
+    Reload,
 }
 
 /// Which process made a call, on which of its connections, and as its how-many-eth.

@@ -20,6 +20,17 @@ impl World {
             }
             Fault::SoftReboot { node, down_ms } => self.soft_reboot(node, down_ms),
             Fault::LoseBus { node, ms } => self.lose_bus(node, ms),
+            Fault::Reexec { node, ms } => {
+                let stalled = &mut self.nodes[node].stalled_until;
+                *stalled = (*stalled).max(self.t + ms);
+                self.lose_bus(node, 1);
+            }
+            Fault::Suspend { node, ms } => self.suspend(node, ms),
+            Fault::OomKill { node } => {
+                if let Some(stem) = self.some_unit(node, |life| life == Life::Running) {
+                    self.oom_kill(node, &stem);
+                }
+            }
             Fault::StallSystemd { node, ms } => self.nodes[node].stalled_until = self.t + ms,
             Fault::FullRun { node, ms } => self.nodes[node].full_until = self.t + ms,
             Fault::KillRunner { node } => {
@@ -41,6 +52,18 @@ impl World {
             Fault::Restore { empty } => self.restore(empty),
             Fault::SecondController { empty, ms } => self.second_begins(empty, ms),
         }
+    }
+
+    fn suspend(&mut self, at: usize, ms: u64) {
+        let node = &mut self.nodes[at];
+        if !node.on {
+            return;
+        }
+        let until = self.t + ms;
+        node.asleep_until = node.asleep_until.max(until);
+        node.stalled_until = node.stalled_until.max(until);
+        self.stop_agent(at, ms);
+        self.partition(at, ms);
     }
 
     fn some_unit(&mut self, at: usize, fits: impl Fn(Life) -> bool) -> Option<String> {

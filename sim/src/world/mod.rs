@@ -56,6 +56,8 @@ pub(crate) struct World {
     invocations: u64,
     /// Callers on local sockets: which machine's, and the task that each asked for.
     callers: BTreeMap<u64, (usize, TaskId)>,
+    /// Which settings controllers are configured with.
+    settings: u8,
     pub(crate) truth: Truth,
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
@@ -81,6 +83,7 @@ impl World {
             conns_ever: 0,
             invocations: 0,
             callers: BTreeMap::new(),
+            settings: 0,
             truth: Truth::default(),
             traps: Traps::new(&plan.traps),
             trace,
@@ -131,6 +134,7 @@ impl World {
             Event::Continue { node, life } => self.continue_agent(node, life),
             Event::Agent { node, life, edge } => self.agent_edge(node, life, edge),
             Event::Dial { node, life } => self.dial(node, life),
+            Event::Answered { node, life, conn, question } => self.answered(node, life, conn, question),
             Event::Call { node, boot, from, call } => self.pid1(node, boot, from, call),
             Event::Unit { node, boot, stem, serial, act } => self.unit_acts(node, boot, stem, serial, act),
             Event::Deliver { conn, to } => self.deliver(conn, to),

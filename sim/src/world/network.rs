@@ -11,6 +11,8 @@ use super::World;
 use super::event::{Edge, Event};
 use crate::plan::Side;
 
+/// What the window of redials grows to (`agent/src/link/window.rs`).
+const WINDOW_CEILING_MS: u64 = 30_000;
 /// TCP_USER_TIMEOUT and keepalive: a peer that does not answer is given up.
 const SILENCE_MS: u64 = 20_000;
 
@@ -86,6 +88,9 @@ impl World {
     pub(crate) fn hang_up(&mut self, at: usize) -> bool {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
         let Some(conn) = agent.conn.take() else { return false };
+        if !std::mem::take(&mut agent.welcomed) {
+            agent.window_ms = (agent.window_ms * 2).min(WINDOW_CEILING_MS.max(agent.window_ms));
+        }
         let (life, window) = (agent.life, agent.window_ms);
         self.agent_leaves(conn, true);
         let delay = self.dice.range(0, window.max(1));

@@ -36,6 +36,10 @@ pub(crate) struct Node {
     pub(crate) cut_until: u64,
     pub(crate) full_until: u64,
     pub(crate) stalled_until: u64,
+    /// The whole machine sleeps.
+    pub(crate) asleep_until: u64,
+    /// Which policy it is configured with.
+    pub(crate) policy: u8,
 }
 
 impl Node {
@@ -58,6 +62,8 @@ impl Node {
             cut_until: 0,
             full_until: 0,
             stalled_until: 0,
+            asleep_until: 0,
+            policy: 0,
         }
     }
 
@@ -76,7 +82,7 @@ impl Node {
             machine: site::machine(self.machine),
             boot: self.boot_id(),
             version: "sim".to_owned(),
-            policy: site::policy(self.exclusive),
+            policy: site::policy(self.exclusive, self.policy),
         }
     }
 
@@ -132,6 +138,7 @@ impl World {
         self.end_processes(at);
         let node = &mut self.nodes[at];
         node.on = false;
+        node.asleep_until = 0;
         node.systemd = Systemd::default();
     }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use perilog_core::HostList;
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Exec;
-use perilog_core::controller::io::{Request, RunRequest, Which};
+use perilog_core::controller::Input as ControllerInput;
+use perilog_core::controller::io::{AskWhich, Request, RunRequest, Which};
+use perilog_core::message::Ask;
 use perilog_core::{ActionId, ClusterId, Rank, TaskId};
 
 use super::World;
@@ -79,6 +81,23 @@ impl World {
                 let id = ActionId::of(ClusterId::LOCAL, &job, site::attempt(attempt), &name);
                 let task = TaskId { action: id, rank: Rank(0) };
                 self.local(node, Input::CancelLocal { caller: CANCELS, task });
+            }
+            Op::Ask { to, job } => {
+                let which = match job {
+                    Some(job) => AskWhich::Tasks(which(job, None)),
+                    None => AskWhich::Hosts(self.hosts(0, self.plan.nodes)),
+                };
+                self.ask(to, Request::Ask { which, ask: Ask::Status });
+            }
+            Op::Reload { node, policy } => {
+                self.nodes[node].policy = policy;
+                let life = self.nodes[node].life;
+                self.after(1, Event::Agent { node, life, edge: Edge::Reload });
+            }
+            Op::Configure { settings } => {
+                self.settings = settings;
+                let life = self.controllers[0].life;
+                self.controller_hears(0, life, ControllerInput::Settings(site::settings(settings)));
             }
             Op::Backup => {
                 let copy = self.controllers[0].store.clone();

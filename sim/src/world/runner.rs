@@ -27,6 +27,8 @@ pub(crate) struct Runner {
     pub(super) next: usize,
     /// Tells a scheduled end of a script from one that came earlier.
     turn: u64,
+    /// Of the script that runs, or is to run next: how often it failed.
+    tries: u32,
     pub(super) alive: bool,
     pub(super) limit_passed: bool,
     pub(super) cancelled: bool,
@@ -40,6 +42,11 @@ impl World {
             return;
         }
         let stalled_until = node.stalled_until;
+        let asleep_until = node.asleep_until;
+        if self.t < asleep_until {
+            let later = asleep_until - self.t;
+            return self.unit_after(later, at, &stem, serial, act);
+        }
         let Some(unit) = node.systemd.unit(&stem, serial) else { return };
         match (act, unit.life) {
             (Act::JobRuns, Life::Queued) if self.t < stalled_until => {
@@ -159,7 +166,7 @@ impl World {
         let of = behaviour.scripts.len() as u32;
         let name = format!("{seq}0-script");
         let (digest, user) = ("00".to_owned(), "root".to_owned());
-        let begin = StepRecord::Begin { seq, script: name.clone(), digest, user, attempt: 1, at_ms, of };
+        let begin = StepRecord::Begin { seq, script: name.clone(), digest, user, attempt: runner.tries + 1, at_ms, of };
         if !self.record(at, stem, serial, begin) {
             self.misconfigured(at, stem, serial);
             return self.scripts_ended(at, stem, serial);
@@ -200,9 +207,21 @@ impl World {
         let runner = &mut unit.runner;
         runner.alive = false;
         let index = runner.next.saturating_sub(1);
-        let own = runner.behaviour.as_ref().and_then(|b| b.scripts.get(index)).map(|script| script.status);
+        let script = runner.behaviour.as_ref().and_then(|b| b.scripts.get(index));
+        let own = script.map(|script| if runner.tries > 0 { script.again } else { script.status });
         let status = by.or(own).unwrap_or(ExitStatus::Exit(0));
         let timed_out = runner.limit_passed;
+        let retries = unit.intent.plan.retries;
+        let again = !status.is_success() && !timed_out && !runner.cancelled && runner.tries < retries.count;
+        if again {
+            (runner.tries, runner.next) = (runner.tries + 1, index);
+            if let Some(run) = runner.run {
+                self.truth.script_tried(run);
+            }
+            self.say(|| format!("n{at} {stem}: script {index} ended, {status}, and is tried again"));
+            return self.unit_after(retries.backoff_ms, at, stem, serial, Act::NextScript);
+        }
+        runner.tries = 0;
         let Some(result) = &mut runner.result else { return };
         result.ran += 1;
         result.timed_out |= timed_out;

@@ -57,6 +57,20 @@ impl World {
         }
     }
 
+    /// OOMPolicy=stop: the script is dead, and the rest of the unit gets TERM.
+    pub(crate) fn oom_kill(&mut self, at: usize, stem: &str) {
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.runner.alive) else { return };
+        unit.oom = true;
+        let (serial, run) = (unit.serial, unit.runner.run);
+        if let Some(run) = run {
+            self.truth.oom(run);
+        }
+        self.signal_runner(at, stem, 15);
+        if self.nodes[at].systemd.unit(stem, serial).is_some_and(|unit| unit.runner.alive) {
+            self.script_ends(at, stem, serial, Some(ExitStatus::Signal(9)));
+        }
+    }
+
     /// SIGKILL for the runner itself: systemd then stops what is left of the unit.
     pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
         let t = self.t;

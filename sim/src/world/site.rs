@@ -47,7 +47,23 @@ pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
 }
 
-pub(crate) fn settings() -> Settings {
+/// 0 as a site would have it; 1 in a hurry.
+pub(crate) fn settings(number: u8) -> Settings {
+    let usual = usual_settings();
+    match number {
+        0 => usual,
+        _ => Settings {
+            start_grace_ms: 6_000,
+            unreachable_grace_ms: 10_000,
+            not_after_ms: 20_000,
+            probe_ms: 500,
+            timeouts: BTreeMap::new(),
+            ..usual
+        },
+    }
+}
+
+fn usual_settings() -> Settings {
     let limited = ["prolog", "epilog", "sweep", "mount"];
     Settings {
         cluster: cluster(),
@@ -62,7 +78,22 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-pub(crate) fn policy(exclusive: bool) -> Policy {
+/// 0 as a site would have it; 1 with an action less, and nothing that lingers; 2 with room for little.
+pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
+    let mut policy = usual_policy(exclusive);
+    match number {
+        0 => {}
+        1 => {
+            policy.actions.remove(&action("unlimited"));
+            policy.actions.values_mut().for_each(|plan| plan.lingering = Lingering::Kill);
+            policy.keep_failed = 0;
+        }
+        _ => (policy.max_tasks, policy.max_tombstones, policy.keep_failed) = (2, 3, 1),
+    }
+    policy
+}
+
+fn usual_policy(exclusive: bool) -> Policy {
     let plan = |timeout_ms: Option<u64>| Plan {
         run: Run::Directories(vec!["/etc/perilog/scripts".to_owned()]),
         user: "root".to_owned(),
@@ -87,7 +118,7 @@ pub(crate) fn policy(exclusive: bool) -> Policy {
         ("prolog", plan(Some(30_000))),
         ("epilog", Plan { on_timeout: OnTimeout::Kill, ..plan(Some(30_000)) }),
         ("sweep", Plan { lingering: Lingering::Kill, on_error: OnError::Stop, ..plan(Some(20_000)) }),
-        ("mount", Plan { lingering: Lingering::Keep, ..plan(Some(30_000)) }),
+        ("mount", Plan { lingering: Lingering::Keep, retries: RETRIES, ..plan(Some(30_000)) }),
         ("unlimited", plan(None)),
     ];
     Policy {
@@ -99,6 +130,9 @@ pub(crate) fn policy(exclusive: bool) -> Policy {
         max_tasks: 12,
     }
 }
+
+/// A mount is flaky.
+const RETRIES: Retries = Retries { count: 2, backoff_ms: 500, ceiling_ms: 2_000 };
 
 /// What the scripts of a task do. Known by seed and task alone, so that no fault changes it.
 #[derive(Debug, Clone)]
@@ -112,6 +146,8 @@ pub(crate) struct Behaviour {
 pub(crate) struct Script {
     pub(crate) ms: u64,
     pub(crate) status: ExitStatus,
+    /// How it ends when it is tried again.
+    pub(crate) again: ExitStatus,
     /// TERM does not end it.
     pub(crate) traps_term: bool,
     pub(crate) reports: Vec<Report>,
@@ -147,5 +183,6 @@ fn script(dice: &mut Rng) -> Script {
     if dice.one_in(8) {
         reports.push(Report::Progress { message: "half".to_owned() });
     }
-    Script { ms, status, traps_term: dice.one_in(5), reports }
+    let again = if dice.one_in(2) { ExitStatus::Exit(0) } else { status };
+    Script { ms, status, again, traps_term: dice.one_in(5), reports }
 }

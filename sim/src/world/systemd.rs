@@ -30,6 +30,8 @@ pub(crate) struct Unit {
     pub(crate) life: Life,
     pub(crate) runner: Runner,
     pub(crate) leftovers: Vec<Leftover>,
+    /// The kernel killed something of it for its memory.
+    pub(crate) oom: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,7 @@ impl Systemd {
             life: Life::Queued,
             runner: Runner::default(),
             leftovers: Vec::new(),
+            oom: false,
         };
         self.units.insert(stem.to_owned(), unit);
         Some(self.made)
@@ -133,6 +136,12 @@ impl Unit {
                 let active = if failed { "failed" } else { "active" };
                 (facts.active, facts.sub) = (active.to_owned(), "exited".to_owned());
                 exit.tell(&mut facts);
+            }
+        }
+        if self.oom && self.life != Life::Running {
+            facts.result = "oom-kill".to_owned();
+            if facts.active == "active" {
+                facts.active = "failed".to_owned();
             }
         }
         facts

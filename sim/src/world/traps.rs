@@ -112,7 +112,8 @@ fn of_agent(effect: &AgentEffect) -> &'static str {
         AgentEffect::RedialWindow { .. } => "redial-window",
         AgentEffect::WakeAt { .. } => "wake-at",
         AgentEffect::ExecReply { .. } => "exec-reply",
-        AgentEffect::StatusReply { .. } | AgentEffect::Answer { .. } => "answer",
+        AgentEffect::StatusReply { .. } => "status-reply",
+        AgentEffect::Answer { .. } => "answer",
         AgentEffect::Note { .. } => "note",
     }
 }
@@ -129,14 +130,15 @@ pub(crate) fn of_controller(effect: &ControllerEffect) -> &'static str {
             ToAgent::Ack { .. } => "send-ack",
             ToAgent::Forget { .. } => "send-forget",
             ToAgent::Probe { .. } => "send-probe",
-            ToAgent::Ask { .. } | ToAgent::Unsupported { .. } => "send",
+            ToAgent::Ask { .. } => "send-ask",
+            ToAgent::Unsupported { .. } => "send",
         },
         ControllerEffect::Fan { .. } => "fan",
         ControllerEffect::Close { .. } => "close",
         ControllerEffect::Reply { .. } => "reply",
         ControllerEffect::Publish { .. } => "publish",
         ControllerEffect::OutboxGrew => "outbox-grew",
-        ControllerEffect::Answer { .. } => "answer",
+        ControllerEffect::Answer { .. } => "tell-answer",
         ControllerEffect::WakeAt { .. } => "wake-at",
         ControllerEffect::Note { .. } => "note",
     }
