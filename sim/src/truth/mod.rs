@@ -280,7 +280,7 @@ impl Truth {
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let same = |row: &ActionRow| store.actions.iter().any(|other| other == row);
         self.doubtful.extend(before.actions.iter().filter(|row| !same(row)).map(|row| row.id));
-        self.shown[which] = Shown::of(store);
+        self.shown[which] = Shown::of(store, &self.shown[0]);
     }
 
     /// Two machines of one name.

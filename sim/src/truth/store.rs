@@ -19,10 +19,14 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    pub(super) fn of(store: &Snapshot) -> Self {
+    /// What a store shows that was put in the place of one that had shown `before`: since when is known where that had shown it.
+    pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
-            shown.take(store, row, 0);
+            shown.take(store, row, u64::MAX);
+        }
+        for (task, since) in &mut shown.since {
+            *since = before.since.get(task).copied().unwrap_or(*since);
         }
         shown
     }
