@@ -1,47 +1,90 @@
-//! An agent stands still for longer than a start is good for, and goes on: nothing runs late.
+//! An agent, or its bus, stands still for longer than a start is good for, and goes on: nothing runs late.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Order};
 
-const BRIEF: &str = "start-grace = \"2s\"\nnot-after = \"1s\"\n";
 const LONG: Duration = Duration::from_secs(90);
+/// A start that is good for a moment, and a controller that waits for it.
+const BRIEF: &str = "not-after = \"1s\"\n";
+/// A controller that gives a start up.
+const IMPATIENT: &str = "start-grace = \"2s\"\n";
 
-/// The agent is stopped, the start given up, the agent goes on and serves another job: no script of the first has begun, nor does one later.
-fn nothing_runs_late(cluster: &Cluster, stop: impl FnOnce() -> Result<()>) -> Result<()> {
-    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n0"])?;
-    stop()?;
-    cluster.wait_end(&mut run)?;
-    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "lost (the node is offline)", "{}", run.output()?);
-    cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal=CONT", "perilog-agent"])?;
-    cluster.open_gates()?;
+fn cluster(controller: &str) -> Result<Cluster> {
+    Cluster::builder(1).script("prolog", "10-gate", AT_GATE).controller(controller).boot()
+}
+
+fn signal(cluster: &Cluster, unit: &str, signal: &str) -> Result<()> {
+    cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal", signal, unit]).map(drop)
+}
+
+/// Waits until the intent of `late` is on disk, and then until the moment in it has passed.
+fn wait_too_late(cluster: &Cluster) -> Result<()> {
+    let node = cluster.node(0)?;
+    cluster.bed().wait_until("too late for it to begin", LONG, || {
+        let text = node.run(&["sh", "-c", "cat /run/perilog/tasks/perilog-task-prolog-late-0-*/intent.json"])?;
+        if !text.success() {
+            return Ok(false);
+        }
+        let intent: serde_json::Value = serde_json::from_str(&text.stdout).context("an intent")?;
+        let not_after = intent["not_after_boottime_ms"].as_f64().context("its not-after")?;
+        let uptime = node.read_file("/proc/uptime")?;
+        let now: f64 = uptime.split(' ').next().context("a time")?.parse().context("a time")?;
+        Ok(now * 1e3 > not_after)
+    })
+}
+
+/// No script of `late` has begun, nor does one begin later: the node serves another job and holds nothing of this one.
+fn assert_nothing_ran(cluster: &Cluster) -> Result<()> {
     let other = cluster.perilog(&["run", "prolog", "--job", "next", "--nodes", "n0"])?;
-    assert!(matches!(other.code(), Some(0 | 1)), "{other}");
-    cluster.assert_true("next", &["prolog"])?;
-    cluster.bed().wait_until("the node holds nothing of it", LONG, || {
-        Ok(cluster.node(0)?.sh("ls /run/perilog/tasks")?.is_empty())
-    })?;
-    let units = cluster
-        .node(0)?
-        .sh("systemctl --no-legend --plain list-units 'perilog-task-*-late-*' --state=active,activating")?;
-    assert_eq!(units, "");
-    assert!(cluster.runs("late")?.is_empty(), "it ran: {:?}", cluster.runs("late")?);
+    ensure!(matches!(other.code(), Some(0 | 1)), "{other}");
+    cluster.assert_exact("next", &["prolog"])?;
+    let units = ["--no-legend", "--plain", "list-units", "--state=active,activating", "perilog-task-*-late-*"];
+    assert_eq!(cluster.node(0)?.systemctl(&units)?, "");
+    let runs = cluster.runs("late")?;
+    assert!(runs.is_empty(), "it ran: {runs:?}");
     cluster.assert_true("late", &["prolog"])
 }
 
 #[test]
-fn by_the_runner_when_its_moment_has_passed() -> Result<()> {
-    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).controller(BRIEF).boot()?;
-    // The call is made by an agent that does not know how late it is, before it can hear that nobody wants it any more.
+fn by_the_agent_that_stood_still_over_it() -> Result<()> {
+    let cluster = cluster(BRIEF)?;
     let stopped = cluster.arm(cluster.node(0)?, "after-intent", Order::Stop)?;
-    nothing_runs_late(&cluster, || stopped.wait_sprung())
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n0"])?;
+    stopped.wait_sprung()?;
+    wait_too_late(&cluster)?;
+    signal(&cluster, "perilog-agent", "CONT")?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
+    assert_nothing_ran(&cluster)
 }
 
-/// A start in the socket of an agent that stands still does not grow old by itself: what is behind it there undoes it.
+/// The call was made in time, and PID 1 gets it when the bus goes on.
+#[test]
+fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
+    let cluster = cluster(BRIEF)?;
+    signal(&cluster, "dbus", "STOP")?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n0"])?;
+    wait_too_late(&cluster)?;
+    signal(&cluster, "dbus", "CONT")?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    let (word, text) = cluster.outcome("late", "prolog", 0)?;
+    assert!(word == "refused" && text.contains("the runner did not claim the task"), "{text}");
+    assert_nothing_ran(&cluster)
+}
+
+/// A start that lies in the socket of an agent that stands still does not grow old: what lies behind it there undoes it.
 #[test]
 fn by_the_agent_that_finds_it_given_up() -> Result<()> {
-    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).controller(BRIEF).boot()?;
-    cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal=STOP", "perilog-agent"])?;
-    nothing_runs_late(&cluster, || Ok(()))
+    let cluster = cluster(IMPATIENT)?;
+    signal(&cluster, "perilog-agent", "STOP")?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n0"])?;
+    cluster.wait_end(&mut run)?;
+    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "lost (the node is offline)");
+    signal(&cluster, "perilog-agent", "CONT")?;
+    cluster.open_gates()?;
+    assert_nothing_ran(&cluster)
 }
