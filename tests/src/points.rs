@@ -69,6 +69,17 @@ impl Armed<'_> {
         })
     }
 
+    /// Waits until systemd has brought up another in place of the one that died there.
+    pub fn wait_back(&self) -> Result<()> {
+        self.wait_sprung()?;
+        let what = format!("another {} on {}", self.point.daemon, self.node.name());
+        self.cluster.bed().wait_until(&what, SPRINGS, || {
+            let state = self.node.systemctl(&["show", "--property=ActiveState", "--value", self.point.daemon])?;
+            let pid = main_pid(self.node, &self.point)?;
+            Ok(state == "active" && pid != self.pid && pid != "0")
+        })
+    }
+
     fn path(&self) -> String {
         format!("{DIRECTORY}/{}", self.point.name)
     }

@@ -16,9 +16,9 @@ fn killed_at(point: &str, script_is_over: bool) -> Result<()> {
             cluster.open_gates()?;
         }
         for armed in armed {
-            armed?.wait_sprung()?;
+            // A script that is at its gate is taken up by the next agent.
+            armed?.wait_back()?;
         }
-        // A script that is at its gate is taken up by the next agent.
         cluster.open_gates()?;
         let code = cluster.wait_end(&mut run)?;
         assert!(matches!(code, 0 | 1), "neither ok nor failed: {}", run.output()?);

@@ -53,7 +53,7 @@ pub struct ActionView {
     pub ok: IdSet,
     /// Not ended, folded.
     pub open: Vec<PsRow>,
-    /// Ended other than ok, one by one.
+    /// Ended other than ok, one by one; and those of `ok` of which there is more to say.
     pub ended: Vec<RankView>,
 }
 
