@@ -21,6 +21,7 @@ pub mod ledger;
 mod node;
 mod points;
 mod rootfs;
+mod stores;
 mod wait;
 
 pub use bed::{Bed, Builder};

@@ -15,6 +15,8 @@ use super::LinkEdge;
 const OUTBOX: usize = 4096;
 /// For the preambles. A peer that says nothing is none of ours.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
+/// For the last words of a session that is over, and for its close: a peer that reads takes them in milliseconds.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where messages to the controller go. Those for people (answers) wait for room; the loop never does.
 pub type Outbox = mpsc::Sender<FromAgent>;
@@ -66,14 +68,23 @@ pub(super) async fn run(
     {
         return Ok(());
     }
-    // Both directions at once: a peer that waits for us to read must not wait for itself.
-    let ended = tokio::select! {
-        ended = receive(&mut reader, edges, counter, &outbox) => ended,
-        ended = transmit(&mut writer, queue) => ended,
-        _ = let_go => Ok(()),
+    let (close, closing) = oneshot::channel::<()>();
+    let ended = {
+        let transmitting = transmit(&mut writer, queue, closing);
+        tokio::pin!(transmitting);
+        // Both directions at once: a peer that waits for us to read must not wait for itself.
+        tokio::select! {
+            ended = receive(&mut reader, edges, counter, &outbox) => ended,
+            ended = &mut transmitting => ended,
+            _ = let_go => {
+                // What was said before the loop hung up is still written: it may say why (a refused epoch).
+                drop(close);
+                tokio::time::timeout(GOODBYE_LIMIT, transmitting).await.unwrap_or(Ok(()))
+            }
+        }
     };
     // The session is over either way; a goodbye that cannot be said changes nothing.
-    let _ = tokio::time::timeout(Duration::from_secs(1), writer.close()).await;
+    let _ = tokio::time::timeout(GOODBYE_LIMIT, writer.close()).await;
     // If the loop is gone, so is the process.
     let _ = edges.send(LinkEdge::Down { counter }).await;
     ended
@@ -102,11 +113,24 @@ async fn receive(
     Ok(())
 }
 
-async fn transmit(writer: &mut FrameWriter, mut queue: mpsc::Receiver<FromAgent>) -> Result<(), SessionError> {
-    while let Some(message) = queue.recv().await {
+/// Writes what is queued; once `closing` is dropped, what is queued already, and then it ends.
+async fn transmit(
+    writer: &mut FrameWriter,
+    mut queue: mpsc::Receiver<FromAgent>,
+    mut closing: oneshot::Receiver<()>,
+) -> Result<(), SessionError> {
+    loop {
+        let message = tokio::select! {
+            biased;
+            message = queue.recv() => message,
+            _ = &mut closing, if !queue.is_closed() => {
+                queue.close();
+                continue;
+            }
+        };
+        let Some(message) = message else { return Ok(()) };
         fault::point_if("before-accepted", || matches!(message, FromAgent::Accepted { .. }));
         writer.send(encode_from_agent(&message)).await?;
         fault::point_if("after-finished", || matches!(message, FromAgent::Finished { .. }));
     }
-    Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use perilog_core::ids::Epoch;
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_host::link::{Keepalive, Link, Listener, bind};
 use perilog_proto::{Decoded, Preamble, decode_from_agent, encode_to_agent};
@@ -86,6 +87,21 @@ async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
     assert_eq!(bed.down().await, first);
     let _link = bed.accept(ours()).await;
     assert!(bed.up().await.0 > first);
+}
+
+/// A controller that was refused was not told, two times in three: the end of the session overtook the word.
+#[tokio::test]
+async fn last_words_are_heard() {
+    for number in 0..12 {
+        let mut bed = bed();
+        let mut link = bed.accept(ours()).await;
+        let (_, session) = bed.up().await;
+        let refused = FromAgent::EpochRefused { seen: Epoch { number, nonce: 8 } };
+        session.outbox.try_send(refused.clone()).unwrap();
+        drop(session);
+        let frame = link.reader.next().await.unwrap().expect("its last word");
+        assert_eq!(decode_from_agent(&frame).unwrap(), Decoded::Known(refused));
+    }
 }
 
 #[tokio::test]

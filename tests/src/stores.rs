@@ -1,0 +1,83 @@
+//! What the fault tests do to a controller's store, and a second controller on a copy of it.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::cluster::Cluster;
+use crate::command::Output;
+
+const STORE: &str = "/var/lib/perilog/controller.db";
+/// For a loaded machine; what is waited for takes some tens of milliseconds.
+const SOON: Duration = Duration::from_secs(90);
+
+/// The second controller of [`Cluster::start_second`]: on the controller's own node, so that it has the same certificate.
+const SECOND: &str = "\
+cluster = \"bed\"
+listen = \"[::]:5116\"
+store = \"/var/lib/perilog/second/controller.db\"
+[api]
+socket = \"/run/perilog/second.sock\"
+";
+
+impl Cluster {
+    /// Copies the store of a controller that stands still, as a backup does, and starts it again. Its next start has a higher epoch than the copy.
+    pub fn copy_store(&self, to: &str) -> Result<()> {
+        self.stop_controller()?;
+        self.controller()?.sh(&format!("rm -rf {to} && mkdir -m 700 {to} && cp -a {STORE}* {to}/"))?;
+        self.start_controller()?;
+        self.wait_online()
+    }
+
+    /// Puts a copy in the place of the store, or nothing. The controller must not run.
+    pub fn replace_store(&self, by: Option<&str>) -> Result<()> {
+        let copy = by.map(|from| format!(" && cp -a {from}/* /var/lib/perilog/")).unwrap_or_default();
+        self.controller()?.sh(&format!("rm -f {STORE}*{copy}")).map(drop)
+    }
+
+    /// Stops the controller in good order.
+    pub fn stop_controller(&self) -> Result<()> {
+        self.controller()?.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"]).map(drop)
+    }
+
+    /// Waits until the controller shows that this node obeys another one, and says what to do.
+    pub fn wait_refused(&self, host: &str) -> Result<()> {
+        self.bed().wait_until(&format!("{host} is shown to obey another controller"), SOON, || {
+            let views = self.node_views()?;
+            let note = views.iter().find(|view| view.host == host).and_then(|view| view.note.clone());
+            Ok(note.is_some_and(|note| note.contains("perilog controller take-over")))
+        })
+    }
+
+    /// Waits until a line of the node's journal has all these words.
+    pub fn wait_journal(&self, host: &str, unit: &str, words: &[&str]) -> Result<()> {
+        let node = self.bed().node(host)?;
+        self.bed().wait_until(&format!("{unit} of {host} logs {words:?}"), SOON, || {
+            let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
+            Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
+        })
+    }
+
+    /// Starts another controller beside the first, on the store in that directory: same cluster, same host, another port.
+    pub fn start_second(&self, store: &str) -> Result<()> {
+        let node = self.controller()?;
+        node.write_file("/etc/perilog/second.toml", SECOND)?;
+        node.sh(&format!("rm -rf /var/lib/perilog/second && cp -a {store} /var/lib/perilog/second"))?;
+        node.sh("systemd-run --quiet --unit=second --service-type=notify -p RuntimeDirectoryPreserve=yes \
+             /usr/sbin/perilog-controller --config /etc/perilog/second.toml")?;
+        ensure!(self.second(&["status"])?.success(), "the second controller does not answer");
+        Ok(())
+    }
+
+    /// `perilog` at the second controller.
+    pub fn second(&self, arguments: &[&str]) -> Result<Output> {
+        self.controller()?.run(&[&["perilog", "--socket", "/run/perilog/second.sock"], arguments].concat())
+    }
+
+    /// Has a node's agent dial these, in this order, from now on.
+    pub fn dial(&self, rank: usize, controllers: &[&str]) -> Result<()> {
+        let node = self.node(rank)?;
+        node.write_file("/etc/perilog/agent.d/zz-dial.toml", format!("controller = {controllers:?}\n"))?;
+        node.systemctl(&["restart", "perilog-agent.service"]).map(drop)
+    }
+}
