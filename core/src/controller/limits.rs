@@ -99,8 +99,9 @@ impl Machine {
 
     /// Not accepted within start-grace: lost, and fenced where the node can hear it; else its Hello is answered with the fence.
     fn give_up_start(&mut self, task: TaskId, now: Now) {
-        self.lose(task, Loss::Offline, now);
-        let session = self.host_of(task).and_then(|host| self.nodes.get(&host)).and_then(|node| node.session);
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let (session, known) = (node.and_then(|node| node.session), node.is_some());
+        self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, now);
         if let Some(session) = session {
             self.send_cancel(session, task, "not accepted within start-grace");
         }

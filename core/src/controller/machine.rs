@@ -37,6 +37,8 @@ pub struct Machine {
     pub(super) probe_last: u64,
     pub(super) store_full: bool,
     /// When closed attempts were last looked through for those past their retention.
+    /// Until then a node that is not known may be one that has not come yet: the store that was begun with knew none, for it is new, or was lost.
+    pub(super) young_until_ms: u64,
     pub(super) pruned_ms: u64,
     pub(super) batch: Batch,
 }
@@ -114,8 +116,12 @@ impl Machine {
             probe_last: 0,
             store_full: false,
             pruned_ms: now.mono_ms,
+            young_until_ms: 0,
             batch: Batch::default(),
         };
+        if snapshot.nodes.is_empty() {
+            machine.young_until_ms = now.mono_ms.saturating_add(machine.settings.start_grace_ms);
+        }
         for row in snapshot.nodes {
             machine.nodes.insert(row.host.clone(), Node::new(row, now.mono_ms));
         }

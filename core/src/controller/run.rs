@@ -185,7 +185,7 @@ impl Machine {
         }
     }
 
-    /// Starts on every node that is there; nodes that nobody has heard of are named at once.
+    /// Starts on every node that is there; nodes that nobody has heard of are named at once, unless none has had the time to be heard of.
     fn fan(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
@@ -194,6 +194,8 @@ impl Machine {
         for (rank, host) in layout.ranks().iter().zip(layout.hosts().iter()).filter(|(rank, _)| ranks.contains(*rank)) {
             let rank = Rank(rank);
             match self.nodes.get(host) {
+                // What is asked for may run there already, begun by the store that was lost.
+                None if now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.actions.get_mut(&id)) {

@@ -125,7 +125,7 @@ impl Machine {
         self.batch.records.push(Record::Node(row.clone()));
         let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
         if known.is_none() {
-            node.tasks = rebuilt_on(&self.actions, &self.jobs, &host);
+            node.tasks = waiting_for(&self.actions, &self.jobs, &host);
         }
         node.row = row;
         node.session = Some(id);
@@ -266,17 +266,16 @@ impl Machine {
     }
 }
 
-/// Tasks of a node that is new to this store: those of actions that were rebuilt from what other nodes told.
-fn rebuilt_on(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
-    let rebuilt = actions.values().filter(|a| !a.row.unknown.is_empty());
-    rebuilt
-        .filter_map(|action| {
-            let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
-            let host = HostList::from_names([host.as_str()]).ok()?;
-            let rank = Rank(layout.ranks_of(&host).ok()?.first()?);
-            action.row.ranks.contains(rank.0).then(|| action.task(rank))
-        })
-        .collect()
+/// Tasks of a node that is new to this store: those of actions that were rebuilt from what other nodes told, or asked for before it came.
+fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
+    let open = actions.values().filter(|a| !a.row.unknown.is_empty() || !a.row.waiting.is_empty());
+    open.filter_map(|action| {
+        let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
+        let host = HostList::from_names([host.as_str()]).ok()?;
+        let rank = Rank(layout.ranks_of(&host).ok()?.first()?);
+        action.row.ranks.contains(rank.0).then(|| action.task(rank))
+    })
+    .collect()
 }
 
 /// How long agents spread their redials: their number over what the controller takes per second, at least a second.

@@ -24,9 +24,9 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         code: None,
         scripts: BTreeMap::new(),
     };
-    // One that went well and of which there is more to say is told below.
-    let told = |rank: &u32| action.ended.iter().any(|ended| ended.rank.0 == *rank);
-    let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !told(rank)).map(|rank| task(rank, "ok")).collect();
+    // One that ended well and has something to tell is among the ended, too.
+    let told = |rank: u32| action.ended.iter().any(|ended| ended.rank.0 == rank && ended.ended.outcome.is_ok());
+    let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !told(*rank)).map(|rank| task(rank, "ok")).collect();
     for row in &action.open {
         tasks.extend(row.ranks.iter().map(|rank| task(rank, &row.state)));
     }
@@ -74,14 +74,12 @@ mod tests {
         let ended = |outcome: serde_json::Value, steps: serde_json::Value| json!({"outcome": outcome, "ended_ms": 1, "steps": steps});
         let failed = ended(json!({"outcome": "failed", "why": {"exit": 37}}), json!([step]));
         let lost = ended(json!({"outcome": "lost", "why": "rebooted"}), json!([]));
-        let noted = ended(json!({"outcome": "ok"}), json!([]));
         let view: JobView = serde_json::from_value(json!({
             "job": "j", "userid": null,
             "attempts": [{"attempt": "1", "open": true, "hosts": "n[0-4]", "actions": [{
                 "id": "00000000-0000-0000-0000-000000000000", "name": "prolog", "ranks": "0-4", "began_ms": 1, "ended_ms": null,
                 "timeout_ms": null, "verdict": null, "ok": "0-1", "open": [row],
-                "ended": [{"rank": 1, "host": "n1", "ended": noted, "late": []},
-                          {"rank": 2, "host": "n2", "ended": failed, "late": []}, {"rank": 3, "host": "n3", "ended": lost, "late": []}],
+                "ended": [{"rank": 2, "host": "n2", "ended": failed, "late": []}, {"rank": 3, "host": "n3", "ended": lost, "late": []}],
             }]}],
         }))
         .unwrap();

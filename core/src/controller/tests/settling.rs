@@ -6,9 +6,10 @@ use crate::outcome::{Loss, Verdict};
 #[test]
 fn an_action_starts_once_on_each_node_that_is_there_and_names_the_unknown_at_once() {
     let mut b = Bench::new();
+    b.up("n0", "b", vec![]);
+    b.up("n1", "b", vec![]);
+    let mut b = b.restart();
     let (n0, _) = b.up("n0", "b", vec![]);
-    let (n1, _) = b.up("n1", "b", vec![]);
-    b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     let effects = b.run("prolog", "j", "n[0-1],ghost");
     assert_eq!(starts(&effects), [(n0, 0)]);
     let row = b.action("prolog", "j", 0);
@@ -254,4 +255,25 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let (_, effects) =
         b.up("n2", "b", vec![held("epilog", "j", 2, "n[0-2]", HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
+}
+
+/// A controller lost its store, and whoever waited asked again before the nodes had come: they were `lost (unknown node)` while their scripts ran.
+#[test]
+fn an_empty_store_knows_no_node_and_calls_none_unknown_before_it_had_time_to_come() {
+    let mut b = Bench::new();
+    assert_eq!(b.run("prolog", "j", "n[0-1],ghost"), []);
+    let [t0, t1, ghost] = [0, 1, 2].map(|rank| task("prolog", "j", rank));
+    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1],ghost", live())]);
+    assert_eq!(starts(&effects), [], "it runs");
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(starts(&effects), [(n1, 1)]);
+    assert_eq!(b.says(n0, finished(t0, exit(3))), [ack(n0, t0)]);
+    b.says(n1, finished(t1, Outcome::Ok));
+    assert_eq!(b.action("prolog", "j", 0).waiting.to_string(), "2");
+    b.pass(60_000);
+    assert_eq!(b.outcome(ghost), Outcome::Lost { why: Loss::UnknownNode });
+    assert_eq!(b.outcome(t0), exit(3));
+    // Later ones are named at once.
+    b.run("prolog", "k", "other");
+    assert_eq!(b.outcome(task("prolog", "k", 0)), Outcome::Lost { why: Loss::UnknownNode });
 }

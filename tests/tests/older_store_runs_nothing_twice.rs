@@ -1,0 +1,95 @@
+//! A controller that comes back on an older copy of its store, or on none: nodes refuse it until it is told to take over; then it meets what
+//! they hold. Nothing runs a second time, and every outcome comes back.
+
+use anyhow::Result;
+use perilog_tests::{AT_GATE, Cluster};
+
+const AT_ONCE: &str = "exit $(draw 0 3 37)";
+
+fn cluster() -> Result<Cluster> {
+    let cluster =
+        Cluster::builder(2).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_ONCE).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    Ok(cluster)
+}
+
+/// Runs an action on both nodes to its end; what became of each rank.
+fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 2]> {
+    cluster.perilog(&["run", action, "--job", job, "--nodes", "n[0-1]"])?;
+    Ok([cluster.outcome(job, action, 0)?, cluster.outcome(job, action, 1)?])
+}
+
+/// Kills the controller, starts it on that copy, or on nothing, and has it take over, which it must be told.
+fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
+    cluster.kill_controller()?;
+    cluster.replace_store(copy)?;
+    cluster.start_controller()?;
+    for host in ["n0", "n1"] {
+        cluster.wait_refused(host)?;
+        cluster.wait_journal(
+            host,
+            "perilog-agent",
+            &["the controller is not obeyed", "perilog controller take-over"],
+        )?;
+    }
+    cluster.perilog(&["controller", "take-over"])?.ok()?;
+    cluster.wait_online()
+}
+
+#[test]
+fn on_an_older_copy() -> Result<()> {
+    let cluster = cluster()?;
+    let mut open = cluster.start_perilog(&["run", "prolog", "--job", "open", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("open", &[0, 1])?;
+    cluster.copy_store("/root/copy")?;
+    // Things go on: what the copy has as running ends, an action that it has never heard of comes and goes, another is still running.
+    cluster.open_gates()?;
+    cluster.wait_end(&mut open)?;
+    let ended = [cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?];
+    let after = run(&cluster, "epilog", "after")?;
+    cluster.node(0)?.sh("rm /run/gate")?;
+    cluster.node(1)?.sh("rm /run/gate")?;
+    let mut late = cluster.start_perilog(&["run", "prolog", "--job", "late", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("late", &[0, 1])?;
+
+    set_back(&cluster, Some("/root/copy"))?;
+
+    // Told by tombstones.
+    cluster.wait_verdicts("open")?;
+    assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);
+    cluster.assert_true("open", &["prolog"])?;
+    // Rebuilt from what the nodes hold; whoever waited for it waits on.
+    assert!(cluster.perilog(&["ps"])?.ok()?.contains("late"));
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("late", &[0, 1])?;
+    cluster.wait_end(&mut late)?;
+    cluster.wait_verdicts("late")?;
+    cluster.assert_true("late", &["prolog"])?;
+    // Asked for again, it does not run again.
+    assert_eq!(run(&cluster, "epilog", "after")?, after);
+    cluster.assert_true("after", &["epilog"])
+}
+
+#[test]
+fn on_no_store_at_all() -> Result<()> {
+    let cluster = cluster()?;
+    let before = run(&cluster, "epilog", "before")?;
+    let mut open = cluster.start_perilog(&["run", "prolog", "--job", "open", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("open", &[0, 1])?;
+
+    set_back(&cluster, None)?;
+
+    cluster.bed().wait_until("both ranks are shown to run", std::time::Duration::from_secs(90), || {
+        let job = cluster.job("open")?;
+        let open = &job.attempts[0].actions[0].open;
+        Ok(open.iter().filter(|row| row.state == "running").map(|row| row.ranks.len()).sum::<u64>() == 2)
+    })?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("open", &[0, 1])?;
+    cluster.wait_end(&mut open)?;
+    cluster.wait_verdicts("open")?;
+    cluster.assert_true("open", &["prolog"])?;
+    assert_eq!(run(&cluster, "epilog", "before")?, before);
+    cluster.assert_true("before", &["epilog"])
+}
