@@ -33,6 +33,9 @@ impl Sequence<'_> {
             Ok(digest) => digest,
             Err(error) => return self.not_run(seq, &script.name, error.to_string(), exit::of_exec(&error)),
         };
+        if self.directory.is_full() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.steps.append(&StepRecord::Begin {
             seq,
             script: script.name.clone(),

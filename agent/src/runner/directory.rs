@@ -6,10 +6,12 @@
 //! | `claim` | runner or agent, whoever is first | temp, then link(2): whole from its first moment, and never a second one |
 //! | `steps.jsonl` | runner | appended, one write a line ([`crate::steps`]) |
 //! | `out.<seq>.head`, `.tail` | runner | [`crate::output`] |
+//! | `room` | runner | room held back for its last records, given up when /run is full |
 //! | `result.json` | runner | temp, rename; its last act |
 //!
 //! Nothing is fsynced: /run is memory, and a boot ends the task anyway.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -27,6 +29,9 @@ use crate::exit::{NO_CLAIM, NO_TASK, NOT_OURS, Refusal};
 /// Most bytes of an intent: a Start fits a frame of 1 MiB, and JSON writes it wider.
 const MAX_INTENT: u64 = 8 * 1024 * 1024;
 
+/// Room for the end of the last script and the result, which are some hundred bytes each, and for the agent's outcome.
+const ROOM: usize = 32 * 1024;
+
 /// Only root reads what scripts print.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -34,6 +39,8 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
+    /// The file system was full, and the room is in use: for what ends, not for what might begin.
+    full: Cell<bool>,
 }
 
 impl Directory {
@@ -50,7 +57,7 @@ impl Directory {
         if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
             return Err(no(&"others than root can write it"));
         }
-        Ok(Self { fd, path })
+        Ok(Self { fd, path, full: Cell::new(false) })
     }
 
     /// Reads the intent and checks that it is the one of `stem`.
@@ -81,6 +88,11 @@ impl Directory {
         let claim = serde_json::to_vec(&Claim::Runner(invocation.clone())).map_err(|e| no(&e))?;
         let temp = format!("claim.{}.tmp", std::process::id());
         self.write(&temp, &claim).map_err(|e| no(&e))?;
+        // Written, not only reserved: a hole is no room. What could not be told at its end does not begin.
+        if let Err(error) = self.write("room", &[0; ROOM]) {
+            self.give_up_room();
+            return Err(no(&error));
+        }
         // The check comes after the slow part: between it and the link is nothing that waits.
         let late = clock::boottime_ms().saturating_sub(intent.not_after_boottime_ms);
         let linked =
@@ -115,6 +127,29 @@ impl Directory {
         let temp = format!("{name}.tmp");
         self.write(&temp, bytes)?;
         Ok(rustix::fs::renameat(&self.fd, &temp, &self.fd, name)?)
+    }
+
+    /// Does `write`, and once more with the room that was held back if the file system is full.
+    pub(crate) fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        match write() {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.full.set(true);
+                self.give_up_room();
+                write()
+            }
+            done => done,
+        }
+    }
+
+    /// Is the room that was held back in use?
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.get()
+    }
+
+    /// Nothing more is to be written; or nothing else can be.
+    pub(crate) fn give_up_room(&self) {
+        // It may have been given up before.
+        let _ = rustix::fs::unlinkat(&self.fd, "room", AtFlags::empty());
     }
 
     /// The path of a file in it, for people.

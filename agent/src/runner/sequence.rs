@@ -266,7 +266,8 @@ impl<'a> Sequence<'a> {
 
     /// Records what has happened already: where that fails it can only be said.
     pub(crate) fn note(&mut self, record: &StepRecord) {
-        if let Err(error) = self.steps.append(record) {
+        let (directory, steps) = (self.directory, &mut self.steps);
+        if let Err(error) = directory.with_room(|| steps.append(record)) {
             self.sinks.say(Level::Error, &format!("{}: {error}", self.directory.file(crate::steps::FILE)));
         }
     }

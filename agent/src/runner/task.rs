@@ -84,8 +84,11 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     let times = Times { began_ms, ended_ms: clock::wall_ms(), elapsed_ms: clock::mono_ms().saturating_sub(began) };
     let status = tally.status();
     let result = serde_json::to_vec(&tally.result(invocation, times)).map_err(std::io::Error::from);
-    match result.and_then(|result| directory.replace("result.json", &result)) {
-        Ok(()) => Ok(status),
+    match result.and_then(|result| directory.with_room(|| directory.replace("result.json", &result))) {
+        Ok(()) => {
+            directory.give_up_room();
+            Ok(status)
+        }
         Err(error) => {
             complain(&format!("{}: {error}", directory.file("result.json")));
             Ok(if status == 0 { exit::NO_RESULT } else { status })
