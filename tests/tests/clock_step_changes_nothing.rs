@@ -1,0 +1,57 @@
+//! The wall clocks of nodes and of the controller are set by hours, forward and backward, during a script: nobody times out, is lost or refused.
+//!
+//! Nodes here share one kernel's clock, so it is perilog's own reading of it that is stepped (a fault point), on each node apart. What this does
+//! not cover: systemd's timers, and certificates, whose times are judged by the kernel's clock.
+
+use anyhow::{Context, Result};
+use perilog_tests::{AT_GATE, Cluster, Node};
+
+const HOUR: i64 = 3600;
+
+fn step(node: &Node, seconds: i64) -> Result<()> {
+    node.write_file("/run/perilog-fault/clock", seconds.to_string())
+}
+
+/// The time stamp of the last event of a job, in seconds.
+fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
+    let events = cluster.perilog(&["--json", "events", job])?.ok()?;
+    let at = events.lines().last().context("an event")?.split_once("\"timestamp\":").context("its time stamp")?.1;
+    let end = at.find(['.', ',', '}']).context("its end")?;
+    Ok(at[..end].parse()?)
+}
+
+#[test]
+fn nobody_times_out_or_is_lost() -> Result<()> {
+    let cluster = Cluster::builder(2)
+        .script("prolog", "10-gate", AT_GATE)
+        .script("epilog", "10-gate", "exit $(draw 0 3)")
+        .agent("[action.prolog]\ntimeout = \"1h\"\nscript-timeout = \"1h\"\n[action.epilog]\ntimeout = \"1h\"\n")
+        .build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]", "--timeout", "1h"])?;
+    cluster.wait_begun("j", &[0, 1])?;
+    let before = last_event(&cluster, "j")?;
+    for (job, by) in [("forward", 5 * HOUR), ("backward", -7 * HOUR)] {
+        step(cluster.node(0)?, by)?;
+        step(cluster.node(1)?, -by)?;
+        step(cluster.controller()?, by)?;
+        // Starts, ends and their limits under the new time; then daemons that come up in it.
+        cluster.perilog(&["run", "epilog", "--job", job, "--nodes", "n[0-1]", "--timeout", "1h"])?;
+        cluster.assert_true(job, &["epilog"])?;
+        let seen = last_event(&cluster, job)? - before;
+        assert!((seen - by).abs() < HOUR, "the step was not seen: {seen} s");
+        cluster.kill_controller()?;
+        cluster.start_controller()?;
+        cluster.kill_agent(0)?;
+        cluster.start_agent(0)?;
+        cluster.wait_online()?;
+        let ps = cluster.perilog(&["ps"])?.ok()?;
+        assert!(ps.contains("running") && !ps.contains("overdue"), "{ps}");
+    }
+    assert!(!run.has_ended()?, "ended while its scripts run: {}", run.output()?);
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0, 1])?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_true("j", &["prolog"])
+}
