@@ -15,6 +15,9 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
     let cluster = Cluster::builder(2).script("epilog", "10-gate", body).script("epilog", "20-next", "exit 0").boot()?;
     let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("j", &[0, 1])?;
+    // From here on the agent expects nothing but an end.
+    let at_work = || Ok(cluster.outcome("j", "epilog", 1)?.1.contains("10-gate"));
+    cluster.bed().wait_until("the script is shown", SOON, at_work)?;
     cluster.node(1)?.sh("systemctl kill --kill-whom=main --signal=KILL 'perilog-task-epilog-j-1-*.service'")?;
     Ok((cluster, run))
 }

@@ -38,6 +38,10 @@ impl Daemon {
             }
             Effect::Inspect { stem, task } => {
                 self.roll.enter(&stem, task);
+                if self.watcher.runner_is_gone(&stem) {
+                    // PID 1 may not have come to that yet, and tells the end of the start job only when nothing is left of the unit.
+                    self.calls.watch(stem.clone());
+                }
                 self.inputs.extend(self.calls.inspect(self.spool.clone(), stem, task));
             }
             Effect::TakeClaim { stem, task, claim } => {

@@ -240,3 +240,25 @@ async fn a_runner_at_work_stirs_its_task_and_output_does_not() {
         while tokio::time::timeout(std::time::Duration::from_millis(150), stir.next()).await.is_ok() {}
     }
 }
+
+#[tokio::test]
+async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
+    for (ends, gone) in [(false, true), (true, false)] {
+        let (_dir, spool, _lock) = spool();
+        let (stem, intent) = task();
+        spool.write_intent(&stem, &intent).unwrap();
+        let stir = Arc::new(Stir::default());
+        let watcher = Watcher::new(spool.clone(), stir.clone()).unwrap();
+        watcher.watch(&stem);
+        let dir = spool.task(&stem);
+        let steps = fs::File::create(dir.join("steps.jsonl")).unwrap();
+        assert_eq!(stir.next().await, std::slice::from_ref(&stem));
+        assert!(!watcher.runner_is_gone(&stem), "it is at work");
+        drop(steps);
+        if ends {
+            fs::write(dir.join("result.json"), "{}").unwrap();
+        }
+        assert_eq!(stir.next().await, std::slice::from_ref(&stem));
+        assert_eq!((watcher.runner_is_gone(&stem), watcher.runner_is_gone(&stem)), (gone, false), "told once");
+    }
+}

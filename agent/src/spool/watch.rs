@@ -1,8 +1,10 @@
 //! Tells by [`Stir`] when a runner writes into its task's directory: the claim, a step, the result. Output (`out.*`) stirs nothing.
 //!
 //! Two watches per live task: its directory, for files that appear; and `steps.jsonl`, for lines. What happens soon after another is one stir.
+//!
+//! A runner has `steps.jsonl` open as long as it runs scripts: one that dies lets go of it, and the kernel tells, however it died.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,12 +27,20 @@ struct Shared {
     spool: super::Spool,
     /// By watch: the stem. Holds two for each live task; the kernel tells when one ends with its file.
     stems: Mutex<HashMap<i32, String>>,
+    /// Of those whose runner let go of its steps, and was not asked after since. No more than live tasks.
+    let_go: Mutex<HashSet<String>>,
     stir: Arc<Stir>,
 }
 
 impl Watcher {
     pub fn new(spool: super::Spool, stir: Arc<Stir>) -> io::Result<Self> {
-        let shared = Arc::new(Shared { inotify: Inotify::new()?, spool, stems: Mutex::default(), stir });
+        let shared = Arc::new(Shared {
+            inotify: Inotify::new()?,
+            spool,
+            stems: Mutex::default(),
+            let_go: Mutex::default(),
+            stir,
+        });
         let reader = tokio::spawn(read(shared.clone()));
         Ok(Self { shared, reader })
     }
@@ -40,6 +50,11 @@ impl Watcher {
         let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
         self.shared.add(&self.shared.spool.task(stem), flags, stem);
         self.shared.add_steps(stem);
+    }
+
+    /// Has the task's runner let go of its steps without a result? It is gone then, or as good as: what it left behind may not be. Once.
+    pub fn runner_is_gone(&self, stem: &str) -> bool {
+        self.shared.let_go().remove(stem) && !self.shared.spool.task(stem).join("result.json").exists()
     }
 }
 
@@ -67,13 +82,19 @@ impl Shared {
             return self.stems().values().for_each(|stem| self.stir.soon(stem));
         }
         if event.what.contains(ReadFlags::IGNORED) {
-            self.stems().remove(&event.watch);
+            if let Some(stem) = self.stems().remove(&event.watch) {
+                self.let_go().remove(&stem);
+            }
             return;
         }
         let Some(stem) = self.stems().get(&event.watch).cloned() else { return };
         match event.name.as_deref() {
             // A line of steps.jsonl, which is watched by itself.
             None => self.stir.soon(&stem),
+            Some(STEPS) if event.what.contains(ReadFlags::CLOSE_WRITE) => {
+                self.let_go().insert(stem.clone());
+                self.stir.soon(&stem);
+            }
             Some(STEPS) if event.what.contains(ReadFlags::CREATE) => {
                 self.add_steps(&stem);
                 self.stir.soon(&stem);
@@ -98,6 +119,11 @@ impl Shared {
                 tracing::warn!("cannot watch {} ({error}); progress of its scripts will be shown late", path.display())
             }
         }
+    }
+
+    fn let_go(&self) -> MutexGuard<'_, HashSet<String>> {
+        // A set of names is whole whatever a panicking holder did.
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stems(&self) -> MutexGuard<'_, HashMap<i32, String>> {
