@@ -145,7 +145,7 @@ impl Bus {
     /// The unit as it stands (`None`: systemd knows no such unit), the ids it bears, and, once its main process is gone, what is left in its
     /// cgroup.
     pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
-        let (facts, ids) = self.properties(stem).await?.read(stem)?;
+        let (facts, ids, let_go) = self.properties(stem).await?.read(stem)?;
         let Some(unit) = &facts else {
             self.failed().remove(stem);
             return Ok((None, None, Vec::new()));
@@ -156,7 +156,8 @@ impl Bus {
         };
         // A look while a script runs costs one call; the kernel says for nothing whether a second one has anything to tell.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
-        let nobody = unit.main_pid != 0 || events.is_some_and(|events| populated(&events) == Some(false));
+        let empty = let_go || events.is_some_and(|events| populated(&events) == Some(false));
+        let nobody = unit.main_pid != 0 || empty;
         let processes = if nobody || defect!(ProcessesUnseen) { Vec::new() } else { self.processes(stem).await? };
         Ok((facts, ids, processes))
     }

@@ -26,12 +26,13 @@ impl Properties {
     }
 
     /// The facts, `None` if systemd knows no such unit (it answers with a stub), and the ids in its LogExtraFields.
-    pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>), BusError> {
+    /// `true`: it has no cgroup any more, and so no process in one.
+    pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, bool), BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;
         let text = |name: &str| get::<&str>(&all, name).unwrap_or_default().to_owned();
         if text("LoadState") == "not-found" {
-            return Ok((None, None));
+            return Ok((None, None, true));
         }
         let counted = |name: &str| get::<u64>(&all, name).filter(|n| *n != u64::MAX);
         let facts = UnitFacts {
@@ -51,7 +52,9 @@ impl Properties {
         let lines =
             all.get("LogExtraFields").and_then(|v| v.try_clone().ok()).and_then(|v| Vec::<Vec<u8>>::try_from(v).ok());
         let ids = lines.and_then(|lines| fields::read_back(stem, &lines));
-        Ok((Some(facts), ids))
+        // Told, and empty: systemd lets go of a cgroup only when the kernel has removed it, which it does not do with processes in it.
+        let let_go = get::<&str>(&all, "ControlGroup") == Some("");
+        Ok((Some(facts), ids, let_go))
     }
 }
 
@@ -112,8 +115,9 @@ mod tests {
             ("MemoryPeak", u64::MAX.into()),
             ("LogExtraFields", fields::fields(&start).into()),
         ];
-        let (facts, ids) = properties(&pairs).read(&stem).unwrap();
+        let (facts, ids, let_go) = properties(&pairs).read(&stem).unwrap();
         let facts = facts.unwrap();
+        assert!(let_go);
         assert!(facts.loaded && !facts.job_pending && facts.main_ended());
         assert_eq!((facts.result.as_str(), facts.main_code, facts.main_status), ("exit-code", 1, 37));
         assert_eq!(facts.invocation.unwrap().as_str(), "000102030405060708090a0b0c0d0e0f");
@@ -124,9 +128,11 @@ mod tests {
     #[test]
     fn a_stub_is_no_unit_and_a_queued_one_is_not_believed() {
         let stub = [("LoadState", "not-found".into()), ("Result", "success".into()), ("ExecMainStatus", 0i32.into())];
-        assert_eq!(properties(&stub).read("x").unwrap(), (None, None));
+        assert_eq!(properties(&stub).read("x").unwrap(), (None, None, true));
         let queued = [("LoadState", "loaded".into()), ("Job", job(7)), ("InvocationID", Vec::<u8>::new().into())];
-        let facts = properties(&queued).read("x").unwrap().0.unwrap();
+        let (facts, _, let_go) = properties(&queued).read("x").unwrap();
+        assert!(!let_go, "what is not told is not known");
+        let facts = facts.unwrap();
         assert!(facts.job_pending && facts.invocation.is_none() && !facts.main_ended());
     }
 }
