@@ -37,15 +37,28 @@ pub(crate) struct Package {
 
 /// The members of the workspace.
 pub(crate) fn packages() -> Result<Vec<Package>> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().context("no packages in what `cargo metadata` says")?;
+    packages.iter().map(|package| read_package(package).context("a package of `cargo metadata`")).collect()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> Result<PathBuf> {
+    let metadata = metadata()?;
+    metadata["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("no target_directory in what `cargo metadata` says")
+}
+
+fn metadata() -> Result<Value> {
     let output = command()
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo")?;
     ensure!(output.status.success(), "`cargo metadata` failed");
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("what `cargo metadata` says")?;
-    let packages = metadata["packages"].as_array().context("no packages in what `cargo metadata` says")?;
-    packages.iter().map(|package| read_package(package).context("a package of `cargo metadata`")).collect()
+    serde_json::from_slice(&output.stdout).context("what `cargo metadata` says")
 }
 
 fn read_package(package: &Value) -> Option<Package> {

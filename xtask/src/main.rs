@@ -1,5 +1,6 @@
 //! `cargo xtask`: the one door for developers and CI. CI runs nothing that a laptop does not.
 
+mod bench;
 mod cargo;
 mod demo;
 mod mutate;
@@ -28,6 +29,8 @@ usage: cargo xtask COMMAND
   mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
           turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
+  bench [unit|idle|fan] [--OPTION NUMBER...]
+          what a task, an idle agent and ten thousand agents cost, beside the bare parts (docs/performance.md)
   help    this text
 
 Nodes need root. As another user, run the command as yourself: it builds as you and asks sudo(8) for the rest.
@@ -54,6 +57,8 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["sim", arguments @ ..] => sim::run(arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
+        ["bench"] => bench::run(&bench::ALL, &[]),
+        ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // As root, by ourselves.
         [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),

@@ -4,7 +4,7 @@ use super::Findings;
 use crate::cargo::Package;
 
 /// Each of our packages, and those of ours that it may name in any kind of dependency. `None`: whom it likes.
-const ARROWS: [(&str, Option<&[&str]>); 9] = [
+const ARROWS: [(&str, Option<&[&str]>); 10] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
@@ -13,12 +13,17 @@ const ARROWS: [(&str, Option<&[&str]>); 9] = [
     ("perilog", Some(&["perilog-core", "perilog-host"])),
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
     ("perilog-tests", None),
+    ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
     ("xtask", None),
 ];
 
 /// Packages that nobody may name but those beside them: development's own.
-const NAMED_ONLY_BY: [(&str, &[&str]); 3] =
-    [("perilog-tests", &["xtask"]), ("perilog-sim", &["xtask", "perilog-tests"]), ("xtask", &[])];
+const NAMED_ONLY_BY: [(&str, &[&str]); 4] = [
+    ("perilog-tests", &["xtask", "perilog-bench"]),
+    ("perilog-sim", &["xtask", "perilog-tests"]),
+    ("perilog-bench", &[]),
+    ("xtask", &[]),
+];
 
 /// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to be.
 const CORE: [&str; 6] = ["proptest", "serde", "serde_json", "serde_path_to_error", "thiserror", "uuid"];
@@ -70,6 +75,8 @@ mod tests {
             ("perilog-tests", "perilog-agent", true),
             ("perilog-tests", "xtask", false),
             ("xtask", "perilog-tests", true),
+            ("perilog-bench", "perilog-tests", true),
+            ("perilog-bench", "perilog-controller", false),
             ("perilog-new", "serde", false),
         ];
         for (from, to, allowed) in cases {

@@ -1,0 +1,128 @@
+//! The real controller, in a process and a directory of its own, and its Varlink API as a resource manager would use it.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use perilog_core::IdSet;
+use perilog_host::varlink::Client;
+use perilog_tests::wait_until;
+use serde_json::{Value, json};
+
+use super::swarm;
+use crate::authority;
+
+const START: Duration = Duration::from_secs(60);
+/// A round takes a second at most; whoever waits that long has failed.
+const ROUND: Duration = Duration::from_secs(120);
+const JOB: &str = "f1";
+/// Of the controller's log, the last first, where a round went wrong.
+const LOG_LINES: usize = 20;
+
+#[derive(Debug)]
+pub(super) struct Controller {
+    directory: PathBuf,
+    child: Child,
+    pub(super) port: u16,
+    agents: usize,
+}
+
+impl Controller {
+    /// Starts one that has never been before, and waits until it answers.
+    pub(super) fn start(directory: &Path, agents: usize) -> Result<Self> {
+        // Bound and let go of: nobody else here asks for a port meanwhile.
+        let port = TcpListener::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).context("a free port")?.port();
+        let files = authority::server(directory);
+        let config = format!(
+            "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
+            directory.join("controller.db"),
+            files.ca,
+            files.cert,
+            files.key,
+            directory.join("api.sock"),
+        );
+        std::fs::write(directory.join("controller.toml"), config).context("writing its configuration")?;
+        let child = Self::spawn(directory)?;
+        let controller = Self { directory: directory.to_owned(), child, port, agents };
+        controller.wait()?;
+        Ok(controller)
+    }
+
+    fn spawn(directory: &Path) -> Result<Child> {
+        let program = std::env::current_exe().context("the path of this program")?.with_file_name("perilog-controller");
+        let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).context("its log")?;
+        let mut command = Command::new(&program);
+        command.arg("--config").arg(directory.join("controller.toml")).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(log).spawn().with_context(|| format!("starting {}", program.display()))
+    }
+
+    fn wait(&self) -> Result<()> {
+        wait_until("the controller answers", START, || Ok(self.client().is_ok())).with_context(|| self.log())
+    }
+
+    /// kill -9, and another one at once.
+    pub(super) fn kill_and_restart(&mut self) -> Result<()> {
+        self.child.kill().context("killing the controller")?;
+        self.child.wait().context("killing the controller")?;
+        self.child = Self::spawn(&self.directory)?;
+        self.wait()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    pub(super) fn client(&self) -> Result<Client> {
+        let mut client = Client::connect(&self.directory.join("api.sock"))?;
+        client.set_timeout(Some(ROUND))?;
+        Ok(client)
+    }
+
+    /// Begins an attempt's prolog on all agents.
+    pub(super) fn begin(&self, client: &mut Client, attempt: usize) -> Result<u64> {
+        let run =
+            json!({"job": JOB, "attempt": attempt.to_string(), "action": "prolog", "nodes": swarm::hosts(self.agents)});
+        let running = client.call("io.perilog.Controller.Run", run)?;
+        ensure!(running["attached"] == false, "an action of an earlier round: {running}");
+        running["events_after"].as_u64().with_context(|| format!("no events_after: {running}"))
+    }
+
+    /// Reads its job's events until the verdict, which must be that of a success on every rank.
+    pub(super) fn verdict(&self, client: &mut Client, attempt: usize, after: u64) -> Result<()> {
+        let (follow, wanted) = (json!({"job": JOB, "after": after, "follow": true}), attempt.to_string());
+        for reply in client.call_more("io.perilog.Controller.Events", follow)? {
+            let reply = reply?;
+            for event in reply["events"].as_array().into_iter().flatten() {
+                if event["name"] == "verdict" && event["context"]["attempt"] == *wanted {
+                    return self.check(&event["context"]);
+                }
+            }
+        }
+        bail!("the events ended without a verdict")
+    }
+
+    fn check(&self, context: &Value) -> Result<()> {
+        let ok: IdSet = context["ok"].as_str().unwrap_or_default().parse().with_context(|| context.to_string())?;
+        ensure!(
+            ok.len() == self.agents as u64,
+            "{} of {} ranks are ok: {context}; its log ends with\n{}",
+            ok.len(),
+            self.agents,
+            self.log().lines().rev().take(LOG_LINES).collect::<Vec<_>>().join("\n")
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

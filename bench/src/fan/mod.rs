@@ -1,0 +1,248 @@
+//! One action out to thousands of agents and all their completions durable and back at the caller, against the bare wire; what an agent takes
+//! of the controller's memory; and how long it takes until all are back after a kill -9.
+//!
+//! ```text
+//!            Varlink          mutual TLS, port A
+//!   this ──▶ perilog-controller ◀──────────────── swarm: N agents of each
+//!    └─────▶ echo (the bare wire) ◀────────────── (one process)
+//!     lines                   mutual TLS, port B
+//! ```
+//! Both servers have all their connections all the time, and rounds take turns between them: real, bare, bare again (what two equal
+//! measurements differ by), in an order that changes with each turn. A round is over when its caller knows; the next one begins when
+//! every agent has its acknowledgement.
+
+mod controller;
+pub(crate) mod echo;
+pub(crate) mod swarm;
+
+use anyhow::{Context, Result, ensure};
+use perilog_host::clock;
+use perilog_host::varlink::Client;
+use serde_json::{Value, json};
+
+use crate::authority;
+use crate::noise::{Noise, machine};
+use crate::options::Options;
+use crate::part::{self, Part};
+use crate::process::{Memory, cpu_ms};
+use crate::report::{Table, progress};
+use crate::stats::{Samples, figure};
+use controller::Controller;
+
+/// DESIGN.md section 7.
+const MOST_OVER_BARE: f64 = 5.0;
+const MOST_CPU_OVER_BARE: f64 = 3.0;
+const MOST_KIB: f64 = 24.0;
+/// Rounds that are not counted: buffers grow to their size, files to theirs.
+const WARM_UP: usize = 3;
+/// The groups of the swarm.
+const REAL: &str = "0";
+const BARE: &str = "1";
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    part::raise_nofile()?;
+    let mut table = Table::new(&["", "n", "p50", "p90", "p99"]);
+    let mut sizes = Vec::new();
+    for agents in options.list("agents", &[1_000, 10_000]) {
+        ensure!(agents > 0, "no agents, no figures");
+        sizes.push(Bench::new(agents)?.measure(options.number("rounds", 300), &mut table)?);
+    }
+    Ok(json!({"bench": "fan", "machine": machine(), "sizes": sizes, "table": table.text()}))
+}
+
+struct Bench {
+    agents: usize,
+    // Dropped in this order: who is connected, then what they are connected to, then its files.
+    swarm: Part,
+    echo: Part,
+    controller: Controller,
+    _directory: tempfile::TempDir,
+    client: Client,
+    events: Client,
+    attempt: usize,
+    memory: [Memory; 2],
+}
+
+impl Bench {
+    fn new(agents: usize) -> Result<Self> {
+        // On a disk, as a store is: /tmp may be memory.
+        let directory = tempfile::Builder::new().prefix("perilog-bench-").tempdir_in("/var/tmp")?;
+        progress(&format!("{agents} agents: certificates and first connections"));
+        authority::make(directory.path(), (0..agents).map(swarm::host))?;
+        let controller = Controller::start(directory.path(), agents)?;
+        let mut swarm = Part::start("swarm", directory.path())?;
+        let mut echo = Part::start("echo", directory.path())?;
+        let before = Memory::of(controller.pid())?;
+        swarm.ask(&format!("join {} {agents}", controller.port))?;
+        let after = Memory::of(controller.pid())?;
+        let port = echo.ask(&format!("listen {agents}"))?;
+        swarm.ask(&format!("join {port} {agents}"))?;
+        let (client, events) = (controller.client()?, controller.client()?);
+        let memory = [before, after];
+        Ok(Self { agents, swarm, echo, controller, _directory: directory, client, events, attempt: 0, memory })
+    }
+
+    fn measure(mut self, rounds: usize, table: &mut Table) -> Result<Value> {
+        for _ in 0..WARM_UP {
+            self.real()?;
+            self.bare(self.attempt)?;
+        }
+        progress(&format!("{} agents: {rounds} rounds", self.agents));
+        let mut noise = Noise::begin()?;
+        let (mut real, mut bare, mut again) = (Samples::default(), Samples::default(), Samples::default());
+        let cpu = [cpu_ms(self.controller.pid())?, cpu_ms(self.echo.pid())?];
+        for round in 0..rounds {
+            noise.look();
+            let turns = WARM_UP + 2 * round;
+            if round % 2 == 0 {
+                real.push(self.real()?);
+                bare.push(self.bare(turns + 1)?);
+                again.push(self.bare(turns + 2)?);
+            } else {
+                bare.push(self.bare(turns + 1)?);
+                again.push(self.bare(turns + 2)?);
+                real.push(self.real()?);
+            }
+        }
+        let per = |total: f64, turns: usize| total * 1000.0 / (turns.max(1) * self.agents) as f64;
+        let cpu =
+            [per(cpu_ms(self.controller.pid())? - cpu[0], rounds), per(cpu_ms(self.echo.pid())? - cpu[1], 2 * rounds)];
+        let settled = Memory::of(self.controller.pid())?;
+
+        let label = |what: &str| format!("{what}, {} agents", self.agents);
+        for (what, samples) in
+            [("action out, all durable and back", &real), ("bare wire", &bare), ("bare wire again", &again)]
+        {
+            table.row(&label(what), samples.cells());
+        }
+        let ratio = real.over(&bare);
+        let (low, high) = real.over_in_parts(&bare);
+        table.target(
+            &format!("{} agents, out and back", self.agents),
+            &format!(
+                "{} x the bare wire ({} to {} by tenths of the run; A/A {})",
+                figure(ratio),
+                figure(low),
+                figure(high),
+                figure(again.over(&bare))
+            ),
+            "most 5 x",
+            ratio <= MOST_OVER_BARE,
+        );
+        table.target(
+            &format!("{} agents, controller CPU per start and completion", self.agents),
+            &format!("{} us, bare {} us: {} x", figure(cpu[0]), figure(cpu[1]), figure(cpu[0] / cpu[1])),
+            "most 3 x",
+            cpu[0] <= MOST_CPU_OVER_BARE * cpu[1],
+        );
+        let [empty, connected] = self.memory;
+        let kib = connected.rss.saturating_sub(empty.rss) as f64 / self.agents as f64;
+        table.target(
+            &format!("{} agents, controller memory per agent", self.agents),
+            &format!(
+                "{} KiB ({} KiB without agents, {} with, {} after the rounds)",
+                figure(kib),
+                empty.rss,
+                connected.rss,
+                settled.rss
+            ),
+            "most 24 KiB",
+            kib <= MOST_KIB,
+        );
+        let noise = noise.end(table)?;
+        let herds = [self.herd(false, table)?, self.herd(true, table)?];
+        self.account(rounds)?;
+        Ok(json!({
+            "agents": self.agents, "real_ms": real.json(), "bare_ms": bare.json(), "bare_again_ms": again.json(),
+            "real_over_bare": ratio, "again_over_bare": again.over(&bare),
+            "cpu_us_per_completion": cpu[0], "bare_cpu_us_per_completion": cpu[1],
+            "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(), "kib_per_agent": kib},
+            "herds": herds, "noise": noise,
+        }))
+    }
+
+    /// One action through the controller; milliseconds until its caller has the verdict, which says that all are durable.
+    fn real(&mut self) -> Result<f64> {
+        self.attempt += 1;
+        let began = clock::mono_us();
+        let after = self.controller.begin(&mut self.client, self.attempt)?;
+        self.controller.verdict(&mut self.events, self.attempt, after)?;
+        let took = ms(began);
+        // A stream that was left is of no more use.
+        self.events = self.controller.client()?;
+        self.settle(REAL, self.attempt)?;
+        Ok(took)
+    }
+
+    /// The same frames without a controller.
+    fn bare(&mut self, round: usize) -> Result<f64> {
+        let began = clock::mono_us();
+        self.echo.ask("go")?;
+        let took = ms(began);
+        self.settle(BARE, round)?;
+        Ok(took)
+    }
+
+    /// Every agent has been acknowledged as often as it was started.
+    fn settle(&mut self, group: &str, times: usize) -> Result<()> {
+        self.swarm.ask(&format!("{group} await acks {}", times * self.agents)).map(drop)
+    }
+
+    /// kill -9 and a new controller: until every agent was welcomed again. With `live`, each has a task that runs, and all of them have to
+    /// end well afterwards.
+    fn herd(&mut self, live: bool, table: &mut Table) -> Result<Value> {
+        progress(&format!("{} agents: kill -9{}", self.agents, if live { ", each with a task that runs" } else { "" }));
+        let mut after = 0;
+        if live {
+            self.attempt += 1;
+            self.swarm.ask(&format!("{REAL} hold 1"))?;
+            after = self.controller.begin(&mut self.client, self.attempt)?;
+            self.swarm.ask(&format!("{REAL} await starts {}", self.attempt * self.agents))?;
+        }
+        let welcomes: usize = self.swarm.ask(&format!("{REAL} count welcomes"))?.parse()?;
+        let window: f64 = self.swarm.ask(&format!("{REAL} window"))?.parse()?;
+        let began = clock::mono_us();
+        self.controller.kill_and_restart()?;
+        let ready = ms(began);
+        self.swarm.ask(&format!("{REAL} await welcomes {}", welcomes + self.agents))?;
+        self.swarm.ask(&format!("{REAL} await connected {}", self.agents))?;
+        let all = ms(began);
+        let cpu = cpu_ms(self.controller.pid())?;
+        (self.client, self.events) = (self.controller.client()?, self.controller.client()?);
+        if live {
+            self.swarm.ask(&format!("{REAL} hold 0"))?;
+            self.swarm.ask(&format!("{REAL} release"))?;
+            let verdict = self.controller.verdict(&mut self.events, self.attempt, after);
+            verdict.with_context(|| "after the kill")?;
+            self.events = self.controller.client()?;
+            self.settle(REAL, self.attempt)?;
+        }
+        let what = if live { "all back with a live task each" } else { "all back" };
+        let per = cpu * 1000.0 / self.agents as f64;
+        table.note(&format!(
+            "{} agents, kill -9: new controller answers after {} ms, {what} after {} ms (redial window {} ms), {} us of its CPU for each",
+            self.agents, figure(ready), figure(all), figure(window), figure(per)
+        ));
+        Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
+    }
+
+    /// Nothing was started twice and nothing was left out.
+    fn account(&mut self, rounds: usize) -> Result<()> {
+        let expected = [(REAL, rounds + WARM_UP + 1), (BARE, 2 * rounds + WARM_UP)];
+        for (group, times) in expected {
+            for what in ["starts", "acks"] {
+                let count: usize = self.swarm.ask(&format!("{group} count {what}"))?.parse()?;
+                ensure!(
+                    count == times * self.agents,
+                    "group {group}: {count} {what} in {times} rounds of {}",
+                    self.agents
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ms(began_us: u64) -> f64 {
+    (clock::mono_us() - began_us) as f64 / 1000.0
+}

@@ -1,0 +1,283 @@
+//! Thousands of agents in one process: real wire, real TLS, each a host of its own with its own certificate. They take what they are sent,
+//! accept it and say that it ended, at once or when they are told to.
+//!
+//! A Start names all hosts of its action; a node reads that once, ten thousand of them in one process would do nothing else. So the first Start
+//! of an action is decoded, and the others, which differ in rank and boot only, are known by their first bytes.
+//!
+//! | told | answers when |
+//! |---|---|
+//! | `join PORT COUNT` | a group of so many dials that port, and each was welcomed |
+//! | `hold 0\|1` | from now on a task is accepted only |
+//! | `release` | what is held was said to have ended |
+//! | `await WHAT NUMBER` | there were so many of WHAT since the group began: `welcomes`, `starts` or `acks`; or so many are `connected` |
+//! | `count WHAT` | at once, with their number |
+//! | `window` | at once, with the redial window of the last Welcome in ms |
+//!
+//! Each but `join` begins with the group's number, from 0.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use perilog_core::message::{FromAgent, Held, HeldState, Hello, Phase, ToAgent};
+use perilog_core::task::{Ended, Start};
+use perilog_core::{BootId, HostList, HostName, IdSet, MachineId, Outcome, Rank, TaskId};
+use perilog_host::clock;
+use perilog_host::link::{Dial, Link, dial};
+use perilog_host::tls::ClientTls;
+use perilog_proto::{Decoded, Preamble, decode_to_agent, encode_from_agent};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::{Semaphore, watch};
+
+use crate::authority;
+use crate::part;
+
+/// As an agent's own, while no Welcome has named one, and what it grows to.
+const WINDOW_MS: u64 = 1_000;
+const CEILING_MS: u64 = 30_000;
+/// Loopback addresses that agents of a group dial: each has a range of ephemeral ports of its own.
+const ADDRESSES: usize = 8;
+/// First dials at once: it is the reconnect that is measured, not this.
+const FIRST_DIALS: usize = 128;
+/// Bytes at the end of a Start in which two of one action may differ: rank and boot with their tags.
+const OWN_BYTES: usize = 48;
+
+/// The host of a rank.
+pub(crate) fn host(rank: usize) -> String {
+    format!("n{rank}")
+}
+
+/// All hosts of a group, folded.
+pub(crate) fn hosts(count: usize) -> String {
+    format!("n[0-{}]", count - 1)
+}
+
+struct Group {
+    port: String,
+    directory: PathBuf,
+    first: Semaphore,
+    welcomes: watch::Sender<u64>,
+    /// Those of them that stand.
+    connected: watch::Sender<u64>,
+    starts: watch::Sender<u64>,
+    acks: watch::Sender<u64>,
+    hold: AtomicBool,
+    release: watch::Sender<u64>,
+    window_ms: AtomicU64,
+    /// The first bytes of the last action's Starts, and one of them.
+    last: Mutex<Option<(Bytes, Arc<Start>)>>,
+}
+
+pub(crate) fn serve(directory: &Path) -> Result<()> {
+    part::raise_nofile()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let mut groups: Vec<Arc<Group>> = Vec::new();
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        while let Some(line) = lines.next_line().await? {
+            let words: Vec<&str> = line.split(' ').collect();
+            if !part::answer(&obey(&words, directory, &mut groups).await) {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+async fn obey(words: &[&str], directory: &Path, groups: &mut Vec<Arc<Group>>) -> Result<String> {
+    if let ["join", port, count] = words {
+        let group = Arc::new(Group::new(port, directory));
+        groups.push(group.clone());
+        let count = count.parse().context("a number of agents")?;
+        for rank in 0..count {
+            tokio::spawn(Agent::new(group.clone(), rank)?.run());
+        }
+        return reach(&group.connected, u64::try_from(count)?).await;
+    }
+    let (group, words) = words.split_first().context("which group?")?;
+    let group = groups.get(group.parse::<usize>().context("a group's number")?).context("no such group")?;
+    let counter = |what: &str| match what {
+        "welcomes" => Ok(&group.welcomes),
+        "connected" => Ok(&group.connected),
+        "starts" => Ok(&group.starts),
+        "acks" => Ok(&group.acks),
+        _ => bail!("{what} is not counted"),
+    };
+    match words {
+        ["hold", hold] => group.hold.store(*hold == "1", Ordering::Relaxed),
+        ["release"] => group.release.send_modify(|n| *n += 1),
+        ["await", what, number] => return reach(counter(what)?, number.parse().context("a number")?).await,
+        ["count", what] => return Ok(counter(what)?.borrow().to_string()),
+        ["window"] => return Ok(group.window_ms.load(Ordering::Relaxed).to_string()),
+        _ => bail!("no such order"),
+    }
+    Ok("done".to_owned())
+}
+
+async fn reach(counter: &watch::Sender<u64>, number: u64) -> Result<String> {
+    let mut counts = counter.subscribe();
+    let count = counts.wait_for(|count| *count >= number).await.context("a counter that lives as long as its group")?;
+    Ok(count.to_string())
+}
+
+impl Group {
+    fn new(port: &str, directory: &Path) -> Self {
+        Self {
+            port: port.to_owned(),
+            directory: directory.to_owned(),
+            first: Semaphore::new(FIRST_DIALS),
+            welcomes: watch::Sender::new(0),
+            connected: watch::Sender::new(0),
+            starts: watch::Sender::new(0),
+            acks: watch::Sender::new(0),
+            hold: AtomicBool::new(false),
+            release: watch::Sender::new(0),
+            window_ms: AtomicU64::new(WINDOW_MS),
+            last: Mutex::new(None),
+        }
+    }
+
+    /// What this frame starts; its rank is that of whoever was first.
+    fn start(&self, frame: &Bytes) -> Result<Option<Arc<Start>>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((common, start)) = &*last
+            && frame.starts_with(common)
+        {
+            return Ok(Some(start.clone()));
+        }
+        let Decoded::Known(ToAgent::Start(start)) = decode_to_agent(frame)? else { return Ok(None) };
+        let start = Arc::new(start);
+        *last = Some((frame.slice(..frame.len().saturating_sub(OWN_BYTES)), start.clone()));
+        Ok(Some(start))
+    }
+}
+
+/// One of them.
+struct Agent {
+    group: Arc<Group>,
+    rank: Rank,
+    dial: Dial,
+    hello: Hello,
+    /// Accepted and not acknowledged.
+    held: Option<Arc<Start>>,
+}
+
+impl Agent {
+    fn new(group: Arc<Group>, rank: usize) -> Result<Self> {
+        let host = host(rank);
+        let tls = ClientTls::load(&authority::agent(&group.directory, &host))?;
+        let address = format!("127.0.0.{}:{}", rank % ADDRESSES + 1, group.port);
+        let dial = Dial { server_name: authority::SERVER.to_owned(), ..Dial::tls(address, tls) };
+        let hello = Hello {
+            host: HostName::new(&host)?,
+            machine: MachineId::new(&format!("{rank:032x}"))?,
+            boot: BootId::new(&uuid::Uuid::from_u128(rank as u128 + 1).to_string())?,
+            link: 0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            tasks: Vec::new(),
+            more: false,
+        };
+        Ok(Self { group, rank: Rank(u32::try_from(rank)?), dial, hello, held: None })
+    }
+
+    /// For ever: dials as an agent does, with full jitter in the window of the last Welcome, which grows while there is none.
+    async fn run(mut self) {
+        let group = self.group.clone();
+        let mut link = {
+            // Not closed as long as there is its group.
+            let _turn = group.first.acquire().await;
+            dial(&self.dial).await
+        };
+        let mut window = WINDOW_MS;
+        loop {
+            if let Ok(link) = link {
+                // However it ended, it is dialled again.
+                let mut welcomed = false;
+                let _ended = self.session(link, &mut welcomed).await;
+                if welcomed {
+                    group.connected.send_modify(|n| *n -= 1);
+                }
+                window = if welcomed { group.window_ms.load(Ordering::Relaxed) } else { (window * 2).min(CEILING_MS) };
+            } else {
+                window = (window * 2).min(CEILING_MS.max(group.window_ms.load(Ordering::Relaxed)));
+            }
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..window))).await;
+            link = dial(&self.dial).await;
+        }
+    }
+
+    async fn session(&mut self, mut link: Link, welcomed: &mut bool) -> Result<()> {
+        link.writer.send(Preamble::ours("bench").encode()).await?;
+        link.reader.next().await?.context("no preamble")?;
+        self.hello.link += 1;
+        self.hello.tasks = self.held.iter().map(|start| held(start, self.rank)).collect();
+        link.writer.send(encode_from_agent(&FromAgent::Hello(self.hello.clone()))).await?;
+        let frame = link.reader.next().await?.context("no Welcome")?;
+        let Decoded::Known(ToAgent::Welcome { redial_window_ms, .. }) = decode_to_agent(&frame)? else {
+            bail!("no Welcome");
+        };
+        self.group.window_ms.store(redial_window_ms.max(WINDOW_MS), Ordering::Relaxed);
+        // Before it is counted: whoever releases has waited for the count.
+        let mut release = self.group.release.subscribe();
+        self.group.connected.send_modify(|n| *n += 1);
+        self.group.welcomes.send_modify(|n| *n += 1);
+        *welcomed = true;
+        loop {
+            let frame = tokio::select! {
+                frame = link.reader.next() => frame?.context("ended")?,
+                Ok(()) = release.changed() => {
+                    self.finish(&mut link).await?;
+                    continue;
+                }
+            };
+            self.hear(&frame, &mut link).await?;
+        }
+    }
+
+    async fn hear(&mut self, frame: &Bytes, link: &mut Link) -> Result<()> {
+        if let Some(start) = self.group.start(frame)? {
+            ensure!(self.held.is_none(), "two at once");
+            let task = TaskId { rank: self.rank, ..start.task };
+            self.held = Some(start);
+            link.writer.send(encode_from_agent(&FromAgent::Accepted { task })).await?;
+            if !self.group.hold.load(Ordering::Relaxed) {
+                self.finish(link).await?;
+            }
+            self.group.starts.send_modify(|n| *n += 1);
+        } else if let Decoded::Known(ToAgent::Ack { .. }) = decode_to_agent(frame)? {
+            self.held = None;
+            self.group.acks.send_modify(|n| *n += 1);
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self, link: &mut Link) -> Result<()> {
+        if let Some(start) = &self.held {
+            let task = TaskId { rank: self.rank, ..start.task };
+            let mut ended = Ended::bare(Outcome::Ok, clock::wall_ms());
+            (ended.began_ms, ended.elapsed_ms) = (Some(ended.ended_ms), Some(1));
+            link.writer.send(encode_from_agent(&FromAgent::Finished { task, ended: Box::new(ended) })).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A task that runs, as Hello tells it.
+fn held(start: &Start, rank: Rank) -> Held {
+    let phase = Phase::Running { script: "10-bench".to_owned(), index: 1, of: 1, progress: None };
+    let (ranks, hosts): (IdSet, HostList) = (start.ranks.clone(), start.hosts.clone());
+    Held {
+        task: TaskId { rank, ..start.task },
+        job: start.job.clone(),
+        attempt: start.attempt,
+        action: start.action.clone(),
+        ranks,
+        hosts,
+        userid: start.userid,
+        local: false,
+        state: HeldState::Live { phase, age_ms: 1 },
+    }
+}

@@ -1,0 +1,55 @@
+//! `perilog-bench`: what perilog costs, beside what its bare parts cost on the same machine in the same minute.
+//!
+//! | command | measures |
+//! |---|---|
+//! | `unit` | one task through a real agent, against the same unit over a bare D-Bus connection and `systemd-run --wait` |
+//! | `idle` | what a connected agent that has nothing to do takes |
+//! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
+//!
+//! Standard output is one JSON document (the table for people is its `table`), standard error tells how far it is. `cargo xtask bench`
+//! builds everything in release, runs this, shows the table and keeps the document. The other words are parts of these, in processes of
+//! their own: `swarm` and `echo` (fan), `node-unit` and `node-idle` (inside of a node).
+
+mod authority;
+mod fan;
+mod idle;
+mod noise;
+mod options;
+mod part;
+mod process;
+mod report;
+mod stats;
+mod unit;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use options::Options;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "perilog-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((word, rest)) = arguments.split_first() else { bail!("unit, idle or fan?") };
+    let options = || Options::parse(rest);
+    match (word.as_str(), rest) {
+        ("unit", _) => report::print(&unit::run(&options()?)?),
+        ("idle", _) => report::print(&idle::run(&options()?)?),
+        ("fan", _) => report::print(&fan::run(&options()?)?),
+        ("swarm", [directory]) => fan::swarm::serve(directory.as_ref()),
+        ("echo", [directory]) => fan::echo::serve(directory.as_ref()),
+        ("node-unit", _) => report::print(&unit::node::run(&options()?)?),
+        ("node-idle", _) => report::print(&idle::on_node(&options()?)?),
+        _ => bail!("no such measurement: {word}"),
+    }
+}

@@ -1,0 +1,56 @@
+//! `--name value`, each a number: how much is measured. Without them a measurement is as long as its figures in docs/performance.md need.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+
+#[derive(Debug, Default)]
+pub(crate) struct Options(BTreeMap<String, Vec<usize>>);
+
+/// All that any measurement knows.
+const KNOWN: [&str; 5] = ["samples", "bursts", "seconds", "agents", "rounds"];
+
+impl Options {
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
+        let mut options = BTreeMap::new();
+        for pair in arguments.chunks(2) {
+            let [name, value] = pair else { bail!("{} has no value", pair[0]) };
+            let name = name.strip_prefix("--").filter(|name| KNOWN.contains(name));
+            let name = name.with_context(|| format!("no such option: {}; there are {}", pair[0], KNOWN.join(", ")))?;
+            let numbers: Result<Vec<usize>, _> = value.split(',').map(str::parse).collect();
+            options.insert(name.to_owned(), numbers.with_context(|| format!("--{name} {value}: not numbers"))?);
+        }
+        Ok(Self(options))
+    }
+
+    pub(crate) fn list(&self, name: &str, default: &[usize]) -> Vec<usize> {
+        self.0.get(name).cloned().unwrap_or_else(|| default.to_vec())
+    }
+
+    pub(crate) fn number(&self, name: &str, default: usize) -> usize {
+        self.list(name, &[default]).first().copied().unwrap_or(default)
+    }
+
+    /// To hand them on to a part in another process.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let text = |numbers: &Vec<usize>| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        self.0.iter().flat_map(|(name, numbers)| [format!("--{name}"), text(numbers)]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_stands_above_the_default() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let options = Options::parse(&words("--agents 10,20 --rounds 3")).unwrap();
+        assert_eq!(options.list("agents", &[1]), [10, 20]);
+        assert_eq!((options.number("rounds", 9), options.number("samples", 9)), (3, 9));
+        assert_eq!(options.arguments(), words("--agents 10,20 --rounds 3"));
+        for wrong in ["--rounds", "--rounds x", "--frob 1", "rounds 1"] {
+            assert!(Options::parse(&words(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A part of a measurement in a process of its own: it is told what to do in lines, and answers each with one line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that twice ten thousand connections in one process need, and some.
+const NOFILE: u64 = 65_536;
+
+/// The asking end; the process ends with it.
+#[derive(Debug)]
+pub(crate) struct Part {
+    name: &'static str,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Part {
+    /// This program again, as `word`, in that directory.
+    pub(crate) fn start(name: &'static str, directory: &Path) -> Result<Self> {
+        let program = std::env::current_exe().context("the path of this program")?;
+        let mut command = Command::new(program);
+        command.arg(name).arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().context("a pipe that was asked for")?);
+        Ok(Self { name, child, input, output: BufReader::new(output) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says a line, and waits for the answer.
+    pub(crate) fn ask(&mut self, line: &str) -> Result<String> {
+        let input = self.input.as_mut().context("a pipe that is open as long as this")?;
+        writeln!(input, "{line}").with_context(|| format!("telling {}: {line}", self.name))?;
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).with_context(|| format!("hearing {}", self.name))?;
+        ensure!(!answer.is_empty(), "{} has ended instead of: {line}", self.name);
+        match answer.trim_end().strip_prefix("ok ") {
+            Some(answer) => Ok(answer.to_owned()),
+            None => bail!("{}: {line}: {}", self.name, answer.trim_end()),
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It ends when there is nobody to tell it anything.
+        self.input = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The answering end's line. `false`: nobody listens any more.
+pub(crate) fn answer(result: &Result<String>) -> bool {
+    let line = match result {
+        Ok(text) => format!("ok {text}\n"),
+        Err(error) => format!("{}\n", format!("{error:#}").replace('\n', " ")),
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
+/// Room for this process's and its children's connections.
+pub(crate) fn raise_nofile() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(NOFILE, |maximum| maximum.max(NOFILE));
+    // Only root may raise the hard limit; where it cannot be, what there is must do.
+    let wish = Rlimit { current: Some(NOFILE), maximum: Some(most) };
+    if setrlimit(Resource::Nofile, wish).is_err() {
+        let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        setrlimit(Resource::Nofile, all).context("raising the number of descriptors")?;
+    }
+    Ok(())
+}

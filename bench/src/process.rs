@@ -1,0 +1,90 @@
+//! What the kernel tells of a process from outside: nothing here wakes it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+/// Processor time of all its threads, living and gone, in milliseconds. The kernel tells it in hundredths of a second.
+pub(crate) fn cpu_ms(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    // The second field may hold spaces; what follows its bracket does not. utime and stime are fields 14 and 15.
+    let rest = text.rsplit_once(") ").map(|(_, rest)| rest).context("a process without a name")?;
+    let fields: Vec<u64> = rest.split(' ').skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    Ok(fields.iter().sum::<u64>() as f64 * 10.0)
+}
+
+/// KiB, each as the kernel names it in smaps_rollup; `VmRSS` from status.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) rss: u64,
+    pub(crate) pss: u64,
+    pub(crate) anonymous: u64,
+}
+
+impl Memory {
+    pub(crate) fn of(pid: u32) -> Result<Self> {
+        let read = |file: &str| {
+            let path = format!("/proc/{pid}/{file}");
+            std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))
+        };
+        let (rollup, status) = (read("smaps_rollup")?, read("status")?);
+        Ok(Self {
+            rss: field(&status, "VmRSS:").context("no VmRSS")?,
+            pss: field(&rollup, "Pss:").context("no Pss")?,
+            anonymous: field(&rollup, "Anonymous:").context("no Anonymous")?,
+        })
+    }
+
+    pub(crate) fn json(self) -> Value {
+        json!({"rss_kib": self.rss, "anonymous_kib": self.anonymous, "file_kib": self.rss.saturating_sub(self.anonymous), "pss_kib": self.pss})
+    }
+}
+
+/// How often each thread went to wait by itself, by its number.
+pub(crate) fn voluntary_switches(pid: u32) -> Result<BTreeMap<String, u64>> {
+    let path = format!("/proc/{pid}/task");
+    let mut switches = BTreeMap::new();
+    for entry in std::fs::read_dir(&path).with_context(|| format!("reading {path}"))? {
+        let thread = entry.with_context(|| format!("reading {path}"))?;
+        let status = thread.path().join("status");
+        let text = std::fs::read_to_string(&status).with_context(|| format!("reading {}", status.display()))?;
+        let count = field(&text, "voluntary_ctxt_switches:").context("no voluntary_ctxt_switches")?;
+        switches.insert(thread.file_name().to_string_lossy().into_owned(), count);
+    }
+    Ok(switches)
+}
+
+/// From one look to the next, over all threads. A thread that has ended meanwhile has woken once for that, at least.
+pub(crate) fn switched(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
+    let lived = after.iter().map(|(thread, count)| count - before.get(thread).copied().unwrap_or(0));
+    let ended = before.keys().filter(|thread| !after.contains_key(*thread)).count();
+    lived.sum::<u64>() + ended as u64
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_told_of() {
+        let me = std::process::id();
+        let memory = Memory::of(me).unwrap();
+        assert!(memory.rss > 500 && memory.anonymous > 0 && memory.pss <= memory.rss, "{memory:?}");
+        assert!(voluntary_switches(me).unwrap().contains_key(&me.to_string()));
+        assert!(cpu_ms(me).unwrap() >= 0.0);
+    }
+
+    #[test]
+    fn threads_that_came_and_went_count() {
+        let look = |threads: &[(&str, u64)]| threads.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        let (before, after) = (look(&[("1", 10), ("2", 500)]), look(&[("1", 11), ("3", 4)]));
+        assert_eq!(switched(&before, &after), 1 + 4 + 1);
+        assert_eq!(switched(&before, &before), 0);
+    }
+}

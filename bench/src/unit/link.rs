@@ -1,0 +1,132 @@
+//! A controller of a few lines on the real wire: it welcomes one agent, starts tasks, and acknowledges their ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use perilog_core::message::{FromAgent, ToAgent};
+use perilog_core::task::{Ended, Start};
+use perilog_core::{
+    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostList, IdSet, JobId, Outcome, Rank, TaskId,
+};
+use perilog_host::link::{FrameReader, Keepalive, Link, Listener, bind};
+use perilog_host::tls::{ServerTls, TlsFiles};
+use perilog_proto::{Decoded, Preamble, decode_from_agent, encode_to_agent};
+use tokio::sync::mpsc;
+
+use super::recipe::unit;
+use super::wait::Waiters;
+
+/// Messages to the agent that may wait to be written: more than tasks are in flight.
+const WAITING: usize = 64;
+/// How long a Start is good for. Short, so that the agent may forget its tombstones soon.
+const NOT_AFTER_MS: u64 = 30_000;
+
+/// A connected agent.
+#[derive(Debug)]
+pub(crate) struct AgentLink {
+    pub(crate) boot: BootId,
+    send: mpsc::Sender<ToAgent>,
+    finished: Arc<Waiters<TaskId, Ended>>,
+    unloaded: Arc<Waiters<String, ()>>,
+}
+
+/// Where the agent will dial.
+pub(crate) fn listen(certificates: &str) -> Result<Listener> {
+    let file = |name: &str| format!("{certificates}/{name}").into();
+    let files = TlsFiles { ca: file("ca.pem"), cert: file("cert.pem"), key: file("key.pem"), crl: None };
+    let socket = bind(([0, 0, 0, 0], 5115).into())?;
+    Ok(Listener::new(socket, Some(ServerTls::load(&files)?), Keepalive::default())?)
+}
+
+impl AgentLink {
+    /// The next agent that dials, once it is welcome.
+    pub(crate) async fn accept(listener: &Listener, unloaded: Arc<Waiters<String, ()>>) -> Result<Self> {
+        let Link { mut reader, mut writer, .. } = listener.next().await.handshake().await?;
+        writer.send(Preamble::ours("bench").encode()).await?;
+        reader.next().await?.context("no preamble")?;
+        let boot = loop {
+            let Decoded::Known(FromAgent::Hello(page)) = decode_from_agent(&next(&mut reader).await?)? else {
+                continue;
+            };
+            ensure!(page.tasks.is_empty(), "an agent with tasks");
+            if !page.more {
+                break page.boot;
+            }
+        };
+        let epoch = Epoch { number: 1, nonce: 1 };
+        let welcome = ToAgent::Welcome { epoch, cluster: cluster(), redial_window_ms: 1_000 };
+        writer.send(encode_to_agent(&welcome)).await?;
+        let (send, mut queue) = mpsc::channel(WAITING);
+        let finished = Waiters::new();
+        let told = finished.clone();
+        let acks = send.clone();
+        tokio::spawn(async move {
+            while let Some(message) = queue.recv().await {
+                if writer.send(encode_to_agent(&message)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        // When it ends, whoever waits for an end never gets one: the measurement has a limit.
+        tokio::spawn(async move {
+            while let Ok(frame) = next(&mut reader).await {
+                if let Ok(Decoded::Known(FromAgent::Finished { task, ended })) = decode_from_agent(&frame) {
+                    if acks.send(ToAgent::Ack { task }).await.is_err() {
+                        break;
+                    }
+                    told.happened(&task, *ended);
+                }
+            }
+        });
+        Ok(Self { boot, send, finished, unloaded })
+    }
+
+    /// One task, to the end of all of it.
+    pub(crate) async fn task(&self, number: u64) -> Result<Ended> {
+        let start = start(number, &self.boot);
+        let task = start.task;
+        let (finished, unloaded) = (self.finished.register(task), self.unloaded.register(unit(&start)));
+        self.send.send(ToAgent::Start(start)).await.context("the link is gone")?;
+        let ended = finished.await.context("the link is gone")?;
+        unloaded.await.context("nobody watches units")?;
+        ensure!(ended.outcome == Outcome::Ok, "{ended:?}");
+        ensure!(ended.steps.len() == 1, "one script was to run: {ended:?}");
+        Ok(ended)
+    }
+
+    /// As a controller that has closed their attempts: otherwise their tombstones would stay, and new Starts be refused at last.
+    pub(crate) async fn forget(&self, numbers: std::ops::Range<u64>) -> Result<()> {
+        let tasks = numbers.map(|number| start(number, &self.boot).task).collect();
+        self.send.send(ToAgent::Forget { tasks }).await.context("the link is gone")
+    }
+}
+
+async fn next(reader: &mut FrameReader) -> Result<bytes::Bytes> {
+    reader.next().await?.context("the agent ended the link")
+}
+
+fn cluster() -> ClusterId {
+    ClusterId::from_name("bench")
+}
+
+/// A task of a job of its own: tasks of one job would wait for each other.
+pub(crate) fn start(number: u64, boot: &BootId) -> Start {
+    let job = JobId::new(&format!("f{number}")).expect("a letter and a number are a job id");
+    let action = ActionName::new("prolog").expect("it is one");
+    let attempt = Attempt::FIRST;
+    let id = ActionId::of(cluster(), &job, attempt, &action);
+    Start {
+        task: TaskId { action: id, rank: Rank(0) },
+        job,
+        attempt,
+        action,
+        boot: boot.clone(),
+        not_after_ms: NOT_AFTER_MS,
+        ranks: "0".parse::<IdSet>().expect("it is one"),
+        hosts: "n0".parse::<HostList>().expect("it is one"),
+        userid: None,
+        env: BTreeMap::new(),
+        timeout_ms: None,
+    }
+}

@@ -1,0 +1,232 @@
+//! On the node: everything that takes turns, in one process.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use perilog_host::clock;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::bare::{Bare, Executes};
+use super::link::{AgentLink, listen};
+use super::wait::unloaded;
+use crate::noise::{Noise, machine};
+use crate::options::Options;
+use crate::report::{Table, progress};
+use crate::stats::{Samples, figure};
+
+/// Where this program and its certificates are on the node.
+pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";
+pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
+
+/// DESIGN.md section 7.
+const MOST_OVER_BARE: f64 = 1.5;
+const LEAST_THROUGHPUT: f64 = 0.85;
+const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
+const IN_FLIGHT: u64 = 16;
+/// Units of one burst: long enough that its beginning and end, when fewer are in flight, weigh little.
+const BURST: u64 = 96;
+/// Turns that are not counted.
+const WARM_UP: usize = 5;
+
+/// The ways, in the order of the first turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Agent,
+    Bare,
+    BareAgain,
+    Runner,
+    SystemdRun,
+}
+
+const WAYS: [(Way, &str); 5] = [
+    (Way::Agent, "agent: Start to unloaded and acknowledged"),
+    (Way::Bare, "bare connection, /bin/true"),
+    (Way::BareAgain, "bare connection again"),
+    (Way::Runner, "bare connection, runner with a no-op script"),
+    (Way::SystemdRun, "systemd-run --wait /bin/true"),
+];
+
+struct Ways {
+    agent: AgentLink,
+    bare: Bare,
+    /// Each unit has a job of its own; the next one's number.
+    next: u64,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(measure(options.number("samples", 300), options.number("bursts", 20)))
+}
+
+/// The agent of this node, connected to us.
+pub(crate) async fn agent() -> Result<AgentLink> {
+    let listener = listen(CERTIFICATES)?;
+    let unloaded = unloaded()?;
+    // It has dialled in vain so far, and its window has grown.
+    run_systemctl(&["--no-block", "restart", "perilog-agent.service"]).await?;
+    AgentLink::accept(&listener, unloaded).await
+}
+
+pub(crate) async fn run_systemctl(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("systemctl").args(arguments).output().await.context("running systemctl")?;
+    ensure!(output.status.success(), "systemctl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+async fn measure(samples: usize, bursts: usize) -> Result<Value> {
+    let agent = agent().await?;
+    let bare = Bare::new(agent.boot.clone(), unloaded()?).await?;
+    let mut ways = Ways { agent, bare, next: 1 };
+    let mut table = Table::new(&["", "n", "p50", "p90", "p99"]);
+    for _ in 0..WARM_UP {
+        for (way, _) in WAYS {
+            ways.one(way).await?;
+        }
+    }
+    progress(&format!("{samples} turns"));
+    let mut noise = Noise::begin()?;
+    let mut taken: [Samples; WAYS.len()] = Default::default();
+    for turn in 0..samples {
+        // Each way comes as often in each place.
+        for place in 0..WAYS.len() {
+            let which = (turn + place) % WAYS.len();
+            noise.look();
+            taken[which].push(ways.one(WAYS[which].0).await?);
+        }
+    }
+    for ((_, name), samples) in WAYS.iter().zip(&taken) {
+        table.row(&format!("{name}, ms"), samples.cells());
+    }
+    let [agent, bare, again, runner, systemd_run] = &taken;
+    let (low, high) = agent.over_in_parts(bare);
+    let noise_alone = figure(again.over(bare));
+    table.target(
+        "one task's p50",
+        &format!(
+            "{} x the bare connection ({} to {} by tenths of the run; A/A {noise_alone})",
+            figure(agent.over(bare)),
+            figure(low),
+            figure(high)
+        ),
+        "most 1.5 x",
+        agent.over(bare) <= MOST_OVER_BARE,
+    );
+    let over_run = agent.over(systemd_run);
+    table.target(
+        "one task's p50",
+        &format!("{} x systemd-run --wait", figure(over_run)),
+        "most 0.5 x",
+        over_run <= MOST_OVER_SYSTEMD_RUN,
+    );
+    let (added, by_runner) = (agent.median() - bare.median(), runner.median() - bare.median());
+    table.note(&format!(
+        "of the {} ms that the agent's task takes beyond the bare unit, {} ms are the runner and its script, {} ms everything else",
+        figure(added), figure(by_runner), figure(added - by_runner)
+    ));
+    let noise = noise.end(&mut table)?;
+    let bursts = ways.bursts(bursts, &mut table).await?;
+    let raw: Vec<Value> =
+        WAYS.iter().zip(&taken).map(|((_, name), samples)| json!({"way": name, "ms": samples.json()})).collect();
+    Ok(json!({
+        "bench": "unit", "machine": machine(), "ways": raw, "agent_over_bare": agent.over(bare), "again_over_bare": again.over(bare),
+        "agent_over_systemd_run": over_run, "in_flight": bursts, "noise": noise, "table": table.text(),
+    }))
+}
+
+impl Ways {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Milliseconds.
+    async fn one(&mut self, way: Way) -> Result<f64> {
+        let number = self.number();
+        let executes = if way == Way::Runner { Executes::Runner } else { Executes::True };
+        self.bare.prepare(number, executes)?;
+        let began = clock::mono_us();
+        match way {
+            Way::Agent => drop(self.agent.task(number).await?),
+            Way::Bare | Way::BareAgain | Way::Runner => self.bare.unit(number, executes).await?,
+            Way::SystemdRun => {
+                let mut command = Command::new("systemd-run");
+                command.args(["--wait", "--quiet", "/bin/true"]).stdin(Stdio::null());
+                ensure!(command.status().await.context("running systemd-run")?.success(), "systemd-run failed");
+            }
+        }
+        let took = clock::mono_us() - began;
+        if way == Way::Agent {
+            self.agent.forget(number..number + 1).await?;
+        }
+        Ok(took as f64 / 1000.0)
+    }
+
+    /// So many bursts of each, by turns: units a second with as many in flight as PID 1 can make use of.
+    async fn bursts(&mut self, bursts: usize, table: &mut Table) -> Result<Value> {
+        progress(&format!("{bursts} bursts of {BURST}, {IN_FLIGHT} in flight"));
+        let mut noise = Noise::begin()?;
+        let (mut agent, mut bare, mut again) = (Samples::default(), Samples::default(), Samples::default());
+        for burst in 0..bursts {
+            noise.look();
+            let mut order = [(Way::Agent, &mut agent), (Way::Bare, &mut bare), (Way::BareAgain, &mut again)];
+            order.rotate_left(burst % 3);
+            for (way, samples) in order {
+                samples.push(self.burst(way).await?);
+            }
+        }
+        for (name, samples) in [("agent", &agent), ("bare connection", &bare), ("bare connection again", &again)] {
+            table.row(&format!("{name}, {IN_FLIGHT} in flight, units/s"), samples.cells());
+        }
+        let ratio = agent.over(&bare);
+        let (low, high) = agent.over_in_parts(&bare);
+        table.target(
+            &format!("throughput with {IN_FLIGHT} in flight"),
+            &format!(
+                "{} x the bare connection ({} to {} by tenths of the run; A/A {})",
+                figure(ratio),
+                figure(low),
+                figure(high),
+                figure(again.over(&bare))
+            ),
+            "least 0.85 x",
+            ratio >= LEAST_THROUGHPUT,
+        );
+        let noise = noise.end(table)?;
+        Ok(json!({
+            "burst": BURST, "in_flight": IN_FLIGHT, "agent_per_s": agent.json(), "bare_per_s": bare.json(), "bare_again_per_s": again.json(),
+            "agent_over_bare": ratio, "noise": noise,
+        }))
+    }
+
+    /// Units a second.
+    async fn burst(&mut self, way: Way) -> Result<f64> {
+        let first = self.next;
+        self.next += BURST;
+        let (agent, bare) = (&self.agent, &self.bare);
+        let one = async |number: u64| match way {
+            Way::Agent => agent.task(number).await.map(drop),
+            _ => bare.unit(number, Executes::True).await,
+        };
+        let began = clock::mono_us();
+        let mut flying = FuturesUnordered::new();
+        for number in first..first + BURST {
+            if flying.len() as u64 == IN_FLIGHT
+                && let Some(landed) = flying.next().await
+            {
+                let () = landed?;
+            }
+            flying.push(one(number));
+        }
+        while let Some(landed) = flying.next().await {
+            let () = landed?;
+        }
+        drop(flying);
+        let took = clock::mono_us() - began;
+        if way == Way::Agent {
+            self.agent.forget(first..first + BURST).await?;
+        }
+        Ok(BURST as f64 / (took as f64 / 1e6))
+    }
+}

@@ -1,0 +1,63 @@
+//! The properties that the agent gives a task's unit, for a unit without an agent. Values are those of a plain configuration.
+
+use perilog_core::ids;
+use perilog_core::task::Start;
+use zbus::Variant;
+
+/// What the unit executes.
+pub(crate) fn recipe(start: &Start, argv: Vec<String>) -> Vec<(&'static str, Variant<'static>)> {
+    let program = argv.first().cloned().unwrap_or_default();
+    let fields: Vec<Vec<u8>> = [
+        format!("PERILOG_JOB={}", start.job),
+        format!("PERILOG_ACTION={}", start.action),
+        format!("PERILOG_RANK={}", start.task.rank),
+        format!("PERILOG_ATTEMPT={}", start.attempt),
+        format!("PERILOG_ACTION_ID={}", start.task.action),
+    ]
+    .map(String::into_bytes)
+    .into();
+    let describe =
+        format!("{} of job {}, rank {} (attempt {})", start.action, start.job, start.task.rank, start.attempt);
+    vec![
+        ("Description", describe.into()),
+        ("Type", "oneshot".into()),
+        ("RemainAfterExit", true.into()),
+        ("CollectMode", "inactive".into()),
+        ("ExecStart", vec![(program, argv, false)].into()),
+        ("Slice", "perilog.slice".into()),
+        ("NotifyAccess", "main".into()),
+        ("TimeoutStartUSec", u64::MAX.into()),
+        ("TimeoutStopUSec", u64::MAX.into()),
+        ("KillMode", "control-group".into()),
+        ("SyslogIdentifier", format!("perilog-{}", start.action).into()),
+        ("OOMScoreAdjust", 0i32.into()),
+        ("KeyringMode", "inherit".into()),
+        ("LogExtraFields", fields.into()),
+        ("LogRateLimitIntervalUSec", 0u64.into()),
+    ]
+}
+
+/// The name of the unit.
+pub(crate) fn unit(start: &Start) -> String {
+    ids::unit_of(&ids::stem(&start.action, &start.job, start.task))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::start;
+    use super::*;
+
+    /// Those that a plain configuration does not set.
+    const UNSET: [&str; 3] = ["MemoryMax", "TasksMax", "CPUWeight"];
+
+    #[test]
+    fn properties_are_the_agents() {
+        let golden = include_str!("../../../agent/src/systemd/recipe.golden");
+        let names: Vec<&str> = golden.lines().filter_map(|line| line.split_once(": ").map(|(name, _)| name)).collect();
+        let expected: Vec<&str> = names.into_iter().filter(|name| !UNSET.contains(name)).collect();
+        let boot = perilog_core::BootId::new("b-1").unwrap();
+        let ours: Vec<&str> =
+            recipe(&start(1, &boot), vec!["/bin/true".into()]).iter().map(|(name, _)| *name).collect();
+        assert_eq!(ours, expected);
+    }
+}

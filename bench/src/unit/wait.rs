@@ -1,0 +1,75 @@
+//! Whoever waits for something of a name that happens once: registered before it can happen, so that it cannot be missed.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+/// Waiters by name.
+#[derive(Debug)]
+pub(crate) struct Waiters<K, T>(Mutex<HashMap<K, oneshot::Sender<T>>>);
+
+impl<K: Hash + Eq, T> Waiters<K, T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::default()))
+    }
+
+    pub(crate) fn register(&self, name: K) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(name, sender);
+        receiver
+    }
+
+    pub(crate) fn happened(&self, name: &K, what: T) {
+        // Not everything that happens is waited for.
+        if let Some(waiter) = self.lock().remove(name) {
+            let _gone = waiter.send(what);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, oneshot::Sender<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where systemd keeps the units that were made over the bus, a file each, for as long as they are loaded.
+const TRANSIENT: &str = "/run/systemd/transient";
+/// Some dozens of events; what does not fit comes with the next read.
+const BUFFER: usize = 8192;
+
+/// Tells of units that are unloaded, by name.
+pub(crate) fn unloaded() -> Result<Arc<Waiters<String, ()>>> {
+    std::fs::create_dir_all(TRANSIENT).with_context(|| format!("making {TRANSIENT}"))?;
+    let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;
+    add_watch(&fd, Path::new(TRANSIENT), WatchFlags::DELETE).with_context(|| format!("watching {TRANSIENT}"))?;
+    // Not a pipe, but read like one.
+    let events = pipe::Receiver::from_owned_fd_unchecked(fd)?;
+    let waiters = Waiters::new();
+    let told = waiters.clone();
+    tokio::spawn(async move {
+        let mut buffer = [0; BUFFER];
+        while events.readable().await.is_ok() {
+            if let Ok(length) = events.try_read(&mut buffer) {
+                names(&buffer[..length]).iter().for_each(|name| told.happened(name, ()));
+            }
+        }
+    });
+    Ok(waiters)
+}
+
+/// The names in `struct inotify_event`s (inotify(7)): 12 bytes that do not matter here, the length of the name, the name filled up with NUL.
+fn names(mut bytes: &[u8]) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<16>() {
+        let length = u32::from_ne_bytes([head[12], head[13], head[14], head[15]]) as usize;
+        let (name, after) = rest.split_at(rest.len().min(length));
+        all.push(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
+        bytes = after;
+    }
+    all
+}

@@ -1,0 +1,23 @@
+//! A small fan: that it runs, and that its accounting is right, is checked by itself (every rank ok in every round, as many starts and
+//! acknowledgements as there were, also over two kill -9). Nothing here is timed. Needs `perilog-controller` built beside it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_small_fan_counts_every_completion() {
+    let (agents, rounds) = (20, 3);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-bench"));
+    let output = command.args(["fan", "--agents", "20", "--rounds", "3"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let size = &document["sizes"][0];
+    assert_eq!(size["agents"], agents);
+    for samples in ["real_ms", "bare_ms", "bare_again_ms"] {
+        assert_eq!(size[samples]["n"], rounds, "{samples}");
+        assert_eq!(size[samples]["raw"].as_array().unwrap().len(), rounds, "{samples}");
+    }
+    assert_eq!(size["herds"].as_array().unwrap().len(), 2);
+    assert!(document["table"].as_str().unwrap().contains("bare wire, 20 agents"));
+}

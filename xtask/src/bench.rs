@@ -1,0 +1,49 @@
+//! `cargo xtask bench unit|idle|fan`: builds everything in release, measures as root, shows the table, and keeps the document with the raw
+//! samples as `target/bench/<name>.json`. What is measured, and how, is said in `bench/src`.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::cargo;
+use crate::privilege;
+use crate::stages::say;
+
+pub(crate) const ALL: [&str; 3] = ["unit", "idle", "fan"];
+
+/// Measures these; `options` (`--samples 30`) are handed on to each.
+pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
+    privilege::obtain()?;
+    // Two builds: in one, what the bench asks of a dependency would be in the daemons too, and be measured with them.
+    cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
+    cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
+    let target = cargo::target()?;
+    for name in names {
+        say(&format!("== {name}"))?;
+        let document = measure(&target.join("release/perilog-bench"), name, options)?;
+        say(document["table"].as_str().context("a report without a table")?.trim_end())?;
+        say(&format!("== raw samples: {}", keep(&target, name, &document)?.display()))?;
+    }
+    Ok(true)
+}
+
+fn measure(program: &Path, name: &str, options: &[&str]) -> Result<Value> {
+    let mut command = privilege::command(program)?;
+    let command = command.arg(name).args(options).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("running {}", program.display()))?;
+    ensure!(output.status.success(), "bench {name} failed");
+    serde_json::from_slice(&output.stdout).with_context(|| format!("what bench {name} reports"))
+}
+
+/// Written by whoever builds, not by root.
+fn keep(target: &Path, name: &str, document: &Value) -> Result<PathBuf> {
+    let path = target.join("bench").join(format!("{name}.json"));
+    let write = || {
+        std::fs::create_dir_all(target.join("bench"))?;
+        std::fs::write(&path, format!("{document:#}\n"))
+    };
+    write().with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
