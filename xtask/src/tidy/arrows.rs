@@ -76,7 +76,7 @@ mod tests {
             ("perilog-tests", "xtask", false),
             ("xtask", "perilog-tests", true),
             ("perilog-bench", "perilog-tests", true),
-            ("perilog-bench", "perilog-controller", false),
+            ("perilog-bench", "perilog-agent", false),
             ("perilog-new", "serde", false),
         ];
         for (from, to, allowed) in cases {
