@@ -52,7 +52,7 @@ impl<'a> Evidence<'a> {
     /// What the unit says, where it may be believed.
     fn believed_unit(&self) -> Option<&'a UnitFacts> {
         let ours = |unit: &&UnitFacts| match self.claim {
-            Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation) || defect!(AnyInvocation),
+            Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
             Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
             // Nobody claimed: the unit can still tell that it could not execute the runner.
             None => true,

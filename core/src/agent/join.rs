@@ -111,7 +111,7 @@ impl Machine {
             return self.join_stray(found, cx);
         };
         if let Some(Tomb { tombstone, .. }) = self.tombs.get(id) {
-            spent.extend(spent_unit(&found, &tombstone.outcome, tombstone.not_after_boottime_ms));
+            spent.extend(spent_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
                 // Its burial was cut short.
                 cx.push(Effect::Bury { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
@@ -127,7 +127,7 @@ impl Machine {
         let Some(task) = self.tasks.get(&id) else { return };
         match &task.state {
             State::Ended { ended } | State::Burying { ended } => {
-                spent.extend(spent_unit(&found, &ended.outcome, task.intent.not_after_boottime_ms));
+                spent.extend(spent_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
             }
             // A start that an agent before us, or a bus before this one, had sent.
             State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
@@ -164,7 +164,7 @@ impl Machine {
         spent: &mut Vec<Spent>,
         cx: &mut Cx,
     ) {
-        spent.extend(spent_unit(&found, &ended.outcome, intent.not_after_boottime_ms));
+        spent.extend(spent_unit(&found, id, &ended.outcome, intent.not_after_boottime_ms));
         self.add(id, found.stem, intent, State::Ended { ended: Box::new(ended) });
         self.say_ended(id, cx);
     }
@@ -251,9 +251,15 @@ fn had_no_task(unit: &UnitFacts) -> bool {
     is_over(unit) && (unit.main_code, unit.main_status) == (CLD_EXITED, i32::from(NO_TASK))
 }
 
-/// The unit, if it is loaded, of a task that ended like this.
-fn spent_unit(found: &Found, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
+/// The unit, if it is loaded, of a task that ended like this. One of its name that carries neither its ids nor its claim is somebody else's,
+/// and is left alone: such a task was refused for it.
+fn spent_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
     let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
+    let by_ids = found.unit_ids.as_ref().is_some_and(|ids| ids.task == id);
+    let by_claim = matches!(&found.claim, Some(Claim::Runner(claim)) if unit.invocation.as_ref() == Some(claim));
+    if !by_ids && !by_claim {
+        return None;
+    }
     Some((not_after_ms, found.stem.clone(), unit.active == "failed" && is_worth_a_look(outcome)))
 }
 

@@ -67,7 +67,6 @@ table! {
     LateDropped: "a result that comes after the outcome is thrown away", "2: later facts are appended", Hunt::Simulator;
     LimitsOnWallClock: "start-grace counts from the wall clock's begin of the action", "5 of DESIGN.md: a restart or a clock step makes nobody late", Hunt::Simulator;
     StirLostAfterReexec: "after the bus came back nobody listens to the units that live", "8: what waits comes to its end", Hunt::Simulator;
-    AnyInvocation: "the unit is believed without its InvocationID being the claim's", "3: unknown is never success", Hunt::Simulator;
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
     AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;

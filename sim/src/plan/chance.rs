@@ -84,6 +84,7 @@ pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
         22..=23 => Fault::StallSystemd { node, ms: dice.skewed(1, 120_000) },
         24..=25 => Fault::FullRun { node, ms: dice.skewed(1, 60_000) },
         26..=27 => Fault::KillRunner { node },
+        28 if dice.one_in(2) => Fault::TakeName { node, ms: dice.skewed(1, 60_000) },
         28 => Fault::StopUnit { node },
         29 => Fault::ClockStep { node, by_ms: clock_step(dice) },
         32 => Fault::Reexec { node, ms: dice.skewed(20, 5_000) },

@@ -181,6 +181,11 @@ pub enum Fault {
     StopUnit {
         node: usize,
     },
+    /// Somebody's unit takes the name of a task of ours.
+    TakeName {
+        node: usize,
+        ms: u64,
+    },
     ClockStep {
         node: usize,
         by_ms: i64,

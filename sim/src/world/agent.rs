@@ -225,7 +225,7 @@ impl World {
             let (intent, ended) = dir.map_or((None, None), |dir| (dir.intent.clone(), dir.ended.clone()));
             let Seen { claim, result, steps, tails, .. } = node.spool.look(&stem, Seen::default());
             let (unit, unit_ids, processes) = match unit {
-                Some((facts, ids, processes)) => (Some(facts), Some(ids), processes),
+                Some((facts, ids, processes)) => (Some(facts), ids, processes),
                 None => (None, None, Vec::new()),
             };
             found.push(Found { stem, intent, claim, ended, result, steps, tails, unit, processes, unit_ids });

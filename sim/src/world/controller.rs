@@ -41,6 +41,8 @@ pub(crate) struct Controller {
     /// Tasks that were open before this batch: what it shows of them must be there.
     pub(crate) open_before: BTreeSet<TaskId>,
     pub(crate) outbox_before: BTreeSet<u64>,
+    /// Every session began anew then.
+    pub(crate) took_over_at: Option<u64>,
 }
 
 impl Controller {
@@ -201,6 +203,9 @@ impl World {
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Ps { .. }, .. })) {
             controller.open_before = open_tasks(&controller.store).into_iter().collect();
             controller.outbox_before = controller.store.outbox.iter().map(|entry| entry.sequence).collect();
+        }
+        if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::TakeOver, .. })) {
+            controller.took_over_at = Some(self.t);
         }
         let Some(machine) = controller.machine.as_mut() else { return };
         let output = machine.handle(inputs, now);

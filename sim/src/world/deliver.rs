@@ -65,6 +65,11 @@ impl World {
                     self.check_ack(which, session, *task);
                 }
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
+                    if matches!(message, ToAgent::Probe { .. })
+                        && let Some(c) = self.conns.get_mut(&conn)
+                    {
+                        c.probed_at = Some(self.t);
+                    }
                     if matches!(message, ToAgent::Welcome { .. }) {
                         self.welcome(conn);
                     }

@@ -44,6 +44,7 @@ impl World {
                     self.unload(node, &stem);
                 }
             }
+            Fault::TakeName { node, ms } => self.take_name(node, ms),
             Fault::ClockStep { node, by_ms } => self.nodes[node].step_clock(by_ms),
             Fault::Clone { node, ms } => self.clone_node(node, ms),
             Fault::KillController { which, down_ms } => self.kill_controller(which, Some(down_ms)),
@@ -68,8 +69,28 @@ impl World {
 
     fn some_unit(&mut self, at: usize, fits: impl Fn(Life) -> bool) -> Option<String> {
         let units = &self.nodes[at].systemd.units;
-        let stems: Vec<&String> = units.iter().filter(|(_, unit)| fits(unit.life)).map(|(stem, _)| stem).collect();
+        let stems: Vec<&String> =
+            units.iter().filter(|(_, unit)| !unit.foreign && fits(unit.life)).map(|(stem, _)| stem).collect();
         self.dice.pick(&stems).map(|stem| (*stem).clone())
+    }
+
+    /// Somebody starts a unit that has the name of a task which has none yet; it ends well.
+    fn take_name(&mut self, at: usize, ms: u64) {
+        let node = &self.nodes[at];
+        let free = |(stem, dir): (&String, &super::spool::Dir)| {
+            let intent = dir.intent.clone().filter(|_| dir.claim.is_none() && dir.ended.is_none())?;
+            (!node.systemd.units.contains_key(stem)).then(|| (stem.clone(), intent))
+        };
+        let Some((stem, intent)) = node.spool.tasks.iter().find_map(free).filter(|_| node.on) else { return };
+        let Some(serial) = self.nodes[at].systemd.start(&stem, Box::new(intent)) else { return };
+        self.invocations += 1;
+        let invocation = super::site::invocation(self.invocations);
+        if let Some(unit) = self.nodes[at].systemd.unit(&stem, serial) {
+            (unit.foreign, unit.life) = (true, Life::Running);
+            unit.runner.result = Some(super::runner::empty(Some(invocation.clone()), 0));
+            unit.invocation = Some(invocation);
+        }
+        self.unit_after(ms, at, &stem, serial, super::event::Act::Exits);
     }
 
     /// A second machine that was installed from the first one's image: its name and certificate, another machine id, an own /run.

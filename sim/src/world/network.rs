@@ -9,6 +9,7 @@ use perilog_proto::{Decoded, decode_from_agent, encode_from_agent, encode_to_age
 
 use super::World;
 use super::event::{Edge, Event};
+use super::site;
 use crate::plan::Side;
 
 /// What the window of redials grows to (`agent/src/link/window.rs`).
@@ -35,6 +36,9 @@ pub(crate) struct Conn {
     controller_at: u64,
     /// Nobody is there to say FIN.
     dead: bool,
+    /// When it was asked whether it lives; when the controller closed it.
+    pub(crate) probed_at: Option<u64>,
+    closed_at: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -75,6 +79,8 @@ impl World {
             agent_at: 0,
             controller_at: 0,
             dead: false,
+            probed_at: None,
+            closed_at: None,
         };
         self.conns.insert(conn, new);
         if let Some(agent) = self.nodes[at].agent.as_mut() {
@@ -121,9 +127,11 @@ impl World {
 
     /// The controller says its last words and closes.
     pub(crate) fn controller_closes(&mut self, conn: u64) {
+        let t = self.t;
         if let Some(c) = self.conns.get_mut(&conn)
             && c.controller_open
         {
+            c.closed_at = Some(t);
             self.controller_leaves(conn);
         }
     }
@@ -229,6 +237,17 @@ impl World {
         new.welcomed = true;
         let (which, life, node) = (new.which, new.controller_life, new.node);
         let host = &self.nodes[node].host;
+        // Another machine's session makes room only when it has not answered.
+        let unasked = self.conns.values().find(|c| {
+            let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
+            let asked = c.probed_at.is_some_and(|at| at + site::settings().probe_ms <= self.t);
+            made_room && c.node != node && self.nodes[c.node].host == *host && !asked
+        });
+        if let Some(c) = unasked.filter(|_| self.controllers[which].took_over_at != Some(self.t)) {
+            let text =
+                format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
+            return self.violate("one host, one session", &text);
+        }
         let other = self.conns.iter().find(|(id, c)| {
             let stands = c.welcomed && c.controller_open && c.which == which && c.controller_life == life;
             **id != conn && stands && self.nodes[c.node].host == *host

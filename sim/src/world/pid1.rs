@@ -22,6 +22,12 @@ impl World {
             return;
         }
         self.say(|| format!("n{at} pid1: {}", call.shown()));
+        if let Call::SignalRunner { stem, .. } | Call::KillAll { stem } | Call::Unload { stem } = &call
+            && self.nodes[at].systemd.units.get(stem).is_some_and(|unit| unit.foreign)
+        {
+            let text = format!("an agent of n{at} lays hands on {stem}, which is somebody else's unit");
+            return self.violate("3 others", &text);
+        }
         match call {
             Call::Start { stem, intent } => self.start_unit(at, from, &stem, intent),
             Call::Watch { stem } => self.stir_now(at, from, &stem),
@@ -29,7 +35,7 @@ impl World {
                 let node = &self.nodes[at];
                 let mut seen = Seen::default();
                 if let Some((unit, ids, processes)) = node.systemd.look(&stem) {
-                    seen = Seen { unit: Some(unit), unit_ids: Some(ids), processes, ..seen };
+                    seen = Seen { unit: Some(unit), unit_ids: ids, processes, ..seen };
                 }
                 let (call, connection) = (from.call, from.connection);
                 self.answer_edge(at, from, Edge::Files { call, connection, stem, task, seen: Box::new(seen) });

@@ -337,7 +337,7 @@ impl World {
     }
 }
 
-fn empty(invocation: Option<perilog_core::InvocationId>, of: usize) -> RunResult {
+pub(super) fn empty(invocation: Option<perilog_core::InvocationId>, of: usize) -> RunResult {
     RunResult {
         invocation: invocation.unwrap_or_else(|| site::invocation(0)),
         began_ms: 0,

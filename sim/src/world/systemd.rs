@@ -10,7 +10,7 @@ use perilog_core::task::{Intent, Process, UnitFacts};
 use super::runner::Runner;
 
 /// What a look at a unit tells: its properties, the ids it bears, its processes.
-pub(crate) type UnitLook = (UnitFacts, UnitIds, Vec<Process>);
+pub(crate) type UnitLook = (UnitFacts, Option<UnitIds>, Vec<Process>);
 
 const CLD_EXITED: i32 = 1;
 const CLD_KILLED: i32 = 2;
@@ -24,6 +24,8 @@ pub(crate) struct Systemd {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) serial: u64,
+    /// Somebody else's, of our name: it carries no ids.
+    pub(crate) foreign: bool,
     /// As the start carried it: LogExtraFields.
     pub(crate) intent: Box<Intent>,
     pub(crate) invocation: Option<InvocationId>,
@@ -67,6 +69,7 @@ impl Systemd {
         self.made += 1;
         let unit = Unit {
             serial: self.made,
+            foreign: false,
             intent,
             invocation: None,
             life: Life::Queued,
@@ -107,7 +110,7 @@ impl Unit {
             let named = |left: &Leftover| Process { pid: left.pid, command: "sleep".to_owned() };
             processes.extend(self.leftovers.iter().map(named));
         }
-        (self.facts(), ids, processes)
+        (self.facts(), (!self.foreign).then_some(ids), processes)
     }
 
     fn facts(&self) -> UnitFacts {
