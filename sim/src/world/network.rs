@@ -237,10 +237,10 @@ impl World {
         new.welcomed = true;
         let (which, life, node) = (new.which, new.controller_life, new.node);
         let host = &self.nodes[node].host;
-        // Another machine's session makes room only when it has not answered.
+        // Another machine's session makes room only when it has not answered, and it has at least the shortest time that any site gives it.
         let unasked = self.conns.values().find(|c| {
             let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
-            let asked = c.probed_at.is_some_and(|at| at + site::settings().probe_ms <= self.t);
+            let asked = c.probed_at.is_some_and(|at| at + site::settings(1).probe_ms <= self.t);
             made_room && c.node != node && self.nodes[c.node].host == *host && !asked
         });
         if let Some(c) = unasked.filter(|_| self.controllers[which].took_over_at != Some(self.t)) {
