@@ -276,10 +276,15 @@ impl Truth {
         }
     }
 
-    /// A store was put back, or is another's: what it does not have as it was, nobody may know.
+    /// A store was put back, or is another's: what it does not have as it was, nobody may know; nor what only it still has, and nodes were told
+    /// to forget.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
-        let same = |row: &ActionRow| store.actions.iter().any(|other| other == row);
-        self.doubtful.extend(before.actions.iter().filter(|row| !same(row)).map(|row| row.id));
+        let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
+            let only = |row: &&ActionRow| !other.actions.contains(row);
+            one.actions.iter().filter(only).map(|row| row.id).collect()
+        };
+        self.doubtful.extend(only_in(before, store));
+        self.doubtful.extend(only_in(store, before));
         self.shown[which] = Shown::of(store, &self.shown[0]);
     }
 
