@@ -7,8 +7,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that twice ten thousand connections in one process need, and some.
+/// Descriptors that some ten thousand connections in one process need.
 const NOFILE: u64 = 65_536;
+/// What a process has open besides connections.
+const OWN: usize = 64;
 
 /// The asking end; the process ends with it.
 #[derive(Debug)]
@@ -65,6 +67,13 @@ pub(crate) fn answer(result: &Result<String>) -> bool {
     };
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
+/// Are there descriptors for so many connections? Without them the last ones would be tried again and again, and figures be wrong.
+pub(crate) fn room_for(connections: usize) -> Result<()> {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    ensure!((connections + OWN) as u64 <= most, "{connections} connections, and {most} descriptors (ulimit -n)");
+    Ok(())
 }
 
 /// Room for this process's and its children's connections.

@@ -54,7 +54,9 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
 async fn obey(line: &str, directory: &Path, shared: &mut Option<Arc<Shared>>) -> Result<String> {
     match (line.split_once(' ').unwrap_or((line, "")), &shared) {
         (("listen", count), None) => {
-            let frames = frames(count.parse().context("a number of agents")?)?;
+            let count = count.parse().context("a number of agents")?;
+            part::room_for(count)?;
+            let frames = frames(count)?;
             let new = Arc::new(Shared {
                 frames,
                 connections: Mutex::default(),

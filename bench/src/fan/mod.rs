@@ -2,10 +2,10 @@
 //! of the controller's memory; and how long it takes until all are back after a kill -9.
 //!
 //! ```text
-//!            Varlink          mutual TLS, port A
-//!   this ──▶ perilog-controller ◀──────────────── swarm: N agents of each
-//!    └─────▶ echo (the bare wire) ◀────────────── (one process)
-//!     lines                   mutual TLS, port B
+//!            Varlink          mutual TLS
+//!   this ──▶ perilog-controller ◀────────── swarm: N agents, one process
+//!    └─────▶ echo (the bare wire) ◀──────── swarm: N agents, one process
+//!     lines                   mutual TLS
 //! ```
 //! Both servers have all their connections all the time, and rounds take turns between them: real, bare, bare again (what two equal
 //! measurements differ by), in an order that changes with each turn. A round is over when its caller knows; the next one begins when
@@ -35,9 +35,6 @@ const MOST_CPU_OVER_BARE: f64 = 3.0;
 const MOST_KIB: f64 = 24.0;
 /// Rounds that are not counted: buffers grow to their size, files to theirs.
 const WARM_UP: usize = 3;
-/// The groups of the swarm.
-const REAL: &str = "0";
-const BARE: &str = "1";
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     part::raise_nofile()?;
@@ -53,7 +50,8 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 struct Bench {
     agents: usize,
     // Dropped in this order: who is connected, then what they are connected to, then its files.
-    swarm: Part,
+    real: Part,
+    bare: Part,
     echo: Part,
     controller: Controller,
     _directory: tempfile::TempDir,
@@ -70,16 +68,16 @@ impl Bench {
         progress(&format!("{agents} agents: certificates and first connections"));
         authority::make(directory.path(), (0..agents).map(swarm::host))?;
         let controller = Controller::start(directory.path(), agents)?;
-        let mut swarm = Part::start("swarm", directory.path())?;
+        let (mut real, mut bare) = (Part::start("swarm", directory.path())?, Part::start("swarm", directory.path())?);
         let mut echo = Part::start("echo", directory.path())?;
         let before = Memory::of(controller.pid())?;
-        swarm.ask(&format!("join {} {agents}", controller.port))?;
+        real.ask(&format!("join {} {agents}", controller.port))?;
         let after = Memory::of(controller.pid())?;
         let port = echo.ask(&format!("listen {agents}"))?;
-        swarm.ask(&format!("join {port} {agents}"))?;
+        bare.ask(&format!("join {port} {agents}"))?;
         let (client, events) = (controller.client()?, controller.client()?);
         let memory = [before, after];
-        Ok(Self { agents, swarm, echo, controller, _directory: directory, client, events, attempt: 0, memory })
+        Ok(Self { agents, real, bare, echo, controller, _directory: directory, client, events, attempt: 0, memory })
     }
 
     fn measure(mut self, rounds: usize, table: &mut Table) -> Result<Value> {
@@ -170,7 +168,7 @@ impl Bench {
         let took = ms(began);
         // A stream that was left is of no more use.
         self.events = self.controller.client()?;
-        self.settle(REAL, self.attempt)?;
+        settle(&mut self.real, self.attempt * self.agents)?;
         Ok(took)
     }
 
@@ -179,13 +177,8 @@ impl Bench {
         let began = clock::mono_us();
         self.echo.ask("go")?;
         let took = ms(began);
-        self.settle(BARE, round)?;
+        settle(&mut self.bare, round * self.agents)?;
         Ok(took)
-    }
-
-    /// Every agent has been acknowledged as often as it was started.
-    fn settle(&mut self, group: &str, times: usize) -> Result<()> {
-        self.swarm.ask(&format!("{group} await acks {}", times * self.agents)).map(drop)
     }
 
     /// kill -9 and a new controller: until every agent was welcomed again. With `live`, each has a task that runs, and all of them have to
@@ -195,27 +188,27 @@ impl Bench {
         let mut after = 0;
         if live {
             self.attempt += 1;
-            self.swarm.ask(&format!("{REAL} hold 1"))?;
+            self.real.ask("hold 1")?;
             after = self.controller.begin(&mut self.client, self.attempt)?;
-            self.swarm.ask(&format!("{REAL} await starts {}", self.attempt * self.agents))?;
+            self.real.ask(&format!("await starts {}", self.attempt * self.agents))?;
         }
-        let welcomes: usize = self.swarm.ask(&format!("{REAL} count welcomes"))?.parse()?;
-        let window: f64 = self.swarm.ask(&format!("{REAL} window"))?.parse()?;
+        let welcomes: usize = self.real.ask("count welcomes")?.parse()?;
+        let window: f64 = self.real.ask("window")?.parse()?;
         let began = clock::mono_us();
         self.controller.kill_and_restart()?;
         let ready = ms(began);
-        self.swarm.ask(&format!("{REAL} await welcomes {}", welcomes + self.agents))?;
-        self.swarm.ask(&format!("{REAL} await connected {}", self.agents))?;
+        self.real.ask(&format!("await welcomes {}", welcomes + self.agents))?;
+        self.real.ask(&format!("await connected {}", self.agents))?;
         let all = ms(began);
         let cpu = cpu_ms(self.controller.pid())?;
         (self.client, self.events) = (self.controller.client()?, self.controller.client()?);
         if live {
-            self.swarm.ask(&format!("{REAL} hold 0"))?;
-            self.swarm.ask(&format!("{REAL} release"))?;
+            self.real.ask("hold 0")?;
+            self.real.ask("release")?;
             let verdict = self.controller.verdict(&mut self.events, self.attempt, after);
             verdict.with_context(|| "after the kill")?;
             self.events = self.controller.client()?;
-            self.settle(REAL, self.attempt)?;
+            settle(&mut self.real, self.attempt * self.agents)?;
         }
         let what = if live { "all back with a live task each" } else { "all back" };
         let per = cpu * 1000.0 / self.agents as f64;
@@ -228,19 +221,20 @@ impl Bench {
 
     /// Nothing was started twice and nothing was left out.
     fn account(&mut self, rounds: usize) -> Result<()> {
-        let expected = [(REAL, rounds + WARM_UP + 1), (BARE, 2 * rounds + WARM_UP)];
-        for (group, times) in expected {
+        let expected = [("real", &mut self.real, rounds + WARM_UP + 1), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
+        for (which, swarm, times) in expected {
             for what in ["starts", "acks"] {
-                let count: usize = self.swarm.ask(&format!("{group} count {what}"))?.parse()?;
-                ensure!(
-                    count == times * self.agents,
-                    "group {group}: {count} {what} in {times} rounds of {}",
-                    self.agents
-                );
+                let count: usize = swarm.ask(&format!("count {what}"))?.parse()?;
+                ensure!(count == times * self.agents, "{which}: {count} {what} in {times} rounds of {}", self.agents);
             }
         }
         Ok(())
     }
+}
+
+/// Every agent has been acknowledged as often as it was started.
+fn settle(swarm: &mut Part, times: usize) -> Result<()> {
+    swarm.ask(&format!("await acks {times}")).map(drop)
 }
 
 fn ms(began_us: u64) -> f64 {

@@ -6,14 +6,12 @@
 //!
 //! | told | answers when |
 //! |---|---|
-//! | `join PORT COUNT` | a group of so many dials that port, and each was welcomed |
+//! | `join PORT COUNT` | so many dial that port, once, and each was welcomed |
 //! | `hold 0\|1` | from now on a task is accepted only |
 //! | `release` | what is held was said to have ended |
-//! | `await WHAT NUMBER` | there were so many of WHAT since the group began: `welcomes`, `starts` or `acks`; or so many are `connected` |
+//! | `await WHAT NUMBER` | there were so many of WHAT: `welcomes`, `starts` or `acks`; or so many are `connected` |
 //! | `count WHAT` | at once, with their number |
 //! | `window` | at once, with the redial window of the last Welcome in ms |
-//!
-//! Each but `join` begins with the group's number, from 0.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +36,7 @@ use crate::part;
 /// As an agent's own, while no Welcome has named one, and what it grows to.
 const WINDOW_MS: u64 = 1_000;
 const CEILING_MS: u64 = 30_000;
-/// Loopback addresses that agents of a group dial: each has a range of ephemeral ports of its own.
+/// Loopback addresses that agents dial: each has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;
 /// First dials at once: it is the reconnect that is measured, not this.
 const FIRST_DIALS: usize = 128;
@@ -50,7 +48,7 @@ pub(crate) fn host(rank: usize) -> String {
     format!("n{rank}")
 }
 
-/// All hosts of a group, folded.
+/// All of them, folded.
 pub(crate) fn hosts(count: usize) -> String {
     format!("n[0-{}]", count - 1)
 }
@@ -75,11 +73,11 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
     part::raise_nofile()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let mut groups: Vec<Arc<Group>> = Vec::new();
+        let mut group = None;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while let Some(line) = lines.next_line().await? {
             let words: Vec<&str> = line.split(' ').collect();
-            if !part::answer(&obey(&words, directory, &mut groups).await) {
+            if !part::answer(&obey(&words, directory, &mut group).await) {
                 break;
             }
         }
@@ -87,18 +85,17 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
     })
 }
 
-async fn obey(words: &[&str], directory: &Path, groups: &mut Vec<Arc<Group>>) -> Result<String> {
+async fn obey(words: &[&str], directory: &Path, joined: &mut Option<Arc<Group>>) -> Result<String> {
     if let ["join", port, count] = words {
-        let group = Arc::new(Group::new(port, directory));
-        groups.push(group.clone());
+        let group = joined.insert(Arc::new(Group::new(port, directory))).clone();
         let count = count.parse().context("a number of agents")?;
+        part::room_for(count)?;
         for rank in 0..count {
             tokio::spawn(Agent::new(group.clone(), rank)?.run());
         }
         return reach(&group.connected, u64::try_from(count)?).await;
     }
-    let (group, words) = words.split_first().context("which group?")?;
-    let group = groups.get(group.parse::<usize>().context("a group's number")?).context("no such group")?;
+    let group = joined.as_ref().context("nobody has joined")?;
     let counter = |what: &str| match what {
         "welcomes" => Ok(&group.welcomes),
         "connected" => Ok(&group.connected),
