@@ -160,6 +160,15 @@ impl Outcome {
         matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
     }
 
+    /// Did scripts come to this end, so that it is more than that nothing began, or that nobody knows?
+    pub const fn is_of_scripts(&self) -> bool {
+        match self {
+            Self::Ok | Self::Tolerable | Self::Failed { .. } | Self::Timeout { .. } => true,
+            Self::Cancelled { status } => status.is_some(),
+            Self::Lost { .. } | Self::Refused { .. } | Self::Resolved { .. } => false,
+        }
+    }
+
     /// The status of the scripts as a shell gives it, where there is one.
     pub fn status(&self) -> Option<u8> {
         match self {

@@ -126,6 +126,7 @@ fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
             say(&format!("  to read it: --seed {}\n", plan.seed));
             continue;
         };
+        std::fs::create_dir_all(keep).map_err(|e| format!("{}: {e}", keep.display()))?;
         let mut small = shrink(plan);
         small.story = format!("Seed {}: {violation}", plan.seed);
         let file = keep.join(format!("seed-{}.json", plan.seed));

@@ -134,7 +134,7 @@ impl Machine {
         self.batch.effects.push(ack);
     }
 
-    fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+    pub(super) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };

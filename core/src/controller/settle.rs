@@ -13,14 +13,14 @@
 //! | ended           | unclaimed                      | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
-//! | on another host | tombstone                      | Forget |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
-//! | never heard of  | tombstone past the retention   | Forget |
-//! | never heard of  | tombstone                      | nothing: it answers, should its task be asked for again |
+//! | ended           | tombstone of another end       | late |
+//! | never heard of, on another host | tombstone past the retention | Forget |
+//! | never heard of, on another host | tombstone        | nothing: it answers, should its task be asked for again |
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::Stand;
+use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -89,19 +89,17 @@ impl Machine {
                 }
                 return true;
             }
-        } else if self.host_of(task).is_some_and(|of| of != *host) {
-            // Of an earlier life of this attempt, on other hosts: its job's name came again, or the store was lost.
-            return false;
         }
-        let Some(action) = self.actions.get_mut(&task.action) else {
-            // Pruned while the node was away, or of a store that was lost: then only the tombstone knows that it ran, and must stay to say so
-            // when it is asked for again. What is older than anything that is kept here was pruned.
+        let rank = task.rank;
+        let anothers = self.host_of(task).is_none_or(|of| of != *host);
+        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        let mine = |action: &&mut Action| !is_stone || (!anothers && action.stand(rank) != Stand::NotMine);
+        let Some(action) = self.actions.get_mut(&task.action).filter(mine) else {
+            // Pruned while the node was away; of a store that was lost; or of an earlier life of this attempt, on other hosts. Then only the
+            // tombstone knows that it ran, and must stay to say so when it is asked for again. What is older than anything that is kept here
+            // was pruned.
             return !matches!(held.state, HeldState::Tombstone { past_ms, .. } if past_ms >= self.settings.retention_ms);
         };
-        let rank = task.rank;
-        if action.stand(rank) == Stand::NotMine && matches!(held.state, HeldState::Tombstone { .. }) {
-            return false;
-        }
         let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
         if open && action.boot(rank).is_none() {
             // Rebuilt: the boot that it was meant for is not known.
@@ -109,10 +107,13 @@ impl Machine {
         }
         match &held.state {
             HeldState::Tombstone { outcome, .. } => {
+                let mut ended = Ended::bare(outcome.clone(), now.wall_ms);
+                ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
                 if open {
-                    let mut ended = Ended::bare(outcome.clone(), now.wall_ms);
-                    ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
                     self.end_task(task, ended, now);
+                } else if outcome.is_of_scripts() {
+                    // A store that was restored may not have what had come late.
+                    self.on_late(host, task, ended, now);
                 }
             }
             HeldState::Unclaimed if !open && defect!(BeginEnded) => {

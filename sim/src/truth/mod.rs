@@ -26,6 +26,8 @@ pub(crate) struct Truth {
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// (machine, boot, task) of which it was said that it was cancelled before it began.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
+    /// Their end was acknowledged, and their directory went.
+    buried: BTreeSet<TaskId>,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -286,6 +288,19 @@ impl Truth {
         self.doubtful.extend(only_in(before, store));
         self.doubtful.extend(only_in(store, before));
         self.shown[which] = Shown::of(store, &self.shown[0]);
+    }
+
+    /// An agent buries a task: its end is known where it should be.
+    pub(crate) fn buried(&mut self, task: TaskId) {
+        self.buried.insert(task);
+    }
+
+    /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
+    /// longer than the retention. Then its action comes again, and what had been shown of it was forgotten with the attempt.
+    fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
+        let untold = |run: &&Run| run.job == *job && run.step.0 == attempt && !self.buried.contains(&run.task);
+        let actions: BTreeSet<ActionId> = self.runs.iter().filter(untold).map(|run| run.task.action).collect();
+        self.shown[which].forget(&actions);
     }
 
     /// Two machines of one name.

@@ -31,6 +31,13 @@ impl Shown {
         shown
     }
 
+    pub(super) fn forget(&mut self, actions: &BTreeSet<ActionId>) {
+        self.outcomes.retain(|task, _| !actions.contains(&task.action));
+        self.since.retain(|task, _| !actions.contains(&task.action));
+        self.verdicts.retain(|action, _| !actions.contains(action));
+        self.accepted.retain(|task| !actions.contains(&task.action));
+    }
+
     pub(super) fn outcome(&self, task: TaskId) -> Option<&Outcome> {
         self.outcomes.get(&task)
     }
@@ -75,6 +82,7 @@ impl Truth {
                 Record::Rank(row) => {
                     touched.insert(row.task.action);
                 }
+                Record::Prune { job, attempt, .. } => self.pruned(which, job, *attempt),
                 Record::Attempt(row) if row.open => self.check_newest(which, store, row),
                 _ => {}
             }

@@ -78,6 +78,7 @@ impl World {
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;
                 if !full {
+                    self.truth.buried(task);
                     self.nodes[at].spool.bury(&stem, *tombstone, how != Some(How::Half));
                     self.leave_roll(at, &stem);
                 }

@@ -240,7 +240,12 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let t = task("epilog", "j", 0);
     let told = |state| held("epilog", "j", 0, "n0", state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
-    let (n0, effects) = b.up("n0", "b", vec![told(HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
+    let stone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms };
+    // Should the store be lost once more, its tombstone is all that knows that it ran here.
+    let (n0, effects) = b.up("n0", "b", vec![told(stone(0))]);
+    assert_eq!(effects, []);
+    away(&mut b, n0);
+    let (n0, effects) = b.up("n0", "b", vec![told(stone(settings().retention_ms))]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
     // What lives of it goes on; its end is acknowledged, and is not that of the task of n1.
     away(&mut b, n0);
@@ -251,10 +256,33 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     away(&mut b, n0);
     let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
-    // A rank that the action does not have this time: nobody would ever forget its tombstone.
-    let (_, effects) =
-        b.up("n2", "b", vec![held("epilog", "j", 2, "n[0-2]", HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
+    // A rank that the action does not have this time.
+    let old = held("epilog", "j", 2, "n[0-2]", stone(settings().retention_ms));
+    let (_, effects) = b.up("n2", "b", vec![old]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
+}
+
+/// A task was resolved by hand; its own result came late, and the store was put back to a copy from before that.
+#[test]
+fn what_came_late_is_told_again_by_the_tombstone() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![]);
+    b.run("epilog", "j", "n0");
+    b.ask(Request::Resolve { which: which("j", None), ok: true, reason: "r".into() }).0.unwrap();
+    let stone = |outcome| held("epilog", "j", 0, "n0", HeldState::Tombstone { outcome, past_ms: 0 });
+    for (outcome, late) in [
+        // That nothing ran is no result of its own.
+        (Outcome::Cancelled { status: None }, 0),
+        (exit(3), 1),
+        (exit(3), 1),
+    ] {
+        b = b.restart();
+        let (_, effects) = b.up("n0", "b", vec![stone(outcome)]);
+        assert_eq!(effects, []);
+        assert_eq!(b.store.ranks[0].late.len(), late);
+        assert!(matches!(b.store.ranks[0].ended.outcome, Outcome::Resolved { .. }));
+    }
+    assert_eq!(b.told("j").iter().filter(|name| **name == "late").count(), 1);
 }
 
 /// A controller lost its store, and whoever waited asked again before the nodes had come: they were `lost (unknown node)` while their scripts ran.
