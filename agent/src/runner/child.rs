@@ -11,7 +11,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 
 use perilog_core::outcome::ExitStatus;
+use rustix::buffer::spare_capacity;
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::directory::Directory;
@@ -145,14 +147,15 @@ impl Running {
         let Some(pipe) = slot else {
             return Ok(());
         };
-        let mut chunk = [0; CHUNK];
-        match pipe.file.read(&mut chunk) {
+        // Not zeroed, and so not even touched beyond what comes: most scripts print little, and each closes two pipes.
+        let mut chunk = Vec::with_capacity(CHUNK);
+        match rustix::io::read(&pipe.file, spare_capacity(&mut chunk)) {
             Ok(0) => *slot = None,
             Ok(n) => {
                 pipe.owed = pipe.owed.saturating_sub(n);
-                return self.output.take(stream, &chunk[..n], sinks, directory);
+                return self.output.take(stream, &chunk, sinks, directory);
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => *slot = None,
         }
         Ok(())

@@ -2,13 +2,15 @@
 //! root can change it in between, see [`crate::trust`].)
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-/// As much as is read at a time.
-const CHUNK: usize = 64 * 1024;
+/// As much as is read at a time: all of nearly every script.
+const CHUNK: usize = 16 * 1024;
 
 /// The digest of the program at `path`, as 64 hexadecimal digits.
 ///
@@ -16,23 +18,24 @@ const CHUNK: usize = 64 * 1024;
 /// It cannot be read, or is neither a script with a `#!` line nor an ELF program. Shells run such a file as their own script, execve(2) does
 /// not, and what a script is must not depend on who starts it.
 pub(crate) fn of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     let mut hash = Sha256::new();
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = Vec::with_capacity(CHUNK);
     let mut first = true;
     loop {
-        let n = match file.read(&mut chunk) {
+        chunk.clear();
+        let n = match rustix::io::read(&file, spare_capacity(&mut chunk)) {
             Ok(n) => n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
         };
-        if std::mem::take(&mut first) && !is_program(&chunk[..n]) {
+        if std::mem::take(&mut first) && !is_program(&chunk) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no #! line, and not a program"));
         }
         if n == 0 {
             return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
         }
-        hash.update(&chunk[..n]);
+        hash.update(&chunk);
     }
 }
 
