@@ -1,0 +1,29 @@
+//! Links the unwinder of panics (libgcc_eh.a) into the programs of this package, where the compiler has it, instead of libgcc_s.so.1, which
+//! has the same code: std asks for that one by name. A runner is executed for every task, and to find, map and relocate one library more
+//! is a tenth of all that it costs beyond its script (docs/performance.md).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let gnu = env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu");
+    let native = env::var("HOST").ok() == env::var("TARGET").ok();
+    if !gnu || !native || !linkable() {
+        return;
+    }
+    let Some(directory) = env::var_os("OUT_DIR").map(PathBuf::from) else {
+        return;
+    };
+    // What the linker takes for libgcc_s is one line in its own language, which names the archive.
+    if fs::write(directory.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n").is_ok() {
+        println!("cargo::rustc-link-arg-bins=-L{}", directory.display());
+    }
+}
+
+/// Does the linker's driver have the archive? It answers with a path, or with the bare name.
+fn linkable() -> bool {
+    let answer = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
+    answer.is_ok_and(|answer| Path::new(String::from_utf8_lossy(&answer.stdout).trim()).is_absolute())
+}
