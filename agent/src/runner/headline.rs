@@ -1,7 +1,9 @@
 //! The unit's status text, which `systemctl status` shows: `prolog f123 rank 3: 2/4 20-lustre, mounting /p/lustre1`.
 //!
 //! Sent to systemd (sd_notify(3)) without ever waiting for it: a status that PID 1 is too busy for is a status less, and no script is late for it.
+//! What has passed before a person could read it is not sent at all: each text wakes PID 1, which has the units of all tasks in hand.
 
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -10,19 +12,26 @@ use perilog_core::task::Start;
 
 use crate::output::one_line;
 
+/// How long the name of a script may wait to be sent. By then it may be the next one's.
+const UNSEEN_MS: u64 = 200;
+
 #[derive(Debug)]
 pub(crate) struct Headline {
     task: String,
     of: usize,
     script: String,
+    /// When to say which script runs.
+    due: Option<u64>,
+    /// Something is shown, which would be wrong when all is over.
+    shown: bool,
     /// `None`: not in a unit, or not one that listens.
-    systemd: Option<(UnixDatagram, SocketAddr)>,
+    systemd: Option<SocketAddr>,
 }
 
 impl Headline {
     pub(crate) fn new(start: &Start) -> Self {
         let task = format!("{} {} rank {}", start.action, start.job, start.task.rank);
-        Self { task, of: 0, script: String::new(), systemd: systemd() }
+        Self { task, of: 0, script: String::new(), due: None, shown: false, systemd: systemd() }
     }
 
     /// How many scripts there are.
@@ -30,39 +39,103 @@ impl Headline {
         self.of = of;
     }
 
-    /// The `index`th script begins, counted from 1.
-    pub(crate) fn script(&mut self, index: usize, name: &str) {
+    /// The `index`th script begins, counted from 1. `now`: CLOCK_MONOTONIC.
+    pub(crate) fn script(&mut self, index: usize, name: &str, now: u64) {
         self.script = format!("{index}/{} {name}", self.of);
-        self.tell(&self.script);
+        self.due.get_or_insert(now.saturating_add(UNSEEN_MS));
+    }
+
+    /// When to ask for [`Self::tick`].
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.due
+    }
+
+    /// Says which script runs, when that is due.
+    pub(crate) fn tick(&mut self, now: u64) {
+        if self.due.take_if(|at| *at <= now).is_some() {
+            self.tell(&self.script.clone());
+        }
     }
 
     /// What the script is at.
-    pub(crate) fn detail(&self, text: &str) {
+    pub(crate) fn detail(&mut self, text: &str) {
         self.tell(&format!("{}, {text}", self.script));
     }
 
-    /// All is over.
-    pub(crate) fn end(&self, text: &str) {
-        self.tell(text);
+    /// All is over. `well`: as it mostly is, and the unit is unloaded before anybody looks.
+    pub(crate) fn end(&mut self, text: &str, well: bool) {
+        if self.shown || !well {
+            self.tell(text);
+        }
     }
 
-    fn tell(&self, text: &str) {
-        if let Some((socket, address)) = &self.systemd {
+    fn tell(&mut self, text: &str) {
+        (self.due, self.shown) = (None, true);
+        if let Some(address) = &self.systemd {
             // A line break would begin another assignment, such as MAINPID=.
             let status = format!("STATUS={}: {}\n", self.task, one_line(text));
-            let _ = socket.send_to_addr(status.as_bytes(), address);
+            // It is a text for people: nothing hangs on it.
+            let _ = send(address, status.as_bytes());
         }
     }
 }
 
+fn send(address: &SocketAddr, bytes: &[u8]) -> io::Result<usize> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(bytes, address)
+}
+
 /// Where systemd listens: a path, or with `@` a name in the abstract namespace.
-fn systemd() -> Option<(UnixDatagram, SocketAddr)> {
+fn systemd() -> Option<SocketAddr> {
     let name = std::env::var_os("NOTIFY_SOCKET")?;
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&name),
     };
-    let socket = UnixDatagram::unbound().ok()?;
-    socket.set_nonblocking(true).ok()?;
-    Some((socket, address.ok()?))
+    address.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headline(systemd: &UnixDatagram) -> Headline {
+        let systemd = systemd.local_addr().ok();
+        Headline { task: "t".to_owned(), of: 3, script: String::new(), due: None, shown: false, systemd }
+    }
+
+    fn said(systemd: &UnixDatagram) -> Option<String> {
+        let mut buffer = [0; 256];
+        let n = systemd.recv(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..n]).into_owned())
+    }
+
+    #[test]
+    fn what_passes_unseen_is_not_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let systemd = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        systemd.set_nonblocking(true).unwrap();
+
+        let mut quick = headline(&systemd);
+        quick.script(1, "a", 100);
+        quick.tick(99 + UNSEEN_MS);
+        quick.end("well", true);
+        assert_eq!(said(&systemd), None);
+        quick.end("not so well", false);
+        assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: not so well\n"));
+
+        // Many short scripts are not nothing: some of their names are shown.
+        let mut slow = headline(&systemd);
+        slow.script(1, "a", 100);
+        slow.script(2, "b", 200);
+        assert_eq!(slow.next(), Some(100 + UNSEEN_MS));
+        slow.tick(100 + UNSEEN_MS);
+        assert_eq!((said(&systemd).as_deref(), slow.next()), (Some("STATUS=t: 2/3 b\n"), None));
+        slow.script(3, "c", 400);
+        slow.detail("at it");
+        assert_eq!((said(&systemd).as_deref(), slow.next()), (Some("STATUS=t: 3/3 c, at it\n"), None));
+        slow.end("well", true);
+        assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: well\n"));
+    }
 }

@@ -92,7 +92,7 @@ impl<'a> Sequence<'a> {
         if self.cancelled {
             tally.cancelled(false);
         }
-        self.headline.end(&tally.summary());
+        self.headline.end(&tally.summary(), tally.status() == 0);
         tally
     }
 
@@ -112,7 +112,7 @@ impl<'a> Sequence<'a> {
                 break;
             }
             let name = &next.script.name;
-            self.headline.script(index + 1, name);
+            self.headline.script(index + 1, name, clock::mono_ms());
             match self.tries(next, of) {
                 Ok(end) => {
                     let stop = end.is_error() && self.intent.plan.on_error == OnError::Stop;
@@ -181,7 +181,8 @@ impl<'a> Sequence<'a> {
 
     /// Waits for something, at most until `deadline`, and deals with all that came.
     pub(crate) fn turn(&mut self, mut running: Option<(&mut Running, &mut Watchdog)>, deadline: Option<u64>) {
-        let deadline = [deadline, self.sinks.next(), self.reports.next()].into_iter().flatten().min();
+        let deadline =
+            [deadline, self.sinks.next(), self.reports.next(), self.headline.next()].into_iter().flatten().min();
         let script = running.as_ref().map(|(script, _)| &**script);
         let ready = turn::wait(&self.signals, &self.sinks, self.control.as_ref(), script, deadline);
         for ready in ready {
@@ -211,6 +212,7 @@ impl<'a> Sequence<'a> {
         if let Some(progress) = self.reports.due(now) {
             self.note(&progress);
         }
+        self.headline.tick(now);
         self.sinks.flush(now);
     }
 

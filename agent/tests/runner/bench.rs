@@ -22,7 +22,7 @@ pub(crate) const REPORT: &str = env!("CARGO_BIN_EXE_perilog-report");
 pub(crate) const INVOCATION: &str = "0123456789abcdef0123456789abcdef";
 
 /// Longest silence of a runner before a test is given up: far above all that is waited for, KILL's grace of ten seconds included.
-const SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
 /// A file that is open for writing cannot be executed, and a fork in another test keeps it open for a moment: write and spawn in turn.
 static FORKS: Mutex<()> = Mutex::new(());
