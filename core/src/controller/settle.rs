@@ -81,18 +81,16 @@ impl Machine {
         boot_number: u32,
         now: Now,
     ) -> bool {
-        if !matches!(held.state, HeldState::Tombstone { .. }) {
-            if self.is_anothers(host, task) {
-                // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
-                if held.state == HeldState::Unclaimed {
-                    self.send_cancel(id, task, "it is of another host");
-                }
-                return true;
+        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        if !is_stone && self.is_anothers(host, task) {
+            // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
+            if held.state == HeldState::Unclaimed {
+                self.send_cancel(id, task, "it is of another host");
             }
+            return true;
         }
         let rank = task.rank;
         let anothers = self.host_of(task).is_none_or(|of| of != *host);
-        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
         let mine = |action: &&mut Action| !is_stone || (!anothers && action.stand(rank) != Stand::NotMine);
         let Some(action) = self.actions.get_mut(&task.action).filter(mine) else {
             // Pruned while the node was away; of a store that was lost; or of an earlier life of this attempt, on other hosts. Then only the
