@@ -382,6 +382,24 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
 
+/// Found by the simulator: somebody's unit had the name of a task, which was refused for it; when its agent came up again, it stopped that unit.
+#[test]
+fn a_unit_of_a_tasks_name_that_is_not_its_own_is_left_alone_after_the_task_ended() {
+    let (intent, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
+    let refused = || Outcome::Refused { why: "something else on this host has the name".to_owned() };
+    let of_nobody = Seen { unit_ids: None, claim: None, ..seen_running(&intent, 2) };
+    let of_another = Seen { unit_ids: Some(unit_ids(&other)), ..of_nobody.clone() };
+    for seen in [of_nobody, of_another, Seen { unit_ids: None, claim: Some(claim(1)), ..seen_running(&intent, 2) }] {
+        // Ended; buried; and ended in the time of the agent that finds it once more.
+        let directory = || Found { ended: ended(refused()), ..found(&intent, seen.clone()) };
+        let mut bed = come_up(vec![directory()], &[]);
+        bed.check(joined(vec![directory()], vec![]), &[]);
+        let mut bed = Bed::cold();
+        let unit = || Found { unit_ids: None, ..without_directory(&intent, seen.clone()) };
+        bed.check(joined(vec![unit()], vec![tombstone(&intent, refused())]), &[]);
+    }
+}
+
 /// Two of one job accepted in one millisecond changed places over a restart: the second began beside the first, whose start was on its way.
 #[test]
 fn tasks_accepted_in_one_millisecond_keep_their_order() {
