@@ -132,7 +132,8 @@ async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
     let Traces { claim, result, steps, tails } = spool.traces(stem, unit.as_ref().is_some_and(runs));
     fault::point_if("claim-seen", || claim.is_some());
-    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails })
+    let gone = !spool.has(stem);
+    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, gone })
 }
 
 /// Is the main process there, or on its way?

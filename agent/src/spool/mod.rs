@@ -96,10 +96,18 @@ impl Spool {
         fs::rename(&fresh, &dir).map_err(|e| SpoolError::io("rename", &dir, e))
     }
 
-    /// Creates `claim` with this in it, unless there is one: `true` it is ours (also if it was before), `false` a runner has it.
+    /// Has this task a directory?
+    pub fn has(&self, stem: &str) -> bool {
+        self.task(stem).is_dir()
+    }
+
+    /// Creates `claim` with this in it, unless there is one: `true` it is ours (also if it was before), `false` a runner has it, or had it
+    /// for all we know: without a directory nobody can say who was first.
     pub fn take_claim(&self, stem: &str, claim: &Claim) -> Result<bool, SpoolError> {
+        if !self.has(stem) {
+            return Ok(false);
+        }
         let dir = self.task(stem);
-        make_dir(&dir, 0o700)?;
         let path = dir.join("claim");
         Ok(write::json_once(&path, claim)? || read::json::<Claim>(&path).as_ref() == Some(claim))
     }

@@ -109,7 +109,9 @@ fn the_first_claim_stands() {
     fs::write(spool.task(&stem).join("claim"), runner).unwrap();
     assert!(!spool.take_claim(&stem, &Claim::Cancelled).unwrap());
     assert_eq!(names(&spool.task(&stem)).unwrap(), ["claim", "intent.json"], "no temporary file stays");
-    assert!(spool.take_claim("perilog-task-x-y-0-0", &Claim::Cancelled).unwrap(), "its directory is made");
+    fs::remove_dir_all(spool.task(&stem)).unwrap();
+    assert!(!spool.take_claim(&stem, &Claim::Cancelled).unwrap(), "a runner's claim may have been in it");
+    assert!(!spool.has(&stem), "and none is made that would say otherwise");
 }
 
 #[test]

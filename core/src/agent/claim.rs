@@ -170,7 +170,8 @@ impl Machine {
                 task.claiming = None;
                 task.trouble = None;
                 if matches!(task.state, State::Withdrawing) {
-                    task.state = State::Live;
+                    // Where the directory is gone nobody may have it, and a unit of its name may be anybody's.
+                    task.state = State::Doubt { why: "its claim is not ours".to_owned() };
                 }
             }
         }

@@ -81,6 +81,8 @@ pub struct Seen {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
+    /// Read last: its directory is not there. Somebody removed it, and whatever claim and result were in it.
+    pub gone: bool,
 }
 
 /// How systemd answered StartTransientUnit.

@@ -272,6 +272,8 @@ fn seen(found: Found) -> Seen {
         result: found.result,
         steps: found.steps,
         tails: found.tails,
+        // What has an intent has a directory, and what had none has one again.
+        gone: false,
     }
 }
 

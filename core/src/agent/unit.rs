@@ -112,6 +112,11 @@ impl Machine {
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
         let ours = loaded.filter(|unit| !matches!(task.state, State::Doubt { .. }) || task.is_its_unit(unit, seen));
+        if seen.gone && task.claim.is_none() {
+            // A claim may have gone with the directory: a unit that is there stands for a runner that had it.
+            task.claimed_by_other = true;
+            task.claim = ours.and_then(|unit| unit.invocation.clone()).map(Claim::Runner);
+        }
         match ours {
             None => self.observe_gone(id, seen, loaded.is_some(), claim_is_news, cx),
             Some(unit) if is_over(unit) => self.observe_over(id, unit, seen, cx),

@@ -7,6 +7,7 @@ mod exec;
 mod fuzz;
 mod guard;
 mod join;
+mod removed;
 mod session;
 mod start;
 mod starting;

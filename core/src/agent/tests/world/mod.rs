@@ -265,7 +265,7 @@ impl World {
         let stems: BTreeSet<String> = self.dirs.keys().chain(self.units.keys()).cloned().collect();
         let found = stems.into_iter().map(|stem| {
             let dir = self.dirs.get(&stem).cloned().unwrap_or_default();
-            let Seen { unit, unit_ids, processes, claim, result, steps, tails } = self.look(&stem);
+            let Seen { unit, unit_ids, processes, claim, result, steps, tails, gone: _ } = self.look(&stem);
             Found {
                 stem,
                 intent: dir.intent,

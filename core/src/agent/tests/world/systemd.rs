@@ -155,6 +155,7 @@ impl World {
             result: dir.result,
             steps: vec![],
             tails: vec![],
+            gone: false,
         }
     }
 

@@ -1,0 +1,59 @@
+//! Somebody removed a task's directory, and with it whatever claim and result were in it: nobody may say then that nothing ran.
+
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::Seen;
+
+fn gone(seen: Seen) -> Seen {
+    Seen { claim: None, result: None, gone: true, ..seen }
+}
+
+/// Found by the simulator: the claim was removed before the agent had read it, and a task whose scripts had run was `refused`.
+#[test]
+fn what_its_unit_did_is_its_outcome() {
+    let intent = intent("j", 1, "prolog", 0);
+    let lost = "lost (its unit vanished without a result)";
+    for (seen, expect) in [
+        (seen_exited(&intent, 1, 0), "failed (the runner ended with exit 0 and no result)"),
+        (seen_exited(&intent, 1, 3), "failed (the runner ended with exit 3 and no result)"),
+        (seen_nothing(), lost),
+    ] {
+        let mut bed = Bed::up();
+        let id = bed.live("j", 1, "prolog", 0);
+        bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+        bed.check(inspected(id, gone(seen)), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
+    }
+}
+
+/// Found by the simulator: a claim was made in a new directory, and the task was `cancelled` before it began while its script went on.
+#[test]
+fn a_cancel_reaches_the_scripts() {
+    let intent = intent("j", 1, "prolog", 0);
+    let mut bed = Bed::up();
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.checks([
+        (cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]),
+        (claim_taken(id, false), &["inspect j.1.prolog.0"]),
+        (inspected(id, gone(seen_running(&intent, 1))), &["signal j.1.prolog.0 15"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (inspected(id, gone(seen_exited(&intent, 1, 143))), &["write-outcome j.1.prolog.0 cancelled (exit 143)"]),
+    ]);
+}
+
+/// Found by the simulator: without its directory the claim was nobody's, and somebody else's unit of the task's name was taken for its own.
+#[test]
+fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
+    let intent = intent("j", 1, "prolog", 0);
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &["wake 10001"]);
+    bed.connect_any();
+    bed.checks([
+        (cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]),
+        (claim_taken(intent.start.task, false), &["inspect j.1.prolog.0"]),
+        (
+            inspected(intent.start.task, gone(Seen { unit_ids: None, ..seen_exited(&intent, 2, 0) })),
+            &["write-outcome j.1.prolog.0 lost (its unit vanished without a result)"],
+        ),
+        (outcome_written(intent.start.task), &["finished j.1.prolog.0 lost (its unit vanished without a result)"]),
+    ]);
+}
