@@ -139,6 +139,13 @@ pub struct Intent {
     pub local: bool,
 }
 
+impl Intent {
+    /// Made from the unit of a task whose directory was gone: nothing may be claimed by it, it stands for what has begun.
+    pub const fn is_rebuilt(&self) -> bool {
+        self.not_after_boottime_ms == 0
+    }
+}
+
 /// `claim`: made with O_EXCL; whoever made it decides whether scripts run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -144,7 +144,7 @@ impl Machine {
         if let Some(ended) = found.ended.take() {
             return self.join_ended(id, found, intent, ended, spent, cx);
         }
-        if !is_loaded(&found) && found.claim.is_none() {
+        if !is_loaded(&found) && found.claim.is_none() && !intent.is_rebuilt() {
             // Nobody claimed it: begun only if somebody asks for it now.
             let state = if defect!(BeginUnclaimed) { State::Queued } else { State::Unconfirmed };
             self.add(id, found.stem, intent, state);
@@ -220,7 +220,7 @@ impl Machine {
             plan: plan.unwrap_or_else(unknown_plan),
             env: BTreeMap::new(),
             dropped_env: 0,
-            // Nothing may be claimed by this intent: it stands for what has begun.
+            // `Intent::is_rebuilt`.
             not_after_boottime_ms: 0,
             accepted_boottime_ms: now.boot_ms,
         }

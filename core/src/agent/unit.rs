@@ -112,7 +112,7 @@ impl Machine {
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
         let ours = loaded.filter(|unit| !matches!(task.state, State::Doubt { .. }) || task.is_its_unit(unit, seen));
-        if seen.gone && task.claim.is_none() {
+        if (seen.gone || task.intent.is_rebuilt()) && task.claim.is_none() {
             // A claim may have gone with the directory: a unit that is there stands for a runner that had it.
             task.claimed_by_other = true;
             task.claim = ours.and_then(|unit| unit.invocation.clone()).map(Claim::Runner);

@@ -2,10 +2,17 @@
 
 use super::bed::Bed;
 use super::values::*;
-use crate::agent::io::Seen;
+use crate::agent::io::{Found, Seen};
+use crate::task::Intent;
 
 fn gone(seen: Seen) -> Seen {
     Seen { claim: None, result: None, gone: true, ..seen }
+}
+
+/// Made from its unit by an agent before us, which died before it had taken the claim for the runner.
+fn rebuilt(intent: &Intent, seen: Seen) -> Found {
+    let intent = Intent { not_after_boottime_ms: 0, ..intent.clone() };
+    found(&intent, Seen { claim: None, result: None, ..seen })
 }
 
 /// Found by the simulator: the claim was removed before the agent had read it, and a task whose scripts had run was `refused`.
@@ -56,4 +63,17 @@ fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
         ),
         (outcome_written(intent.start.task), &["finished j.1.prolog.0 lost (its unit vanished without a result)"]),
     ]);
+}
+
+/// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next one took it for a task that never began.
+#[test]
+fn a_rebuilt_intent_stands_for_what_has_begun_also_without_its_claim() {
+    let intent = intent("j", 1, "prolog", 0);
+    for (seen, expect) in [
+        (seen_running(&intent, 1), "watch j.1.prolog.0"),
+        (seen_exited(&intent, 1, 3), "write-outcome j.1.prolog.0 failed (the runner ended with exit 3 and no result)"),
+        (seen_nothing(), "write-outcome j.1.prolog.0 lost (its unit vanished without a result)"),
+    ] {
+        Bed::cold().check(joined(vec![rebuilt(&intent, seen)], vec![]), &[expect]);
+    }
 }
