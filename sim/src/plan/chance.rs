@@ -90,6 +90,7 @@ pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
         32 => Fault::Reexec { node, ms: dice.skewed(20, 5_000) },
         33..=34 => Fault::Suspend { node, ms: dice.skewed(1_000, 180_000) },
         35 => Fault::OomKill { node },
+        31 if dice.one_in(2) => Fault::LoseSpool { node },
         30 if dice.one_in(2) => Fault::Clone { node, ms: dice.range(1_000, 60_000) },
         _ => Fault::KillAgent { node, down_ms: dice.skewed(1, 2_000) },
     }
@@ -135,7 +136,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 10] = [
+pub(super) const AIMS: [(&str, Make); 13] = [
     ("answer", asked),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
@@ -146,6 +147,9 @@ pub(super) const AIMS: [(&str, Make); 10] = [
     ("send-probed", cloned),
     ("send-turned-away", cloned),
     ("send-probe", rebooted),
+    ("write-intent", cleared),
+    ("send-cancel", cancelled_unknown),
+    ("send-ack", cancelled_in_flight),
 ];
 
 fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
@@ -196,4 +200,66 @@ fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
 fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let what = What::Fault(Fault::PowerFail { node: dice.below(nodes), down_ms: dice.skewed(100, 15_000) });
     vec![Step { at_ms, what }]
+}
+
+/// Whoever cleaned up did not ask what for; the agent finds out when it comes up, or when the task ends.
+fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let action = ["prolog", "sweep", "unlimited", "epilog"][dice.below(4)];
+    let run = run_on(dice, nodes, span, action);
+    let node = dice.below(nodes);
+    let lost_at = at_ms + dice.skewed(1, 20_000);
+    let mut steps = vec![
+        Step { at_ms, what: What::Do(run) },
+        Step { at_ms: lost_at, what: What::Fault(Fault::LoseSpool { node }) },
+    ];
+    if dice.one_in(4) {
+        // Then what is left is an orphan.
+        let taken = Fault::TakeName { node, ms: dice.skewed(1, 60_000) };
+        steps.push(Step { at_ms: at_ms + dice.range(5, 60), what: What::Fault(taken) });
+    }
+    if dice.one_in(2) {
+        let kill = Fault::KillAgent { node, down_ms: dice.skewed(1, 10_000) };
+        steps.push(Step { at_ms: lost_at + dice.skewed(0, 5_000), what: What::Fault(kill) });
+    }
+    steps
+}
+
+/// Its Start is lost with the session, so the cancel finds nothing; and an older copy of the store asks for it once more in the same boot.
+fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let run = run_on(dice, nodes, span, "prolog");
+    let Op::Run { job, .. } = run else { return Vec::new() };
+    let lost_at = at_ms + dice.range(2, 40);
+    let asked_at = lost_at + dice.range(1, 300);
+    let restored_at = asked_at + dice.range(1_500, 12_000);
+    let mut steps = vec![
+        Step { at_ms, what: What::Do(run) },
+        Step { at_ms: asked_at - 1, what: What::Do(Op::Backup) },
+        Step { at_ms: asked_at, what: What::Do(Op::Cancel { to: 0, job, action: None }) },
+        Step { at_ms: restored_at, what: What::Fault(Fault::Restore { empty: false }) },
+        Step { at_ms: restored_at + dice.range(30_000, 90_000), what: What::Do(Op::TakeOver { to: 0 }) },
+    ];
+    let drop = |node| What::Fault(Fault::Drop { node, side: Side::Both });
+    steps.extend((0..nodes).map(|node| Step { at_ms: lost_at, what: drop(node) }));
+    steps
+}
+
+/// Its agent dies with the start on its way, and the next one is told to cancel what it finds unclaimed. What `late` does at the starts, and a
+/// controller that dies before it acknowledges, lets PID 1 come to the start between the outcome and the burial.
+fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let run = run_on(dice, nodes, span, "prolog");
+    let Op::Run { job, .. } = run else { return Vec::new() };
+    let asked_at = at_ms + dice.range(100, 400);
+    let kill = |node, down_ms| What::Fault(Fault::KillAgent { node, down_ms });
+    let mut steps = vec![
+        Step { at_ms, what: What::Do(run) },
+        Step { at_ms: asked_at, what: What::Do(Op::Cancel { to: 0, job, action: None }) },
+    ];
+    steps.extend((0..nodes).map(|node| Step { at_ms: asked_at - 1, what: kill(node, dice.range(1, 300)) }));
+    steps
+}
+
+/// The first starts of a node are delivered late.
+pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
+    let spring = Spring::Late { ms: dice.range(500, 15_000) };
+    Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }

@@ -55,6 +55,9 @@ pub fn depth(seed: u64) -> Plan {
             steps.extend(make(&mut dice, nodes, span, at_ms));
         }
         traps.extend((0..AIMED).map(|_| chance::trap_at(&mut dice, nodes, effect)));
+        if effect == "send-ack" {
+            traps.extend((0..AIMED).map(|_| chance::late(&mut dice, nodes)));
+        }
     }
     if spans.len() > 1 {
         for effect in ["send-forget", "remove-tombstone"] {

@@ -186,6 +186,10 @@ pub enum Fault {
         node: usize,
         ms: u64,
     },
+    /// A cleaner removes the directories of all tasks; tombstones stay.
+    LoseSpool {
+        node: usize,
+    },
     ClockStep {
         node: usize,
         by_ms: i64,

@@ -22,6 +22,10 @@ pub(crate) struct Truth {
     doubtful: BTreeSet<ActionId>,
     /// Machines that share a name: nobody can know on which of them something ran.
     doubtful_nodes: BTreeSet<usize>,
+    /// Tasks whose directory somebody removed, and their names: what only that said nobody can know.
+    cleared: BTreeMap<TaskId, String>,
+    /// Tasks whose tombstone went when it might.
+    forgotten: BTreeSet<TaskId>,
     /// What callers on a host's local socket were told: (machine, its boot, task) and the word of the outcome.
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// (machine, boot, task) of which it was said that it was cancelled before it began.
@@ -91,9 +95,12 @@ impl Truth {
         let task = start.task;
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
-            // A store that was put back may not know what it had asked of a boot that is over; nobody else knows it either.
-            let unknowable = self.is_doubtful(task, Some(at)) && (node, of_boot) != (at, boot);
-            if !unknowable && !intent.local {
+            // A store that was put back may not know what it had asked of a boot that is over, or of an attempt that its nodes were told to
+            // forget; nobody else knows it either.
+            let elsewhere = (node, of_boot) != (at, boot);
+            let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
+            // Nor does anybody know of a run whose directory somebody removed, once its unit is gone: a unit that is there would have its name.
+            if !unknowable && !self.is_cleared(task) && !intent.local {
                 self.broken(|| {
                     format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
                 });
@@ -235,6 +242,21 @@ impl Truth {
         }
     }
 
+    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one.
+    pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>) {
+        self.cleared.extend(task.map(|task| (task, stem.to_owned())));
+        let there = self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem);
+        there.filter_map(|run| run.result.as_mut()).for_each(|(_, written)| *written = false);
+    }
+
+    pub(crate) fn is_cleared(&self, task: TaskId) -> bool {
+        self.cleared.contains_key(&task)
+    }
+
+    pub(crate) fn is_cleared_stem(&self, stem: &str) -> bool {
+        self.cleared.values().any(|cleared| cleared == stem)
+    }
+
     pub(crate) fn told_cancelled(&mut self, machine: usize, boot: u64, task: TaskId) {
         self.told_cancelled.insert((machine, boot, task));
     }
@@ -245,6 +267,7 @@ impl Truth {
 
     pub(crate) fn forgotten(&mut self, task: TaskId) {
         self.told_cancelled.retain(|(_, _, told)| *told != task);
+        self.forgotten.insert(task);
     }
 
     /// How a task had ended for everybody to see before `t`.
@@ -257,7 +280,8 @@ impl Truth {
     /// Everything that a node could still tell has been told: as an outcome, or as late.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         let mut missing = None;
-        let sure = |run: &&Run| !run.down && !run.local && !run.meddled && !self.is_doubtful(run.task, None);
+        let unknowable = |run: &Run| run.down || run.meddled || self.is_cleared(run.task);
+        let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
             let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };
             let rank = run.task.rank;
@@ -287,6 +311,9 @@ impl Truth {
         };
         self.doubtful.extend(only_in(before, store));
         self.doubtful.extend(only_in(store, before));
+        // What was appended to a rank late changes no action.
+        let rank = |row: &&perilog_core::controller::io::RankRow| !store.ranks.contains(row);
+        self.doubtful.extend(before.ranks.iter().filter(rank).map(|row| row.task.action));
         self.shown[which] = Shown::of(store, &self.shown[0]);
     }
 
@@ -317,11 +344,11 @@ impl Truth {
     /// A caller on the local socket of a machine was told how its task ended.
     pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &perilog_core::Outcome) {
         let runs: Vec<&Run> = self.runs_of(task).filter(|run| run.node == at).collect();
-        if let Err(truth) = agree::agrees(&runs, outcome) {
+        if let Err(truth) = self.runs_agree(task, &runs, outcome) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));
         }
         let before = *self.told.entry((at, boot, task)).or_insert(outcome.word());
-        if before != outcome.word() {
+        if before != outcome.word() && !self.is_cleared(task) {
             self.broken(|| format!("5 shown: n{at} told a caller that {task} was {before}, and now {outcome}"));
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{ActionRow, AttemptRow};
 use perilog_core::controller::{Record, Snapshot};
+use perilog_core::task::Lingering;
 use perilog_core::{ActionId, Loss, Outcome, Rank, TaskId, Verdict};
 
 use super::{Truth, some};
@@ -184,6 +185,16 @@ impl Truth {
         }
     }
 
+    /// Gone without a trace: then nothing of it is alive on a machine that its controller talks to.
+    fn check_vanished(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome) {
+        let alive = |run: &&super::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
+        let vanished = *outcome == Outcome::Lost { why: Loss::Vanished } && !self.is_doubtful(task, None);
+        let Some(run) = self.runs_of(task).find(alive).filter(|_| vanished) else { return };
+        let text =
+            format!("4 alive: c{which} says {} of {} is {outcome}, and it lives on n{}", run.stem, row.job, run.node);
+        self.broken(|| text);
+    }
+
     fn check_outcome(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, judged: bool) {
         let rank = task.rank;
         let (name, job) = (row.name.clone(), row.job.clone());
@@ -201,6 +212,7 @@ impl Truth {
             }
             None => self.outcomes += 1,
         }
+        self.check_vanished(which, row, task, outcome);
         if let Err(truth) = self.agrees(task, outcome) {
             // What was told of a rank by a store that knew nothing of its run.
             if !(self.is_doubtful(task, None) && super::agree::nothing_ran(outcome)) {

@@ -181,7 +181,10 @@ impl World {
                 wrong = Some(format!("n{at} has no agent"));
                 break;
             };
-            if let Some(stem) = node.spool.tasks.keys().next() {
+            // One whose intent somebody removed is nobody's; it is reported, and left.
+            let is_task =
+                |(stem, dir): &(&String, &super::spool::Dir)| dir.intent.is_some() || !self.truth.is_cleared_stem(stem);
+            if let Some((stem, _)) = node.spool.tasks.iter().find(is_task) {
                 wrong = Some(format!("n{at} still has the directory of {stem}: {}", agent.machine.status_line()));
                 break;
             }

@@ -45,6 +45,7 @@ impl World {
                 }
             }
             Fault::TakeName { node, ms } => self.take_name(node, ms),
+            Fault::LoseSpool { node } => self.lose_spool(node),
             Fault::ClockStep { node, by_ms } => self.nodes[node].step_clock(by_ms),
             Fault::Clone { node, ms } => self.clone_node(node, ms),
             Fault::KillController { which, down_ms } => self.kill_controller(which, Some(down_ms)),
@@ -91,6 +92,20 @@ impl World {
             unit.invocation = Some(invocation);
         }
         self.unit_after(ms, at, &stem, serial, super::event::Act::Exits);
+    }
+
+    /// Somebody removes the directories of all tasks. Runners keep the one that they opened, and can make no file in it any more.
+    fn lose_spool(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if !node.on {
+            return;
+        }
+        for (stem, dir) in std::mem::take(&mut node.spool.tasks) {
+            if let Some(agent) = node.agent.as_mut() {
+                agent.watched.remove(&stem);
+            }
+            self.truth.cleared(at, &stem, dir.intent.map(|intent| intent.start.task));
+        }
     }
 
     /// A second machine that was installed from the first one's image: its name and certificate, another machine id, an own /run.

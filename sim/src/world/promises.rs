@@ -38,7 +38,7 @@ impl World {
                     .tasks
                     .values()
                     .any(|dir| dir.intent.as_ref().is_some_and(|intent| intent.start.task == *task));
-                (!recorded).then(|| {
+                (!recorded && !self.truth.is_cleared(*task)).then(|| {
                     ("5 acknowledged", format!("n{at} says it has accepted {task}, and its disk has no intent of it"))
                 })
             }

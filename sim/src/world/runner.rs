@@ -274,21 +274,23 @@ impl World {
     fn write_result(&mut self, at: usize, stem: &str, serial: u64) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let node = &mut self.nodes[at];
-        let full = self.t < node.full_until;
         let Some(unit) = node.systemd.unit(stem, serial) else { return };
         let (opened, run) = (unit.runner.dir, unit.runner.run);
+        // In a directory that was removed no file can be made.
+        let dir = node.spool.opened(stem, opened).filter(|_| self.t >= node.full_until);
+        let is_written = dir.is_some();
         let elapsed = self.t.saturating_sub(unit.runner.began_at);
         let Some(result) = &mut unit.runner.result else { return };
         (result.ended_ms, result.elapsed_ms) = (at_ms, elapsed);
         let written = result.clone();
-        if full && result.status == 0 {
+        if !is_written && result.status == 0 {
             result.status = NO_RESULT;
         }
-        if let Some(dir) = node.spool.opened(stem, opened).filter(|_| !full) {
+        if let Some(dir) = dir {
             dir.result = Some(written.clone());
         }
         if let Some(run) = run {
-            self.truth.result(run, written, !full);
+            self.truth.result(run, written, is_written);
         }
         self.directory_changed(at, stem);
         let delay = self.dice.skewed(0, 10);

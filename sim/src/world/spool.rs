@@ -39,9 +39,9 @@ impl Spool {
         self.tasks.get_mut(stem).filter(|dir| dir.serial == serial)
     }
 
-    /// O_EXCL, by the agent: `true` it is ours, also if it was before.
+    /// O_EXCL, by the agent: `true` it is ours, also if it was before. Never without a directory.
     pub(crate) fn take_claim(&mut self, stem: &str, claim: &Claim) -> bool {
-        self.dir(stem).claim.get_or_insert_with(|| claim.clone()) == claim
+        self.tasks.get_mut(stem).is_some_and(|dir| dir.claim.get_or_insert_with(|| claim.clone()) == claim)
     }
 
     pub(crate) fn bury(&mut self, stem: &str, tombstone: Tombstone, also_directory: bool) {
@@ -64,6 +64,7 @@ impl Spool {
             seen.steps.clone_from(&dir.steps);
             seen.result.clone_from(&dir.result);
         }
+        seen.gone = !self.tasks.contains_key(stem);
         seen
     }
 }
