@@ -43,7 +43,7 @@ impl Machine {
         let stem = ids::stem(action, job, id);
         let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
-        if full || !named || self.stems.contains_key(&stem) {
+        if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
             // Past the cap all Starts are refused, and one of this name or id is refused for that.
             return self.say_bare(cx, id, outcome);
         }
@@ -134,6 +134,10 @@ impl Machine {
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
+        if defect!(WithdrawWithoutClaim) {
+            task.claim = Some(claim);
+            return self.withdrawn(id, cx);
+        }
         if task.claim.is_some() {
             self.withdrawn(id, cx);
         } else {

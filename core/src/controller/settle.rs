@@ -164,6 +164,7 @@ impl Machine {
         match stand {
             Stand::Waiting => self.start_on(id, task, boot_number, boot, now),
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
+            Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // Its tombstone answers with Finished.
             Stand::Sent if cancelling => {

@@ -55,6 +55,7 @@ table! {
     BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok", "3: what a boot undid is not ok", Hunt::Simulator;
     RebootUnnoticed: "another boot of a node passes for the one before", "1: a task is claimed once", Hunt::Simulator;
     EarlyTombstoneSweep: "a tombstone goes as soon as it is forgotten, before its not-after", "tombstones stay until not-after", Hunt::Simulator;
+    CancelLeavesNothing: "a cancel of a task that is not there yet is answered and forgotten", "9 of DESIGN.md section 3: it refuses a later Start", Hunt::Simulator;
     BeginEnded: "what a node shows as not begun is begun, also when it has ended for the controller", "2: a task ends in exactly one outcome", Hunt::Simulator;
     AnyBoot: "a Start is obeyed, and an intent begun, in a boot that it was not meant for", "2: one outcome, the one that the controller knows", Hunt::Simulator;
     NoGuard: "tasks of one job begin beside each other", "the host guard", Hunt::Simulator;
@@ -69,6 +70,9 @@ table! {
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
     AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;
+    WithdrawWithoutClaim: "what must not begin ends without the claim being taken", "1: who has the claim decides", Hunt::Simulator;
+    OrphanNotRebuilt: "a loaded unit with our ids whose directory is gone is ignored", "3 of DESIGN.md section 3: its intent is rebuilt, and it is adopted", Hunt::Simulator;
+    AcceptedSentAgain: "an accepted task that its node does not know is sent again", "4 of DESIGN.md: it is lost", Hunt::Simulator;
     LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
