@@ -14,6 +14,8 @@ use crate::outcome::{ExitStatus, Outcome};
 
 /// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran nothing.
 pub const NO_TASK: u8 = 66;
+/// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of sysexits.h).
+pub const NOT_OURS: u8 = 75;
 
 /// The order to run an action on one rank. Says *that* it runs; the node says what ([`Plan`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ pub(crate) use perilog_core::task::NO_TASK;
 /// The claim could not be written. Nothing claimed.
 pub(crate) const NO_CLAIM: u8 = 73;
 /// Too late, or somebody else has the claim. Nothing claimed by us.
-pub(crate) const NOT_OURS: u8 = 75;
+pub(crate) use perilog_core::task::NOT_OURS;
 
 /// The task ran, and its result could not be written.
 pub(crate) const NO_RESULT: u8 = 74;

@@ -10,7 +10,8 @@ use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
 use crate::task::{
-    Claim, Ended, Intent, Lingering, NO_TASK, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone, UnitFacts,
+    Claim, Ended, Intent, Lingering, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
+    UnitFacts,
 };
 
 use super::ending::is_worth_a_look;
@@ -245,10 +246,10 @@ fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
 }
 
-/// Did its runner find no directory, and say so by its exit?
+/// Did its runner find no directory, or that of a task which was another's, and say so by its exit?
 fn had_no_task(unit: &UnitFacts) -> bool {
     const CLD_EXITED: i32 = 1;
-    is_over(unit) && (unit.main_code, unit.main_status) == (CLD_EXITED, i32::from(NO_TASK))
+    is_over(unit) && unit.main_code == CLD_EXITED && [NO_TASK, NOT_OURS].map(i32::from).contains(&unit.main_status)
 }
 
 /// The unit, if it is loaded, of a task that ended like this. One of its name that carries neither its ids nor its claim is somebody else's,

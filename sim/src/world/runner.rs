@@ -1,7 +1,7 @@
 //! The runner inside its unit: claim, scripts in order, result, exit; as `agent/src/runner` does it.
 
 use perilog_core::ExitStatus;
-use perilog_core::task::{Claim, NO_TASK, OnError, RunResult, StepRecord};
+use perilog_core::task::{Claim, NO_TASK, NOT_OURS, OnError, RunResult, StepRecord};
 
 use super::World;
 use super::event::Act;
@@ -11,7 +11,6 @@ use super::systemd::{Exit, Leftover, Life};
 /// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
 const NO_CLAIM: u8 = 73;
 const NO_RESULT: u8 = 74;
-const NOT_OURS: u8 = 75;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
 const CANCELLED: u8 = 143;
