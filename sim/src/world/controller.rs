@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::controller::io::{Effect, Request, RunRequest, SessionId};
 use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
 use perilog_core::defect;
-use perilog_core::{Attempt, TaskId};
+use perilog_core::message::FromAgent;
+use perilog_core::{Attempt, Outcome, TaskId};
 
 use super::World;
-use super::deliver::open_tasks;
+use super::deliver::{ok_tasks, open_tasks};
 use super::event::Event;
 use super::node::EPOCH_MS;
 use super::site;
@@ -41,6 +42,8 @@ pub(crate) struct Controller {
     /// Tasks that were open before this batch: what it shows of them must be there.
     pub(crate) open_before: BTreeSet<TaskId>,
     pub(crate) outbox_before: BTreeSet<u64>,
+    /// Tasks that were `ok` before this batch, or are told to be in it: a Hello that comes later in it may say that their node lost them.
+    pub(crate) ok_before: BTreeSet<TaskId>,
     /// Every session began anew then.
     pub(crate) took_over_at: Option<u64>,
 }
@@ -204,6 +207,9 @@ impl World {
             controller.open_before = open_tasks(&controller.store).into_iter().collect();
             controller.outbox_before = controller.store.outbox.iter().map(|entry| entry.sequence).collect();
         }
+        if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Show { .. }, .. })) {
+            controller.ok_before = ok_tasks(&controller.store).chain(inputs.iter().filter_map(told_ok)).collect();
+        }
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::TakeOver, .. })) {
             controller.took_over_at = Some(self.t);
         }
@@ -297,6 +303,15 @@ impl World {
         let delay = self.dice.skewed(1, 20_000);
         // One that was on its way up finds itself up already.
         self.begin_controller(0, delay);
+    }
+}
+
+fn told_ok(input: &Input) -> Option<TaskId> {
+    match input {
+        Input::Message { message: FromAgent::Finished { task, ended }, .. } => {
+            (ended.outcome == Outcome::Ok).then_some(*task)
+        }
+        _ => None,
     }
 }
 

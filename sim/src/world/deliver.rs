@@ -64,14 +64,15 @@ impl World {
                 if let ToAgent::Ack { task } = &message {
                     self.check_ack(which, session, *task);
                 }
+                if matches!(message, ToAgent::Welcome { .. }) {
+                    // Also one that has ended meanwhile was let in, and others were closed for it.
+                    self.welcome(session);
+                }
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
                     if matches!(message, ToAgent::Probe { .. })
                         && let Some(c) = self.conns.get_mut(&conn)
                     {
                         c.probed_at = Some(self.t);
-                    }
-                    if matches!(message, ToAgent::Welcome { .. }) {
-                        self.welcome(conn);
                     }
                     self.send_to_agent(conn, &message);
                 }
@@ -157,8 +158,10 @@ impl World {
             }
             Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                 let row = store.actions.iter().find(|row| row.id == action.id)?;
-                // What ended later in the same batch is not shown yet.
-                let differs = !action.ok.difference(&row.ok).is_empty()
+                // What ended later in the same batch is not shown yet, and what was lost later in it is shown as it was.
+                let of = |rank| TaskId { action: row.id, rank: Rank(rank) };
+                let unstored = action.ok.difference(&row.ok);
+                let differs = unstored.iter().any(|rank| !controller.ok_before.contains(&of(rank)))
                     || (action.verdict.is_some() && row.verdict != action.verdict);
                 differs.then(|| format!("{} is shown otherwise than it is stored", action.id))
             }),
@@ -179,6 +182,11 @@ pub(crate) fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
         }
     }
     open
+}
+
+/// Ranks that ended well.
+pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
+    store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
 /// Not what people only look at.

@@ -36,7 +36,7 @@ pub(crate) struct Conn {
     controller_at: u64,
     /// Nobody is there to say FIN.
     dead: bool,
-    /// When it was asked whether it lives; when the controller closed it.
+    /// When it was asked whether it lives; when the controller closed it, until it is known for whom.
     pub(crate) probed_at: Option<u64>,
     closed_at: Option<u64>,
 }
@@ -232,7 +232,7 @@ impl World {
     }
 
     /// A Welcome leaves: from here on this connection speaks for its host, and no other does.
-    pub(crate) fn welcome(&mut self, conn: u64) {
+    pub(crate) fn welcome(&mut self, SessionId(conn): SessionId) {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
         let (which, life, node) = (new.which, new.controller_life, new.node);
@@ -247,6 +247,10 @@ impl World {
             let text =
                 format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
             return self.violate("one host, one session", &text);
+        }
+        // What was closed for its own agent's newer session has made room for nobody else, who may come in the same millisecond.
+        for c in self.conns.values_mut().filter(|c| c.node == node && c.which == which && c.controller_life == life) {
+            c.closed_at = None;
         }
         let other = self.conns.iter().find(|(id, c)| {
             let stands = c.welcomed && c.controller_open && c.which == which && c.controller_life == life;
