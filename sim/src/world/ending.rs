@@ -1,7 +1,7 @@
 //! Faults stop: then everything must come to its end within a time that can be named.
 
 use perilog_core::controller::io::{Request, Which};
-use perilog_core::{Rank, TaskId};
+use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
 use super::event::Event;
@@ -64,13 +64,14 @@ impl World {
             let forever = row.timeout_ms.is_none();
             // A rebuilt action's nodes may never answer.
             let open = if forever { row.accepted.union(&row.unknown) } else { row.unknown.clone() };
-            let dead = open.iter().any(|rank| self.is_on_dead_node(TaskId { action: row.id, rank: Rank(rank) }));
-            if dead {
+            let is_dead = |rank: &u32| self.is_on_dead_node(TaskId { action: row.id, rank: Rank(*rank) });
+            let dead: IdSet = open.iter().filter(is_dead).collect();
+            if !dead.is_empty() {
                 stuck.push(Which {
                     job: row.job.clone(),
                     attempt: Some(row.attempt),
                     action: Some(row.name.clone()),
-                    targets: None,
+                    targets: Some(Targets::Ranks(dead)),
                 });
             }
         }
@@ -86,7 +87,10 @@ impl World {
     /// An agent has obeyed a controller that ours does not come after.
     fn is_disobeyed(&self) -> bool {
         let Some(ours) = self.controllers[0].store.epoch else { return false };
-        self.nodes.iter().filter(|node| node.on).any(|node| node.spool.epoch.is_some_and(|seen| !seen.admits(ours)))
+        // Not by `Epoch::admits`, which is the machine's.
+        let refuses =
+            |seen: Epoch| ours.number < seen.number || (ours.number == seen.number && ours.nonce != seen.nonce);
+        self.nodes.iter().filter(|node| node.on).any(|node| node.spool.epoch.is_some_and(refuses))
     }
 
     fn is_on_dead_node(&self, task: TaskId) -> bool {
