@@ -31,6 +31,12 @@ impl Truth {
         if by_unit && runs.is_empty() && self.is_cleared(task) {
             return Ok(());
         }
+        if let Outcome::Failed { why: Failure::Signal(signal) } = outcome
+            && runs.is_empty()
+            && self.died_unclaimed.contains(&(task, *signal))
+        {
+            return Ok(());
+        }
         agrees(runs, outcome)
     }
 }
@@ -59,8 +65,6 @@ fn agrees(runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
         }
         Outcome::Failed { why } => match why {
             Failure::Exit(code) => one(&|run| run.worst_is(ExitStatus::Exit(*code)) || run.exits_with(*code)),
-            // Its runner was killed before it claimed.
-            Failure::Signal(9) if runs.is_empty() => Ok(()),
             Failure::Signal(signal) => {
                 one(&|run| run.worst_is(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9))
             }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::ActionRow;
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
-use perilog_core::{ActionId, ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
+use perilog_core::{ActionId, ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, Loss, Outcome, TaskId};
 
 use store::Shown;
 
@@ -32,6 +32,8 @@ pub(crate) struct Truth {
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
     /// Their end was acknowledged, and their directory went.
     buried: BTreeSet<TaskId>,
+    /// Tasks whose runner died before it claimed, and of which signal.
+    died_unclaimed: BTreeSet<(TaskId, u8)>,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -58,11 +60,13 @@ struct Run {
     left_behind: bool,
     tolerable: bool,
     cancelled: bool,
-    /// The runner was killed; somebody stopped the unit; the machine went down meanwhile.
+    /// The runner was killed; somebody stopped the unit; the machine went down before its end was acknowledged.
     killed: bool,
     oom: bool,
     meddled: bool,
     down: bool,
+    /// The machine went down then, or later.
+    rebooted: bool,
     /// What the runner made of it, and whether it could be written.
     result: Option<(RunResult, bool)>,
 }
@@ -129,6 +133,7 @@ impl Truth {
             oom: false,
             meddled: false,
             down: false,
+            rebooted: false,
             result: None,
         });
         self.by_task.entry(task).or_default().push(index);
@@ -215,9 +220,15 @@ impl Truth {
         }
     }
 
+    pub(crate) fn died_unclaimed(&mut self, task: TaskId, signal: u8) {
+        self.died_unclaimed.insert((task, signal));
+    }
+
     pub(crate) fn machine_down(&mut self, at: usize, _t: u64) {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
-            run.down = true;
+            run.rebooted = true;
+            // One whose end was acknowledged had been told before.
+            run.down |= !self.buried.contains(&run.task);
             run.alive = false;
             run.left_behind = false;
         }
@@ -271,7 +282,7 @@ impl Truth {
     }
 
     /// How a task had ended for everybody to see before `t`.
-    pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&perilog_core::Outcome> {
+    pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&Outcome> {
         let sure = !self.is_doubtful(task, None);
         let shown = self.shown.iter().filter(|_| sure).filter_map(|shown| shown.ended_at(task));
         shown.filter(|(at, _)| *at < t).map(|(_, outcome)| outcome).next()
@@ -285,13 +296,16 @@ impl Truth {
         for run in self.runs.iter().filter(sure) {
             let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };
             let rank = run.task.rank;
-            let told = row.ok.contains(rank.0) && self.agrees(run.task, &perilog_core::Outcome::Ok).is_ok();
+            let told = row.ok.contains(rank.0) && self.agrees(run.task, &Outcome::Ok).is_ok();
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
-            let is_own = |outcome: &perilog_core::Outcome| {
-                !matches!(outcome, perilog_core::Outcome::Lost { .. } | perilog_core::Outcome::Resolved { .. })
+            let is_told = |outcome: &Outcome| match outcome {
+                // While its action is open, what its node did in the boot before counts no more: that had been told, and is lost.
+                Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
+                Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
+                _ => true,
             };
-            if !told && !ends.any(|ended| is_own(&ended.outcome)) {
+            if !told && !ends.any(|ended| is_told(&ended.outcome)) {
                 missing = Some(run.stem.clone());
             }
         }
@@ -342,7 +356,7 @@ impl Truth {
     }
 
     /// A caller on the local socket of a machine was told how its task ended.
-    pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &perilog_core::Outcome) {
+    pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let runs: Vec<&Run> = self.runs_of(task).filter(|run| run.node == at).collect();
         if let Err(truth) = self.runs_agree(task, &runs, outcome) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));

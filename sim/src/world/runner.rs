@@ -7,6 +7,7 @@ use super::World;
 use super::event::Act;
 use super::site::{self, Behaviour};
 use super::systemd::{Exit, Leftover, Life};
+use crate::rng::Rng;
 
 /// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
 const NO_CLAIM: u8 = 73;
@@ -14,6 +15,9 @@ const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
 const CANCELLED: u8 = 143;
+/// From its fork to its handlers of signals.
+const EXEC_MS: u64 = 30;
+
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
     /// The run in the truth's ledger, once it has claimed.
@@ -21,6 +25,8 @@ pub(crate) struct Runner {
     /// The directory that it opened.
     dir: u64,
     began_at: u64,
+    /// From then on no signal but KILL ends it: it installs its handlers before it claims.
+    pub(super) handles_from: u64,
     pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.
     pub(super) next: usize,
@@ -58,6 +64,12 @@ impl World {
                 unit.life = Life::Running;
                 self.unit_changed(at, &stem);
                 let delay = self.dice.skewed(0, 300);
+                // Not by the world's dice: what they gave to plans that were kept stays as it was.
+                let execs = Rng::named(self.plan.seed, &format!("exec {}", self.invocations)).skewed(0, EXEC_MS);
+                let handles_from = self.t + execs.min(delay);
+                if let Some(unit) = self.nodes[at].systemd.unit(&stem, serial) {
+                    unit.runner.handles_from = handles_from;
+                }
                 self.unit_after(delay, at, &stem, serial, Act::Claims);
             }
             (Act::LeftoverEnds, _) => self.leftover_ends(at, &stem),
@@ -116,6 +128,15 @@ impl World {
         self.say(|| format!("n{at} {stem} is claimed"));
         if let Some(intent) = self.nodes[at].spool.tasks.get(stem).and_then(|dir| dir.intent.clone()) {
             self.check_claim(at, stem, &intent);
+        }
+        let early = self.nodes[at]
+            .systemd
+            .unit(stem, serial)
+            .and_then(|unit| unit.runner.run.filter(|_| unit.runner.cancelled));
+        if let Some(run) = early {
+            let at_ms = self.nodes[at].now(t).wall_ms;
+            self.truth.cancelled(run);
+            self.record(at, stem, serial, StepRecord::Cancelled { at_ms });
         }
         let limit = self.nodes[at]
             .systemd

@@ -33,7 +33,16 @@ impl World {
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
-        if unit.life != Life::Running || unit.runner.run.is_none() {
+        if unit.life != Life::Running {
+            return;
+        }
+        if unit.runner.run.is_none() {
+            if self.t < unit.runner.handles_from {
+                self.end_runner(at, stem, signal);
+            } else {
+                // Kept for after the claim; others are for scripts, and there is none.
+                unit.runner.cancelled |= signal == 15;
+            }
             return;
         }
         let serial = unit.serial;
@@ -73,6 +82,11 @@ impl World {
 
     /// SIGKILL for the runner itself: systemd then stops what is left of the unit.
     pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
+        self.end_runner(at, stem, 9);
+    }
+
+    /// The runner dies of a signal that it does not handle.
+    fn end_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         if unit.life != Life::Running {
@@ -85,7 +99,9 @@ impl World {
         }
         if let Some(run) = unit.runner.run {
             self.truth.runner_killed(run, !unit.leftovers.is_empty(), t);
+        } else {
+            self.truth.died_unclaimed(unit.intent.start.task, signal);
         }
-        self.runner_exits(at, stem, Exit::Signal(9));
+        self.runner_exits(at, stem, Exit::Signal(signal));
     }
 }
