@@ -48,6 +48,8 @@ pub struct Machine {
 pub(super) struct Node {
     pub(super) row: NodeRow,
     pub(super) session: Option<SessionId>,
+    /// Of the last session that stood: what this machine said in this boot before that one counts for nothing, also when it has ended.
+    pub(super) link: Option<u64>,
     /// CLOCK_MONOTONIC since when there is no session, or there is one.
     pub(super) since_ms: u64,
     /// Tasks on it of actions that have no verdict yet.
@@ -329,6 +331,7 @@ impl Node {
         Self {
             row,
             session: None,
+            link: None,
             since_ms,
             tasks: BTreeSet::new(),
             live: BTreeMap::new(),

@@ -7,13 +7,24 @@ use crate::controller::session::{Session, Stage};
 use crate::defect;
 use crate::message::{Hello, ToAgent};
 
+impl Node {
+    /// Has this agent been heard in a session that it began later?
+    fn has_heard_after(&self, hello: &Hello) -> bool {
+        let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
+        same && self.link.is_some_and(|link| link >= hello.link)
+    }
+}
+
 impl Machine {
     /// The whole of Hello is here: is there another who speaks for this host?
     pub(super) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
         let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
-            self.open(id, *hello, now);
-            return;
+            // The last words of an agent that is dead may come when its successor's session has ended too.
+            if self.nodes.get(&hello.host).is_some_and(|node| node.has_heard_after(&hello)) {
+                return self.end_session(id, "an older session of this agent than the last one that stood", now);
+            }
+            return self.open(id, *hello, now);
         };
         let same_agent = match self.sessions.get(&older).map(|s| &s.stage) {
             Some(Stage::Open { machine, boot, link, .. }) if *machine == hello.machine && *boot == hello.boot => {

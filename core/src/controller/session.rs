@@ -129,6 +129,7 @@ impl Machine {
         }
         node.row = row;
         node.session = Some(id);
+        node.link = Some(link);
         node.since_ms = now.mono_ms;
         node.live.clear();
         node.note = None;

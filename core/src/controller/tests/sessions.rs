@@ -34,6 +34,27 @@ fn a_newer_session_of_the_same_agent_replaces_the_older_whose_late_frames_are_dr
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late));
 }
 
+/// The agent was killed with its Hello on the way; its successor came, was asked for a task, accepted it and was killed too; then the Hello
+/// arrived, which knew nothing of the task: it was said to be lost while it ran.
+#[test]
+fn a_hello_from_before_the_last_session_counts_for_nothing_also_when_that_has_ended() {
+    let mut b = Bench::new();
+    let s = b.session();
+    b.says(s, FromAgent::Hello(hello("n0", "b", 5_887, vec![])));
+    b.run("prolog", "j", "n0");
+    let t = task("prolog", "j", 0);
+    b.says(s, FromAgent::Accepted { task: t });
+    b.batch(vec![Input::Closed { session: s, why: String::new() }]);
+    let late = b.session();
+    let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 5_152, vec![])));
+    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late), "{effects:?}");
+    assert!(b.store.actions[0].accepted.contains(0), "{:?}", b.store.actions);
+    // Another boot counts anew.
+    let next = b.session();
+    let effects = b.says(next, FromAgent::Hello(hello("n0", "b2", 17, vec![])));
+    assert!(matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
+}
+
 fn rivals() -> (Bench, SessionId, SessionId, u64) {
     let mut b = Bench::new();
     let (old, _) = b.up("n0", "b", vec![]);
