@@ -220,6 +220,38 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// The node that it is done to; `None`: controllers and their stores.
+    pub const fn node(&self) -> Option<usize> {
+        match self {
+            Self::Drop { node, .. }
+            | Self::Partition { node, .. }
+            | Self::KillAgent { node, .. }
+            | Self::StopAgent { node, .. }
+            | Self::PowerFail { node, .. }
+            | Self::Burn { node }
+            | Self::SoftReboot { node, .. }
+            | Self::LoseBus { node, .. }
+            | Self::Reexec { node, .. }
+            | Self::Suspend { node, .. }
+            | Self::OomKill { node }
+            | Self::StallSystemd { node, .. }
+            | Self::FullRun { node, .. }
+            | Self::KillRunner { node }
+            | Self::StopUnit { node }
+            | Self::TakeName { node, .. }
+            | Self::LoseSpool { node }
+            | Self::ClockStep { node, .. }
+            | Self::Clone { node, .. } => Some(*node),
+            Self::KillController { .. }
+            | Self::ControllerClockStep { .. }
+            | Self::FullStore { .. }
+            | Self::Restore { .. }
+            | Self::SecondController { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
