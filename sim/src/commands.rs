@@ -32,40 +32,55 @@ struct Options {
     first: bool,
 }
 
+/// Why nothing came of it.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// What was asked for cannot be meant.
+    Usage(String),
+    Failed(String),
+}
+
 /// Does it; `false`: a history did not hold.
-pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
-    let (options, arguments) = options(arguments)?;
-    match arguments.as_slice() {
-        ["--seed", seed] => history(&campaign::plan_of(number(seed)?)),
-        ["--plan", file] => history(&read(Path::new(file))?),
+pub(crate) fn run(arguments: &[&str]) -> Result<bool, Trouble> {
+    let usage = Trouble::Usage;
+    let (options, arguments) = options(arguments).map_err(usage)?;
+    let done = match arguments.as_slice() {
+        ["--seed", seed] => history(&campaign::plan_of(number("--seed", seed).map_err(usage)?)),
+        ["--plan", file] => read(Path::new(file)).and_then(|plan| history(&plan)),
         ["--shrink", seed, file] => {
-            let plan = shrink(&campaign::plan_of(number(seed)?));
-            write(Path::new(file), &plan)?;
-            history(&plan)
+            let plan = shrink(&campaign::plan_of(number("--shrink", seed).map_err(usage)?));
+            write(Path::new(file), &plan).and_then(|()| history(&plan))
         }
         ["--for", span] => {
-            let span: Span = span.parse().map_err(|e| format!("{e}"))?;
+            let span: Span = span.parse().map_err(|e| usage(format!("--for {span}: {e}")))?;
             let limit = span.as_duration().unwrap_or(Duration::MAX);
+            if limit.is_zero() {
+                return Err(usage("--for: no time, no history".to_owned()));
+            }
             let began = now();
             search(&options, |_| began.elapsed() < limit)
         }
-        ["--count", count] => {
-            let count = number(count)?;
-            search(&options, |done| done < count)
-        }
+        ["--count", count] => match number("--count", count).map_err(usage)? {
+            0 => return Err(usage("--count 0: no history, and so nothing is known".to_owned())),
+            count => search(&options, |done| done < count),
+        },
         ["--defects"] => defects::table().map(|text| say(&text)).map(|()| true),
-        [] => Err("what is to be done?".to_owned()),
-        other => Err(format!("{}: not understood", other.join(" "))),
-    }
+        [] => return Err(usage("what is to be done?".to_owned())),
+        other => return Err(usage(format!("{}: not understood", other.join(" ")))),
+    };
+    done.map_err(Trouble::Failed)
 }
 
 fn options<'a>(arguments: &[&'a str]) -> Result<(Options, Vec<&'a str>), String> {
     let (mut options, mut rest) = (Options::default(), Vec::new());
     let mut arguments = arguments.iter().copied();
     while let Some(word) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{word}: and then?"));
+        let mut value = || {
+            let value = arguments.next().filter(|value| !value.starts_with("--"));
+            value.ok_or_else(|| format!("{word} has no value"))
+        };
         match word {
-            "--from" => options.from = Some(number(value()?)?),
+            "--from" => options.from = Some(number(word, value()?)?),
             "--json" => options.json = Some(value()?.into()),
             "--keep" => options.keep = Some(value()?.into()),
             "--first" => options.first = true,
@@ -76,8 +91,8 @@ fn options<'a>(arguments: &[&'a str]) -> Result<(Options, Vec<&'a str>), String>
     Ok((options, rest))
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|e| format!("{text}: {e}"))
+fn number(option: &str, text: &str) -> Result<u64, String> {
+    text.parse().map_err(|e| format!("{option} {text}: {e}"))
 }
 
 fn history(plan: &Plan) -> Result<bool, String> {
@@ -91,6 +106,13 @@ fn history(plan: &Plan) -> Result<bool, String> {
 }
 
 fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool, String> {
+    // What will be written is known to be possible before the hours that it comes from.
+    if let Some(keep) = &options.keep {
+        std::fs::create_dir_all(keep).map_err(|e| format!("--keep {}: {e}", keep.display()))?;
+    }
+    if let Some(file) = &options.json {
+        std::fs::File::create(file).map_err(|e| format!("--json {}: {e}", file.display()))?;
+    }
     let first = options.from.unwrap_or_else(fresh_seed);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     // A panic is reported as a violation of its seed.
@@ -126,7 +148,6 @@ fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
             say(&format!("  to read it: --seed {}\n", plan.seed));
             continue;
         };
-        std::fs::create_dir_all(keep).map_err(|e| format!("{}: {e}", keep.display()))?;
         let mut small = shrink(plan);
         small.story = format!("Seed {}: {violation}", plan.seed);
         let file = keep.join(format!("seed-{}.json", plan.seed));

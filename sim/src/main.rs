@@ -15,6 +15,7 @@ with --for and --count: --from S        seeds from S on
                         --json FILE     the report for programs
                         --keep DIR      the smallest plans of what failed (sim/regressions)
                         --first         no further than the first violation
+0: everything held; 1: something did not; 2: this was not understood; 3: it could not be done
 ";
 
 fn main() -> ExitCode {
@@ -23,9 +24,13 @@ fn main() -> ExitCode {
     match commands::run(&arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
+        Err(commands::Trouble::Usage(why)) => {
             eprintln!("perilog-sim: {why}\n{HELP}");
             ExitCode::from(2)
+        }
+        Err(commands::Trouble::Failed(why)) => {
+            eprintln!("perilog-sim: {why}");
+            ExitCode::from(3)
         }
     }
 }

@@ -27,9 +27,25 @@ pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
         sum.outcomes,
     );
     text.push_str(&table(sum));
-    let rare = rare(sum);
-    let rare: Vec<String> = rare.iter().map(|(effect, word, count)| format!("{effect} ({word}) {count}")).collect();
-    let _ = writeln!(text, "\nunder {ENOUGH}: {}", if rare.is_empty() { "none".to_owned() } else { rare.join(", ") });
+    text.push_str(&rare_text(&rare(sum)));
+    text
+}
+
+/// A line for each effect; not where most of them are, as after a short run.
+fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
+    if rare.is_empty() {
+        return format!("\nunder {ENOUGH}: none\n");
+    }
+    let all = possible().count();
+    if rare.len() > all / 2 {
+        return format!("\nunder {ENOUGH}: {} of {all}, for so short a run\n", rare.len());
+    }
+    let mut text = format!("\nunder {ENOUGH}:\n");
+    for effect in unique(rare.iter().map(|(effect, _, _)| *effect)) {
+        let of = rare.iter().filter(|(other, _, _)| *other == effect);
+        let words: Vec<String> = of.map(|(_, word, count)| format!("{word} {count}")).collect();
+        let _ = writeln!(text, "  {effect}: {}", words.join(", "));
+    }
     text
 }
 

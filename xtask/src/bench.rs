@@ -7,14 +7,19 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::Usage;
 use crate::cargo;
 use crate::privilege;
 use crate::stages::say;
 
 pub(crate) const ALL: [&str; 3] = ["unit", "idle", "fan"];
 
+/// How much is measured, by any of them.
+const OPTIONS: [&str; 5] = ["samples", "bursts", "seconds", "agents", "rounds"];
+
 /// Measures these; `options` (`--samples 30`) are handed on to each.
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
+    check(options)?;
     privilege::obtain()?;
     // Two builds: in one, what the bench asks of a dependency would be in the daemons too, and be measured with them.
     cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
@@ -27,6 +32,23 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
         say(&format!("== raw samples: {}", keep(&target, name, &document)?.display()))?;
     }
     Ok(true)
+}
+
+/// Refuses what the bench would refuse (`bench/src/options.rs`), before anything is built for it.
+fn check(options: &[&str]) -> Result<()> {
+    let is_number = |value: &&str| value.split(',').all(|number| number.parse::<usize>().is_ok());
+    for pair in options.chunks(2) {
+        let wrong = match pair {
+            [name, ..] if !name.strip_prefix("--").is_some_and(|name| OPTIONS.contains(&name)) => {
+                format!("no such option: {name}; there are --{}", OPTIONS.join(", --"))
+            }
+            [_, value] if is_number(value) => continue,
+            [name, value] => format!("{name} {value}: not numbers"),
+            _ => format!("{} has no value", pair.join(" ")),
+        };
+        return Err(Usage(format!("bench: {wrong}")).into());
+    }
+    Ok(())
 }
 
 fn measure(program: &Path, name: &str, options: &[&str]) -> Result<Value> {

@@ -15,7 +15,7 @@ mod tidy;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 const HELP: &str = "\
 usage: cargo xtask COMMAND
@@ -45,10 +45,25 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(if error.is::<Usage>() { USAGE } else { 1 })
         }
     }
 }
+
+/// What somebody who was not understood gets, instead of a result.
+const USAGE: u8 = 2;
+
+/// The command line cannot be meant so.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 fn run(arguments: &[&str]) -> Result<bool> {
     match arguments {
@@ -63,6 +78,6 @@ fn run(arguments: &[&str]) -> Result<bool> {
         // As root, by ourselves.
         [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),
         [nodes::DEMO, binaries] => demo::on_nodes(binaries),
-        other => bail!("no such command: {}\n\n{HELP}", other.join(" ")),
+        other => Err(Usage(format!("no such command: {}\n\n{HELP}", other.join(" "))).into()),
     }
 }

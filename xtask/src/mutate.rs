@@ -8,11 +8,12 @@
 mod hunt;
 mod report;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cargo;
 use crate::stages::say;
+use crate::tidy::{self, TABLE};
+use crate::{Usage, cargo};
 
 use hunt::{Simulator, Tests};
 use report::Found;
@@ -24,7 +25,7 @@ Each of the named defects, or all: fresh seeds (from S on) until one does not ho
 ";
 
 /// For how long fresh seeds are tried against one defect: what needs longer than this is as good as not seen.
-const LIMIT: &str = "60s";
+const LIMIT_SECONDS: f64 = 60.0;
 
 /// A row of the table, as the simulator tells it.
 #[derive(Debug)]
@@ -49,14 +50,15 @@ struct Arguments<'a> {
     json: Option<&'a str>,
 }
 
-/// `false`: a defect was not found.
+/// `false`: a defect was not found, or something does not hold without any.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let arguments = parse(arguments)?;
+    let known = tidy::defects_of(&std::fs::read_to_string(cargo::root().join(TABLE)).context(TABLE)?);
+    if let Some(name) = arguments.names.iter().find(|name| !known.contains(**name)) {
+        return Err(Usage(format!("there is no defect {name}; those that there are stand in {TABLE}")).into());
+    }
     let simulator = Simulator::build()?;
     let mut defects = read_table(&simulator.table()?)?;
-    for name in &arguments.names {
-        ensure!(defects.iter().any(|defect| defect.name == *name), "there is no defect {name}");
-    }
     defects.retain(|defect| arguments.names.is_empty() || arguments.names.contains(&defect.name.as_str()));
     // Seeds first, then what boots nodes.
     defects.sort_by_key(|defect| match defect.hunt {
@@ -65,22 +67,22 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
         Hunt::Nodes { .. } => 2,
     });
     let mut tests: Option<Tests> = None;
-    let mut found = Vec::new();
+    let (mut found, mut alarms) = (Vec::new(), Vec::new());
     for defect in &defects {
         let by = match &defect.hunt {
-            Hunt::Simulator => simulator.hunt(&defect.name, arguments.from)?,
+            Hunt::Simulator => simulator.hunt(&defect.name, arguments.from, &mut alarms)?,
             Hunt::Unit { program, filter } => Tests::once(&mut tests)?.unit(&defect.name, program, filter)?,
             Hunt::Nodes { program } => Tests::once(&mut tests)?.on_nodes(&defect.name, program)?,
         };
         say(&report::line(defect, &by))?;
         found.push(by);
     }
-    say(&report::end(&defects, &found))?;
+    say(&report::end(&defects, &found, &alarms))?;
     if let Some(file) = arguments.json {
-        let text = format!("{:#}\n", report::json(&defects, &found));
+        let text = format!("{:#}\n", report::json(&defects, &found, &alarms));
         std::fs::write(file, text).with_context(|| format!("writing {file}"))?;
     }
-    Ok(found.iter().all(Found::is_red))
+    Ok(found.iter().all(Found::is_red) && alarms.is_empty())
 }
 
 fn parse<'a>(words: &[&'a str]) -> Result<Arguments<'a>> {
@@ -88,13 +90,21 @@ fn parse<'a>(words: &[&'a str]) -> Result<Arguments<'a>> {
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
         match word {
-            "--from" => arguments.from = Some(words.next().context(HELP)?),
-            "--json" => arguments.json = Some(words.next().context(HELP)?),
-            word if word.starts_with('-') => bail!("{word}: not understood\n{HELP}"),
+            "--from" => arguments.from = Some(value(word, words.next())?),
+            "--json" => arguments.json = Some(value(word, words.next())?),
+            word if word.starts_with('-') => return Err(usage(&format!("{word}: not understood"))),
             name => arguments.names.push(name),
         }
     }
     Ok(arguments)
+}
+
+fn value<'a>(option: &str, value: Option<&'a str>) -> Result<&'a str> {
+    value.filter(|value| !value.starts_with("--")).ok_or_else(|| usage(&format!("{option} has no value")))
+}
+
+fn usage(why: &str) -> anyhow::Error {
+    Usage(format!("mutate: {why}\n{HELP}")).into()
 }
 
 fn read_table(text: &str) -> Result<Vec<Defect>> {

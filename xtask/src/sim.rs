@@ -2,20 +2,26 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::cargo;
+use crate::{Usage, cargo};
 
-/// `false`: a history did not hold, or the arguments were not understood; it has said which.
+/// `false`: a history did not hold; it has said which.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let root = cargo::root();
     // Not from the root: names of files are those of whoever asks.
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--profile", "sim", "--package", "perilog-sim", "--manifest-path"]);
-    command.arg(root.join("Cargo.toml")).arg("--").args(arguments);
+    command.arg(root.join("Cargo.toml")).arg("--");
+    // Before what was given: an option without its value is not to take this for one.
     if arguments.iter().any(|word| ["--for", "--count"].contains(word)) && !arguments.contains(&"--keep") {
         command.arg("--keep").arg(root.join("sim/regressions"));
     }
-    let status = command.status().context("running cargo")?;
-    Ok(status.success())
+    let status = command.args(arguments).status().context("running cargo")?;
+    match status.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        Some(2) => Err(Usage("sim: not understood".to_owned()).into()),
+        _ => bail!("the simulator: {status}"),
+    }
 }

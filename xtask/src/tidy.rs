@@ -8,6 +8,8 @@ mod rust;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use defects::{TABLE, names as defects_of};
+
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo;

@@ -7,10 +7,11 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::Stopwatch;
 use serde_json::Value;
 
-use super::report::Found;
-use super::{LIMIT, cargo};
+use super::report::{Alarm, Found};
+use super::{LIMIT_SECONDS, cargo};
 use crate::cargo::{Built, TestProgram};
 use crate::nodes;
+use crate::stages::say;
 use crate::tally::Tally;
 
 /// Read by `perilog_host::defect`, and by the test bed, which hands it to its nodes.
@@ -33,29 +34,65 @@ impl Simulator {
         String::from_utf8(output.stdout).context("the simulator's table of defects")
     }
 
-    /// Fresh seeds, or those from `from` on, until the first that does not hold; it has to hold without the defect.
-    pub(super) fn hunt(&self, defect: &str, from: Option<&str>) -> Result<Found> {
+    /// Fresh seeds, or those from `from` on, until the first that does not hold with the defect and holds without it. One that does not hold
+    /// without it either is an alarm of its own, and tells nothing of the defect: the hunt goes on behind it.
+    pub(super) fn hunt(&self, defect: &str, from: Option<&str>, alarms: &mut Vec<Alarm>) -> Result<Found> {
+        let mut from = from.map(str::to_owned);
+        let (mut histories, mut seconds) = (0, 0.0);
+        while seconds < LIMIT_SECONDS {
+            let told = self.search(defect, from.as_deref(), LIMIT_SECONDS - seconds)?;
+            let of_search = told["histories"].as_u64().unwrap_or_default();
+            histories += of_search;
+            seconds += told["seconds"].as_f64().unwrap_or(LIMIT_SECONDS);
+            let failed: Vec<(u64, &str)> =
+                told["failed"].as_array().into_iter().flatten().filter_map(read_failed).collect();
+            for (seed, violation) in &failed {
+                let Some(alarm) = self.play(*seed)? else {
+                    return Ok(Found::Seed { seed: *seed, violation: (*violation).to_owned(), histories, seconds });
+                };
+                say(&format!("VIOLATED without any defect by seed {seed}: {alarm}"))?;
+                alarms.push(Alarm { seed: *seed, violation: alarm });
+            }
+            if failed.is_empty() {
+                break;
+            }
+            let first = told["first_seed"].as_u64().context("a report without its first seed")?;
+            from = Some(first.saturating_add(of_search).to_string());
+        }
+        Ok(Found::Nothing { seconds, why: format!("{histories} histories tell nothing of it") })
+    }
+
+    /// The report of a search that ends with the first violation.
+    fn search(&self, defect: &str, from: Option<&str>, seconds: f64) -> Result<Value> {
         let report = std::env::temp_dir().join(format!("perilog-mutate-{}.json", std::process::id()));
         let mut command = Command::new(&self.program);
-        command.args(["--defect", defect, "--for", LIMIT, "--first", "--json"]).arg(&report);
+        let limit = format!("{:.3}s", seconds.max(0.001));
+        command.args(["--defect", defect, "--for", &limit, "--first", "--json"]).arg(&report);
         command.args(from.iter().flat_map(|seed| ["--from", seed])).stdin(Stdio::null());
         let output = command.output().context("running the simulator")?;
         let text = std::fs::read_to_string(&report)
             .with_context(|| format!("no report: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
         std::fs::remove_file(&report).with_context(|| format!("removing {}", report.display()))?;
-        let told: Value = serde_json::from_str(&text).context("the simulator's report")?;
-        let histories = told["histories"].as_u64().unwrap_or_default();
-        let seconds = told["seconds"].as_f64().unwrap_or_default();
-        let failed = &told["failed"][0];
-        let Some((seed, violation)) = failed["seed"].as_u64().zip(failed["violation"].as_str()) else {
-            return Ok(Found::Nothing { seconds, why: format!("{histories} histories held") });
-        };
-        let alone = Command::new(&self.program).args(["--seed", &seed.to_string()]).stdout(Stdio::null()).status();
-        if !alone.context("running the simulator")?.success() {
-            return Ok(Found::Nothing { seconds, why: format!("seed {seed} does not hold without the defect either") });
-        }
-        Ok(Found::Seed { seed, violation: violation.to_owned(), histories, seconds })
+        serde_json::from_str(&text)
+            .with_context(|| format!("the simulator's report: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
+
+    /// What a seed violates without any defect.
+    fn play(&self, seed: u64) -> Result<Option<String>> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["--seed", &seed.to_string()]).output().context("running the simulator")?;
+        if output.status.success() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let violated = text.lines().rev().find_map(|line| line.strip_prefix("violated: "));
+        Ok(Some(violated.unwrap_or("the simulator died of it").to_owned()))
+    }
+}
+
+/// A seed of a report, and what it violated.
+fn read_failed(row: &Value) -> Option<(u64, &str)> {
+    row["seed"].as_u64().zip(row["violation"].as_str())
 }
 
 /// Test programs, and the product for nodes, built so that they can have a defect.

@@ -12,6 +12,13 @@ pub(super) enum Found {
     Nothing { seconds: f64, why: String },
 }
 
+/// A seed that does not hold without any defect either.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    pub(super) seed: u64,
+    pub(super) violation: String,
+}
+
 impl Found {
     pub(super) fn nothing(seconds: f64, why: &str) -> Self {
         Self::Nothing { seconds, why: why.to_owned() }
@@ -35,17 +42,21 @@ pub(super) fn line(defect: &Defect, found: &Found) -> String {
     format!("{name}: {wrong}\n    {by}")
 }
 
-pub(super) fn end(defects: &[Defect], found: &[Found]) -> String {
+pub(super) fn end(defects: &[Defect], found: &[Found], alarms: &[Alarm]) -> String {
     let missed = defects.iter().zip(found).filter(|(_, found)| !found.is_red());
     let missed: Vec<&str> = missed.map(|(defect, _)| defect.name.as_str()).collect();
     let all = defects.len();
-    match missed.as_slice() {
+    let mut text = match missed.as_slice() {
         [] => format!("{all} of {all} defects found"),
         missed => format!("{} of {all} defects found; not found: {}", all - missed.len(), missed.join(", ")),
+    };
+    for Alarm { seed, violation } in alarms {
+        text.push_str(&format!("\nVIOLATED without any defect by seed {seed}: {violation}"));
     }
+    text
 }
 
-pub(super) fn json(defects: &[Defect], found: &[Found]) -> Value {
+pub(super) fn json(defects: &[Defect], found: &[Found], alarms: &[Alarm]) -> Value {
     let row = |(defect, found): (&Defect, &Found)| {
         let Defect { name, wrong, breaks, .. } = defect;
         let by = match found {
@@ -57,5 +68,6 @@ pub(super) fn json(defects: &[Defect], found: &[Found]) -> Value {
         };
         json!({"defect": name, "wrong": wrong, "breaks": breaks, "found": found.is_red(), "by": by})
     };
-    defects.iter().zip(found).map(row).collect()
+    let alarm = |alarm: &Alarm| json!({"without": true, "seed": alarm.seed, "violation": alarm.violation});
+    defects.iter().zip(found).map(row).chain(alarms.iter().map(alarm)).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Findings;
 use super::rust::{Token, tokens};
 
-const TABLE: &str = "core/src/defect/table.rs";
+pub(crate) const TABLE: &str = "core/src/defect/table.rs";
 const GUARD: &str = "core/src/defect.rs";
 /// Refuses the feature in whatever has no debug assertions, which no release build has.
 const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
@@ -49,6 +49,18 @@ pub(super) fn check_manifest(name: &str, text: &str, findings: &mut Findings) {
             findings.errors.push(format!("{name}: `{}`: only `cargo xtask mutate` asks for that feature", line.trim()));
         }
     }
+}
+
+/// The names in a table, as they are asked for: `AckBeforeCommit` is `ack-before-commit`.
+pub(crate) fn names(table: &str) -> BTreeSet<String> {
+    let name = |ident: &String| {
+        let parts = ident.split_inclusive(|_: char| true).map(|c| match c.chars().next() {
+            Some(c) if c.is_ascii_uppercase() => format!("-{}", c.to_ascii_lowercase()),
+            _ => c.to_owned(),
+        });
+        parts.collect::<String>().trim_start_matches('-').to_owned()
+    };
+    rows(&tokens(table)).iter().map(name).collect()
 }
 
 /// `Name: "...",` within `table! { ... }`.
