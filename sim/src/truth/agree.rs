@@ -31,6 +31,11 @@ impl Truth {
         if by_unit && runs.is_empty() && self.is_cleared(task) {
             return Ok(());
         }
+        // Its outcome was on the disk and its unit gone, then the directory went before anybody was told: asked again, a node knows no better.
+        let traceless = |run: &&Run| run.unloaded || run.rebooted;
+        if matches!(outcome, Outcome::Refused { .. }) && self.is_cleared(task) && runs.iter().all(traceless) {
+            return Ok(());
+        }
         if let Outcome::Failed { why: Failure::Signal(signal) } = outcome
             && runs.is_empty()
             && self.died_unclaimed.contains(&(task, *signal))

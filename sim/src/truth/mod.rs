@@ -67,6 +67,8 @@ struct Run {
     down: bool,
     /// The machine went down then, or later.
     rebooted: bool,
+    /// Its unit is gone.
+    unloaded: bool,
     /// What the runner made of it, and whether it could be written.
     result: Option<(RunResult, bool)>,
 }
@@ -134,6 +136,7 @@ impl Truth {
             meddled: false,
             down: false,
             rebooted: false,
+            unloaded: false,
             result: None,
         });
         self.by_task.entry(task).or_default().push(index);
@@ -248,6 +251,7 @@ impl Truth {
         let meddled = run.meddled;
         run.alive = false;
         run.left_behind = false;
+        run.unloaded = true;
         if killed && !meddled {
             self.broken(|| format!("an agent stopped {stem} at {t}, and something of it was alive"));
         }
