@@ -12,10 +12,12 @@ mod stages;
 mod tally;
 mod test;
 mod tidy;
+mod usage;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
+use usage::Usage;
 
 const HELP: &str = "\
 usage: cargo xtask COMMAND
@@ -45,25 +47,10 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("xtask: {error:#}");
-            ExitCode::from(if error.is::<Usage>() { USAGE } else { 1 })
+            ExitCode::from(if error.is::<Usage>() { Usage::STATUS } else { 1 })
         }
     }
 }
-
-/// What somebody who was not understood gets, instead of a result.
-const USAGE: u8 = 2;
-
-/// The command line cannot be meant so.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 fn run(arguments: &[&str]) -> Result<bool> {
     match arguments {
