@@ -12,5 +12,6 @@ mod api;
 pub mod arguments;
 pub mod config;
 pub mod daemon;
+mod hooks;
 mod listener;
 pub mod store;

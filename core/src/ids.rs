@@ -88,6 +88,10 @@ text_id! {
     HostName, "host name", check_host
 }
 text_id! {
+    /// Something a job holds that is no rank, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`.
+    ResourceName, "resource name", check_resource
+}
+text_id! {
     /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot where systemd counts them.
     BootId, "boot id", check_token
 }
@@ -131,6 +135,10 @@ fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
 fn check_host(what: &'static str, text: &str) -> Result<(), ParseError> {
     let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
     check_set(what, text, 253, fits, "[A-Za-z0-9._-], starting with a letter or a digit")
+}
+
+fn check_resource(what: &'static str, text: &str) -> Result<(), ParseError> {
+    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"._:-".contains(&b), "[A-Za-z0-9._:-]")
 }
 
 fn check_token(what: &'static str, text: &str) -> Result<(), ParseError> {

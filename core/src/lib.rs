@@ -1,6 +1,7 @@
 //! The pure heart of perilog. Knows nothing else: no clock, file, socket, thread, random number or async.
 //!
-//! * words and formats: [`ids`], [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`fluid`] (RFC 19), [`resource_set`] (R, RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18), [`targets`]
+//! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R, RFC 20), [`duration`]
+//!   (RFC 23), [`eventlog`] (RFC 18), [`targets`], [`job`]
 //! * what a task is and how it ends: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * what the two sides say: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
@@ -16,6 +17,7 @@ pub mod fluid;
 pub mod hostlist;
 pub mod ids;
 pub mod idset;
+pub mod job;
 pub mod judge;
 pub mod message;
 pub mod outcome;
@@ -29,9 +31,11 @@ pub use eventlog::Event;
 pub use fluid::Fluid;
 pub use hostlist::HostList;
 pub use ids::{
-    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank, TaskId,
+    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank,
+    ResourceName, TaskId,
 };
 pub use idset::IdSet;
+pub use job::{Part, Terms, Tolerance};
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;
 pub use resource_set::{InvalidR, ResourceSet};

@@ -5,6 +5,7 @@
 //! `io.perilog.Controller.Refused` with code `invalid` and the position.
 
 mod events;
+mod jobs;
 mod logs;
 mod outbox;
 mod parameters;
@@ -78,7 +79,7 @@ impl Access {
 
 const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
-        b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" => Kind::Look,
+        b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains" => Kind::Look,
         _ => Kind::Change,
     }
 }
@@ -119,6 +120,13 @@ impl Api {
             "Cancel" => self.simple::<parameters::Cancel>(call).await,
             "Signal" => self.simple::<parameters::Signal>(call).await,
             "Resolve" => self.simple::<parameters::Resolve>(call).await,
+            "JobAdd" => self.simple::<jobs::JobAdd>(call).await,
+            "JobFinish" => self.simple::<jobs::JobFinish>(call).await,
+            "JobCancel" => self.simple::<jobs::JobCancel>(call).await,
+            "Failed" => self.simple::<jobs::Failed>(call).await,
+            "Drains" => self.simple::<jobs::Drains>(call).await,
+            "Drain" => self.simple::<jobs::Drain>(call).await,
+            "Undrain" => self.simple::<jobs::Undrain>(call).await,
             "Ps" => self.simple::<parameters::Ps>(call).await,
             "Show" => self.simple::<parameters::Show>(call).await,
             "Nodes" => self.simple::<parameters::Nodes>(call).await,
@@ -183,6 +191,12 @@ fn value(reply: Reply) -> Value {
         Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
         Reply::Status(status) => json!({ "status": status }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
+        Reply::Added { job, attempt, hosts, attached } => {
+            json!({ "job": job, "attempt": attempt, "hosts": hosts, "attached": attached })
+        }
+        Reply::Finished(part) => json!({ "ranks": part.ranks, "resources": part.resources }),
+        Reply::Failed { ranks, hosts, checks } => json!({ "ranks": ranks, "hosts": hosts, "checks": checks }),
+        Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Done => json!({}),
     }

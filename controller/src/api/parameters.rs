@@ -210,7 +210,7 @@ impl Parameters for OutboxApplied {
 /// Longest text of an operator's: a sentence, which goes into events and to nodes.
 const MAX_TEXT: usize = 1_024;
 
-fn text(what: &str, text: String) -> Result<String, Refusal> {
+pub(super) fn text(what: &str, text: String) -> Result<String, Refusal> {
     if text.len() > MAX_TEXT {
         return Err(invalid(format_args!("{what}: {} bytes, at most {MAX_TEXT} are taken", text.len())));
     }

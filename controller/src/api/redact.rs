@@ -23,6 +23,10 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Asked { .. }
         | Reply::Status(_)
         | Reply::Outbox(_)
+        | Reply::Added { .. }
+        | Reply::Finished(_)
+        | Reply::Failed { .. }
+        | Reply::Drains(_)
         | Reply::TookOver { .. }
         | Reply::Done => {}
     }

@@ -10,12 +10,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use perilog_core::controller::Settings;
-use perilog_core::{ActionName, ClusterId};
+use perilog_core::controller::io::ReleasePolicy;
+use perilog_core::{ActionName, ClusterId, Span};
 use perilog_host::config::{ConfigError, MainFile};
 use perilog_host::tls::TlsFiles;
 use serde::{Deserialize, Serialize};
 
-pub use values::{AbsolutePath, ClusterName, Limit, Log, Read};
+use crate::hooks;
+
+pub use values::{AbsolutePath, Argv, ClusterName, Limit, Log, Read};
 
 /// Where the configuration is, unless `--config` says otherwise.
 pub const FILE: &str = "/etc/perilog/controller.toml";
@@ -50,6 +53,24 @@ pub struct Config {
     pub api: Api,
     #[serde(default)]
     pub action: BTreeMap<ActionName, Action>,
+    #[serde(default = "defaults::after")]
+    pub after: Vec<ActionName>,
+    #[serde(default)]
+    pub tolerate_lost: bool,
+    #[serde(default)]
+    pub release: Hook,
+    #[serde(default)]
+    pub drain: Hook,
+}
+
+/// A command of the site's that tells the resource manager.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Hook {
+    /// The program and its arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Argv>,
+    pub timeout: Limit,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,10 +102,26 @@ pub struct Action {
     /// For requests that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
+    /// When it lets go of ranks that it is done with: `0` each as it comes, else in batches that wait so long at first. `None`: all at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Span>,
+    /// The longest that a batch waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_ceiling: Option<Limit>,
+}
+
+impl Action {
+    fn policy(&self) -> Option<ReleasePolicy> {
+        let first_ms = self.release?.as_millis()?;
+        let ceiling_ms = self.release_ceiling.map_or(first_ms.saturating_mul(64), Limit::as_millis).max(first_ms);
+        Some(if first_ms == 0 { ReleasePolicy::Each } else { ReleasePolicy::Batches { first_ms, ceiling_ms } })
+    }
 }
 
 mod defaults {
     use std::net::{Ipv6Addr, SocketAddr};
+
+    use perilog_core::ActionName;
 
     use super::{AbsolutePath, Limit};
 
@@ -112,8 +149,26 @@ mod defaults {
         Limit::from_secs(14 * 24 * 3600)
     }
 
+    pub(super) fn after() -> Vec<ActionName> {
+        vec![ActionName::new("epilog").expect("a word of small letters is an action")]
+    }
+
     pub(super) const fn keep_attempts() -> usize {
         50_000
+    }
+}
+
+impl Default for Hook {
+    fn default() -> Self {
+        Self { command: None, timeout: Limit::from_secs(60) }
+    }
+}
+
+impl Hook {
+    /// What is run, if anything is.
+    pub(crate) fn command(&self) -> Option<hooks::Command> {
+        let limit = std::time::Duration::from_millis(self.timeout.as_millis());
+        self.command.as_ref().map(|argv| hooks::Command { argv: argv.words().to_vec(), limit })
     }
 }
 
@@ -168,6 +223,11 @@ impl Config {
             timeouts: timeouts.collect(),
             retention_ms: self.retention.as_millis(),
             keep_attempts: self.keep_attempts,
+            after: self.after.clone(),
+            release: self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.policy()?))).collect(),
+            tolerate_lost: self.tolerate_lost,
+            drain_hook: self.drain.command.is_some(),
+            release_hook: self.release.command.is_some(),
         }
     }
 }

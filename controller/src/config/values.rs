@@ -66,6 +66,34 @@ impl From<ClusterName> for String {
     }
 }
 
+/// A program by its absolute path, and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Argv(Vec<String>);
+
+impl Argv {
+    pub fn words(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<String>> for Argv {
+    type Error = &'static str;
+
+    fn try_from(words: Vec<String>) -> Result<Self, Self::Error> {
+        match words.first() {
+            Some(program) if Path::new(program).is_absolute() => Ok(Self(words)),
+            _ => Err("expected the absolute path of a program, then its arguments"),
+        }
+    }
+}
+
+impl From<Argv> for Vec<String> {
+    fn from(argv: Argv) -> Self {
+        argv.0
+    }
+}
+
 /// A daemon's working directory is nobody's business: a relative path would be a surprise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "PathBuf", into = "PathBuf")]

@@ -7,6 +7,7 @@ use perilog_host::tls::ServerTls;
 use tokio::sync::watch;
 
 use super::inlet::{Entry, Inlet};
+use super::start::Hooks;
 use crate::config::Config;
 
 pub(super) struct Reload {
@@ -14,11 +15,18 @@ pub(super) struct Reload {
     config: Config,
     inlet: Inlet,
     tls: watch::Sender<Option<ServerTls>>,
+    hooks: Hooks,
 }
 
 impl Reload {
-    pub(super) fn new(file: &Path, config: Config, inlet: Inlet, tls: watch::Sender<Option<ServerTls>>) -> Self {
-        Self { file: file.to_owned(), config, inlet, tls }
+    pub(super) fn new(
+        file: &Path,
+        config: Config,
+        inlet: Inlet,
+        tls: watch::Sender<Option<ServerTls>>,
+        hooks: Hooks,
+    ) -> Self {
+        Self { file: file.to_owned(), config, inlet, tls, hooks }
     }
 
     pub(super) async fn now(&mut self) {
@@ -54,6 +62,7 @@ impl Reload {
         // Every action's id is made with it.
         settings.cluster = self.config.settings().cluster;
         self.tls.send_replace(tls);
+        self.hooks.configure(&config);
         // An ending writer needs no settings.
         let _ = self.inlet.put(Entry::Settings(settings)).await;
         self.config = Config { cluster: self.config.cluster.clone(), ..config };

@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 use super::inlet::Inlet;
 use super::writer::Writer;
 use crate::api::{self, Access, Api, Calls};
-use crate::config::Config;
+use crate::config::{Config, Hook};
+use crate::hooks::{self, Command, Kind};
 use crate::listener::{self, Sessions};
 use crate::store::{EventReader, OpenError, Store, StoreError};
 
@@ -71,6 +72,7 @@ pub(super) struct Started {
     pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
     /// Whatever lets somebody in.
     pub(super) doors: Doors,
+    pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
 }
@@ -86,6 +88,31 @@ impl Doors {
     /// Nobody else is let in. Sessions and calls that stand go on.
     pub(super) fn close(&mut self) {
         self.agents.abort_all();
+    }
+}
+
+/// The tasks that tell the resource manager, and their commands.
+pub(super) struct Hooks {
+    release: watch::Sender<Option<Command>>,
+    drain: watch::Sender<Option<Command>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Hooks {
+    fn start(config: &Config, inlet: &Inlet, grew: &watch::Receiver<()>) -> Self {
+        let mut tasks = JoinSet::new();
+        let mut hook = |kind, hook: &Hook| {
+            let (command, configured) = watch::channel(hook.command());
+            tasks.spawn(hooks::run(kind, inlet.clone(), configured, grew.clone()));
+            command
+        };
+        let (release, drain) = (hook(Kind::Release, &config.release), hook(Kind::Drain, &config.drain));
+        Self { release, drain, _tasks: tasks }
+    }
+
+    pub(super) fn configure(&self, config: &Config) {
+        self.release.send_replace(config.release.command());
+        self.drain.send_replace(config.drain.command());
     }
 }
 
@@ -126,6 +153,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "listening for agents");
         agents.spawn(listener::accept(listener, sessions.clone(), tls_changes.clone()));
     }
+    let hooks = Hooks::start(config, &inlet, &outbox_grew);
     let calls = Calls::new();
     let api = Api { inlet: inlet.clone(), reader, access, outbox: outbox_grew, calls: calls.clone() };
     let mut clients = JoinSet::new();
@@ -140,6 +168,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         tls,
         writer: writer_ended,
         doors: Doors { agents, _clients: clients },
+        hooks,
         status,
     })
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use perilog_core::controller::Snapshot;
-use perilog_core::controller::io::{ActionRow, AttemptRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, RankRow};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
 use perilog_core::{JobId, Rank};
 use rusqlite::types::FromSql;
@@ -23,6 +23,7 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
         attempts: rows(&db, "attempts", "SELECT * FROM attempts ORDER BY job, attempt", attempt)?,
         actions: rows(&db, "actions", "SELECT * FROM actions ORDER BY number", action)?,
         ranks: rows(&db, "ranks", "SELECT * FROM ranks ORDER BY action, rank", rank)?,
+        drains: rows(&db, "drains", "SELECT * FROM drains ORDER BY host", drain)?,
         outbox: rows(&db, "outbox", "SELECT * FROM outbox ORDER BY sequence", outbox)?,
         outbox_last: db
             .query_row("SELECT sequence FROM outbox_last", [], |row| row.get::<_, i64>(0))
@@ -74,6 +75,11 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
     serde_json::from_str(&column::<String>(row, name)?).map_err(|error| format!("{name}: {error}"))
 }
 
+/// A value whose JSON is a text.
+fn word<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
+    serde_json::from_value(word.clone().into()).map_err(|_| format!("{name}: unknown word {word:?}"))
+}
+
 fn number(row: &Row<'_>, name: &str) -> Result<u64, Wrong> {
     let number: i64 = column(row, name)?;
     u64::try_from(number).map_err(|_| format!("{name}: {number} is below zero"))
@@ -116,14 +122,15 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         userid: column(row, "userid")?,
         open: column(row, "open")?,
         touched_ms: number(row, "touched_ms")?,
+        terms: json(row, "terms")?,
+        added: column(row, "added")?,
+        hold: json(row, "hold")?,
+        released: json(row, "released")?,
+        complete: column(row, "complete")?,
     })
 }
 
 fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
-    // The words of verdicts are those of their JSON.
-    let verdict = |word: String| {
-        serde_json::from_value(word.clone().into()).map_err(|_| format!("verdict: unknown word {word:?}"))
-    };
     Ok(ActionRow {
         id: action_id(row, "id")?,
         job: parsed(row, "job")?,
@@ -142,10 +149,23 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         cancelling: parsed(row, "cancelling")?,
         cancel_why: column(row, "cancel_why")?,
         boots: json::<BTreeMap<u32, _>>(row, "boots")?,
-        verdict: column::<Option<String>>(row, "verdict")?.map(verdict).transpose()?,
+        verdict: column::<Option<String>>(row, "verdict")?.map(|text| word("verdict", text)).transpose()?,
         ended_ms: perhaps(row, "ended_ms")?,
         unknown: parsed(row, "unknown")?,
         events_from: number(row, "events_from")?,
+        held: json(row, "held")?,
+        growing: column(row, "growing")?,
+    })
+}
+
+fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
+    Ok(DrainRow {
+        host: parsed(row, "host")?,
+        since_ms: number(row, "since_ms")?,
+        reason: column(row, "reason")?,
+        by: column(row, "by")?,
+        confirmed: column(row, "confirmed")?,
+        lifted: column(row, "lifted")?,
     })
 }
 
@@ -158,6 +178,7 @@ fn outbox(row: &Row<'_>) -> Result<OutboxEntry, Wrong> {
     Ok(OutboxEntry {
         sequence: number(row, "sequence")?,
         epoch: number(row, "epoch")?,
+        edge: word("edge", column(row, "edge")?)?,
         job: parsed(row, "job")?,
         attempt: parsed(row, "attempt")?,
         body: json(row, "body")?,

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction};
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
@@ -40,6 +40,11 @@ CREATE TABLE attempts (
     userid INTEGER,
     open INTEGER NOT NULL,
     touched_ms INTEGER NOT NULL,
+    terms TEXT NOT NULL DEFAULT '{}',   -- what the job was added with
+    added INTEGER NOT NULL DEFAULT 0,   -- by job add: somebody will finish it
+    hold TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that the job itself holds
+    released TEXT NOT NULL DEFAULT '{}',
+    complete INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -65,7 +70,9 @@ CREATE TABLE actions (
     verdict TEXT,
     ended_ms INTEGER,
     unknown TEXT NOT NULL,              -- rebuilt from what nodes told: not heard of yet
-    events_from INTEGER NOT NULL
+    events_from INTEGER NOT NULL,
+    held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it has not let go of
+    growing INTEGER NOT NULL DEFAULT 0  -- it follows the job, and more ranks are to come
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 
@@ -77,6 +84,15 @@ CREATE TABLE ranks (
     late TEXT NOT NULL,                 -- results that came after the outcome was settled
     PRIMARY KEY (action, rank)
 ) STRICT;
+
+CREATE TABLE drains (
+    host TEXT PRIMARY KEY,
+    since_ms INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    \"by\" INTEGER,                     -- a user id, or nobody: perilog itself
+    confirmed INTEGER NOT NULL,         -- in force
+    lifted INTEGER NOT NULL             -- undrained, and the hook has not confirmed that
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE events (
     job TEXT NOT NULL,
@@ -92,7 +108,8 @@ CREATE TABLE outbox (
     epoch INTEGER NOT NULL,
     job TEXT NOT NULL,
     attempt TEXT NOT NULL,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    edge TEXT NOT NULL DEFAULT 'manager' -- who carries it on
 ) STRICT;
 
 CREATE TABLE outbox_last (sequence INTEGER NOT NULL) STRICT;
@@ -109,9 +126,41 @@ pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     match (application, version) {
         (0, 0) if tables == 0 => Ok(create(db.transaction()?)?),
+        (APPLICATION, 1..VERSION) => Ok(migrate(db.transaction()?, version)?),
         (APPLICATION, version) => Err(OpenError::Version { found: version, ours: VERSION }),
         _ => Err(OpenError::Foreign),
     }
+}
+
+/// From the tables of each earlier version to those of the next. What an earlier version began is held as it would be held now.
+const MIGRATIONS: [&str; (VERSION - 1) as usize] = ["
+ALTER TABLE attempts ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE attempts ADD COLUMN added INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN hold TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE attempts ADD COLUMN released TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE attempts ADD COLUMN complete INTEGER NOT NULL DEFAULT 0;
+UPDATE attempts SET hold = json_object('ranks', ranks) WHERE open;
+UPDATE attempts SET released = json_object('ranks', ranks), complete = 1 WHERE NOT open;
+ALTER TABLE actions ADD COLUMN held TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE actions ADD COLUMN growing INTEGER NOT NULL DEFAULT 0;
+UPDATE actions SET held = json_object('ranks', ranks) WHERE verdict IS NULL;
+CREATE TABLE drains (
+    host TEXT PRIMARY KEY,
+    since_ms INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    \"by\" INTEGER,
+    confirmed INTEGER NOT NULL,
+    lifted INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+ALTER TABLE outbox ADD COLUMN edge TEXT NOT NULL DEFAULT 'manager';
+"];
+
+fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
+    for step in MIGRATIONS.iter().skip(usize::try_from(from - 1).unwrap_or(usize::MAX)) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
 }
 
 fn create(transaction: Transaction<'_>) -> rusqlite::Result<()> {

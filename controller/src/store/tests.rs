@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, Edge, NodeRow, OutboxEntry, RankRow};
 use perilog_core::controller::{Record, Snapshot};
+use perilog_core::ids::ResourceName;
 use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, TaskId};
 use perilog_core::outcome::{Failure, Outcome, Verdict};
 use perilog_core::task::Ended;
-use perilog_core::{ActionName, Attempt, Event, IdSet, JobId, Rank};
+use perilog_core::{ActionName, Attempt, Event, IdSet, JobId, Part, Rank, Terms, Tolerance};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
@@ -51,7 +52,7 @@ fn ended() -> impl Strategy<Value = Ended> {
 }
 
 fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
-    let sets = vec(ids(), 8);
+    let sets = vec(ids(), 9);
     let verdict =
         proptest::option::of(prop_oneof![Just(Verdict::Ok), Just(Verdict::Timeout), Just(Verdict::Cancelled)]);
     let numbers = (any::<Option<u32>>(), proptest::option::of(0..1_000_000u64), 0..1_000_000_000_000u64);
@@ -80,6 +81,8 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 ended_ms: timeout_ms,
                 unknown: IdSet::new(),
                 events_from: began_ms,
+                held: Part { ranks: next(), resources: [ResourceName::new("rabbit:1").unwrap()].into() },
+                growing: userid.is_some(),
             })
         },
     )
@@ -106,6 +109,11 @@ fn record() -> impl Strategy<Value = Record> {
                 userid,
                 open,
                 touched_ms,
+                terms: Terms { tolerate: Tolerance::Percent(10), keep: userid, shrink: open, ..Terms::default() },
+                added: open,
+                hold: Part { ranks: IdSet::from(0..=3), resources: [ResourceName::new("rabbit:1").unwrap()].into() },
+                released: Part::default(),
+                complete: !open,
             })
         },
     );
@@ -118,11 +126,18 @@ fn record() -> impl Strategy<Value = Record> {
         Record::Outbox(OutboxEntry {
             sequence: 0,
             epoch: 1,
+            edge: if attempt == Attempt::FIRST { Edge::Manager } else { Edge::ReleaseHook },
             job,
             attempt,
             body: json!({"event": "verdict", "status": 0}),
         })
     });
+    let drain = (0..4u8, 0..1_000_000u64, any::<(Option<u32>, bool, bool)>()).prop_map(
+        |(n, since_ms, (by, confirmed, lifted))| {
+            let (host, reason) = (HostName::new(&format!("n{n}")).unwrap(), "prolog 10-a: exit 1: \"x\"".to_owned());
+            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted })
+        },
+    );
     prop_oneof![
         1 => any::<(u32, u64)>().prop_map(|(number, nonce)| Record::Epoch(Epoch { number: number.into(), nonce })),
         2 => node,
@@ -132,6 +147,9 @@ fn record() -> impl Strategy<Value = Record> {
         4 => (0..3u8).prop_map(|n| event(&job(n), 0)),
         4 => outbox,
         2 => (0..20u64).prop_map(|through| Record::OutboxApplied { through }),
+        2 => (0..20u64).prop_map(|sequence| Record::OutboxDone { sequence }),
+        2 => drain,
+        1 => (0..4u8).prop_map(|n| Record::Undrained { host: HostName::new(&format!("n{n}")).unwrap() }),
         1 => (attempts(), any::<bool>()).prop_map(|((job, attempt), whole_job)| Record::Prune { job, attempt, whole_job }),
     ]
 }
@@ -156,6 +174,7 @@ fn sorted(mut snapshot: Snapshot) -> Snapshot {
     snapshot.nodes.sort_by(|a, b| a.host.cmp(&b.host));
     snapshot.attempts.sort_by_key(|a| (a.job.clone(), a.attempt));
     snapshot.ranks.sort_by_key(|r| r.task);
+    snapshot.drains.sort_by(|a, b| a.host.cmp(&b.host));
     snapshot
 }
 
@@ -186,8 +205,8 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
     let edit = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
 
     edit("PRAGMA user_version = 7");
-    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 1"));
-    edit("PRAGMA user_version = 1; PRAGMA application_id = 5");
+    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 2"));
+    edit("PRAGMA user_version = 2; PRAGMA application_id = 5");
     assert!(error(&path).contains("database of another program"));
     edit("PRAGMA application_id = 1885696617");
     let held = open(dir.path());
@@ -203,6 +222,32 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
 }
 
 #[test]
+fn a_store_of_an_earlier_version_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("tests/tables-1.sql")).unwrap();
+    db.execute_batch("PRAGMA application_id = 1885696617; PRAGMA user_version = 1").unwrap();
+    drop(db);
+    let store = open(dir.path()).load().unwrap();
+    let part = |ranks: &str| Part::of_ranks(ranks.parse().unwrap());
+    let held: Vec<_> = store.attempts.iter().map(|a| (a.hold.clone(), a.released.clone(), a.complete)).collect();
+    assert_eq!(held, [(part(""), part("0-3"), true), (part("0-3"), part(""), false)]);
+    assert_eq!(store.actions.iter().map(|a| a.held.clone()).collect::<Vec<_>>(), [part(""), part("0-3")]);
+    assert_eq!((store.epoch.unwrap().number, store.outbox[0].edge, store.outbox_last), (4, Edge::Manager, 3));
+    // The tables are those of a new file.
+    let tables = |path: &Path| -> Vec<(String, String)> {
+        let db = Connection::open(path).unwrap();
+        let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY m.name, c.name";
+        let mut statement = db.prepare(sql).unwrap();
+        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
+    };
+    let new = tempfile::tempdir().unwrap();
+    drop(open(new.path()));
+    assert_eq!(tables(&path), tables(&new.path().join("controller.db")));
+}
+
+#[test]
 fn a_damaged_row_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
@@ -214,6 +259,11 @@ fn a_damaged_row_is_named() {
         userid: None,
         open: true,
         touched_ms: 0,
+        terms: Terms::default(),
+        added: false,
+        hold: Part::default(),
+        released: Part::default(),
+        complete: false,
     };
     store.commit(&[Record::Attempt(row)]).unwrap();
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();

@@ -1,7 +1,7 @@
 //! Records to rows.
 
 use perilog_core::controller::Record;
-use perilog_core::controller::io::{ActionRow, AttemptRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, RankRow};
 use perilog_core::ids::Epoch;
 use perilog_core::{Attempt, Event, IdSet, JobId};
 use rusqlite::{Connection, Params, Result, params};
@@ -16,7 +16,12 @@ pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
         Record::Rank(row) => rank(db, row),
         Record::Event { job, sequence, event } => log(db, job, *sequence, event),
         Record::Outbox(entry) => outbox(db, entry),
-        Record::OutboxApplied { through } => run(db, "DELETE FROM outbox WHERE sequence <= ?1", [integer(*through)]),
+        Record::OutboxApplied { through } => {
+            run(db, "DELETE FROM outbox WHERE sequence <= ?1 AND edge = 'manager'", [integer(*through)])
+        }
+        Record::OutboxDone { sequence } => run(db, "DELETE FROM outbox WHERE sequence = ?1", [integer(*sequence)]),
+        Record::Drain(row) => drain(db, row),
+        Record::Undrained { host } => run(db, "DELETE FROM drains WHERE host = ?1", [host.as_str()]),
         Record::Prune { job, attempt, whole_job } => prune(db, job, *attempt, *whole_job),
     }
 }
@@ -32,6 +37,11 @@ fn integer(number: u64) -> i64 {
 
 fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+/// A value whose JSON is a text, as that text.
+fn word(value: impl Serialize) -> Result<String> {
+    json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
 fn epoch_row(db: &Connection, epoch: Epoch) -> Result<()> {
@@ -58,7 +68,8 @@ fn node(db: &Connection, row: &NodeRow) -> Result<()> {
 fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -66,7 +77,12 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             row.hosts.to_string(),
             row.userid,
             row.open,
-            integer(row.touched_ms)
+            integer(row.touched_ms),
+            json(&row.terms)?,
+            row.added,
+            json(&row.hold)?,
+            json(&row.released)?,
+            row.complete
         ],
     )
 }
@@ -76,11 +92,11 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(
         db,
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
-             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
+             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from, held, growing)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
          ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, timeout_ms = ?8,
              began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, cancel_why = ?16,
-             boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21",
+             boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21, held = ?22, growing = ?23",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -103,6 +119,8 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             row.ended_ms.map(integer),
             set(&row.unknown),
             integer(row.events_from),
+            json(&row.held)?,
+            row.growing,
         ],
     )
 }
@@ -125,6 +143,14 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
     )
 }
 
+fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
+    run(
+        db,
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![row.host.as_str(), integer(row.since_ms), row.reason, row.by, row.confirmed, row.lifted],
+    )
+}
+
 fn log(db: &Connection, job: &JobId, sequence: u64, event: &Event) -> Result<()> {
     run(
         db,
@@ -142,13 +168,14 @@ fn log(db: &Connection, job: &JobId, sequence: u64, event: &Event) -> Result<()>
 fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO outbox (sequence, epoch, job, attempt, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR REPLACE INTO outbox (sequence, epoch, job, attempt, body, edge) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![
             integer(entry.sequence),
             integer(entry.epoch),
             entry.job.as_str(),
             entry.attempt.to_string(),
-            json(&entry.body)?
+            json(&entry.body)?,
+            word(entry.edge)?
         ],
     )?;
     run(db, "UPDATE outbox_last SET sequence = ?1", [integer(entry.sequence)])

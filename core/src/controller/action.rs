@@ -10,13 +10,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{ActionRow, RankRow, Record};
+use crate::controller::io::{ActionRow, RankRow, Record, ReleasePolicy};
 use crate::controller::layout::Layout;
+use crate::controller::release::Batches;
+use crate::controller::tolerance::Forgiveness;
 use crate::defect;
 use crate::ids::{Rank, TaskId};
 use crate::idset::IdSet;
+use crate::job::Part;
 use crate::outcome::{ExitStatus, Outcome, Verdict};
-use crate::task::{Ended, Start};
+use crate::task::{Ended, Start, Step};
 
 /// Most late results that are kept of one rank; a peer may send as many as it likes.
 const MAX_LATE: usize = 8;
@@ -27,12 +30,17 @@ pub(super) struct Action {
     pub(super) ended: BTreeMap<Rank, RankRow>,
     /// CLOCK_MONOTONIC when limits began to count: the action's begin, or this controller's.
     pub(super) armed_ms: u64,
+    /// Ranks that had to wait for an earlier action, and when they had no longer to.
+    ready_ms: BTreeMap<u32, u64>,
     /// When to look at limits next; `None`: nothing can pass.
     pub(super) check_ms: Option<u64>,
+    pub(super) batches: Batches,
     /// Milestones that the event log has, so that one told twice is an event once.
     milestones: BTreeSet<(Rank, String)>,
     /// Ranks that ended in this batch and are not in the event log yet.
     pub(super) fresh: Vec<Fresh>,
+    /// Ranks that ended and that later actions may be waiting for.
+    freed: IdSet,
     changed: bool,
     changed_ranks: BTreeSet<Rank>,
 }
@@ -65,9 +73,12 @@ impl Action {
             row,
             ended: BTreeMap::new(),
             armed_ms,
+            ready_ms: BTreeMap::new(),
             check_ms: None,
+            batches: Batches::default(),
             milestones: BTreeSet::new(),
             fresh: Vec::new(),
+            freed: IdSet::new(),
             changed: true,
             changed_ranks: BTreeSet::new(),
         }
@@ -95,6 +106,61 @@ impl Action {
         .into_iter()
         .find_map(|(set, stand)| set.contains(rank.0).then_some(stand))
         .unwrap_or(Stand::NotMine)
+    }
+
+    /// These wait for no earlier action any more.
+    pub(super) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
+        if mono_ms != self.armed_ms {
+            self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
+        }
+    }
+
+    /// When the limits of a rank began to count.
+    pub(super) fn armed(&self, rank: Rank) -> u64 {
+        self.ready_ms.get(&rank.0).copied().unwrap_or(self.armed_ms)
+    }
+
+    pub(super) fn is_open_on(&self, rank: Rank) -> bool {
+        matches!(self.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted)
+    }
+
+    pub(super) fn take_freed(&mut self) -> IdSet {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// More ranks of it, as those that a job lets go later.
+    pub(super) fn grow(&mut self, ranks: &IdSet) {
+        self.row.ranks.extend_with(ranks);
+        self.row.waiting.extend_with(ranks);
+        self.row.held.ranks.extend_with(ranks);
+        self.changed = true;
+    }
+
+    /// Nothing more is to come.
+    pub(super) fn grown(&mut self) {
+        self.changed |= std::mem::take(&mut self.row.growing);
+    }
+
+    /// Lets go of what it holds and is done with, as far as the policy says by now.
+    pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
+        let done = |action: &Self| Part::of_ranks(action.row.held.ranks.difference(&action.open()));
+        let part = match policy {
+            _ if self.row.verdict.is_some() => self.row.held.clone(),
+            ReleasePolicy::Together => return Part::default(),
+            ReleasePolicy::Each => done(self),
+            ReleasePolicy::Batches { first_ms, ceiling_ms } => {
+                let waits = !self.row.held.ranks.is_subset(&self.open());
+                if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
+                    return Part::default();
+                }
+                done(self)
+            }
+        };
+        if !part.is_empty() {
+            self.row.held.subtract(&part);
+            self.changed = true;
+        }
+        part
     }
 
     /// Ranks that have not ended.
@@ -159,6 +225,7 @@ impl Action {
     pub(super) fn end(&mut self, rank: Rank, ended: Ended) {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
+        self.freed.insert(rank.0);
         self.fresh.push(Fresh {
             rank,
             outcome: ended.outcome.clone(),
@@ -223,16 +290,16 @@ impl Action {
     }
 
     /// The verdict, once every rank has ended.
-    pub(super) fn decide(&mut self, wall_ms: u64) -> Option<Verdict> {
+    pub(super) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
         let open = if defect!(VerdictTooEarly) {
             !self.row.waiting.is_empty() || !self.row.sent.is_empty()
         } else {
             self.is_open()
         };
-        if open || self.row.verdict.is_some() {
+        if open || self.row.growing || self.row.verdict.is_some() {
             return None;
         }
-        let verdict = self.tally();
+        let verdict = self.tally(forgiveness);
         self.row.verdict = Some(verdict);
         self.row.ended_ms = Some(wall_ms);
         self.check_ms = None;
@@ -240,10 +307,27 @@ impl Action {
         Some(verdict)
     }
 
-    fn tally(&self) -> Verdict {
-        let bad =
-            self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)).map(|(_, row)| &row.ended.outcome);
-        Verdict::of(bad)
+    fn tally(&self, forgiveness: Forgiveness) -> Verdict {
+        let (forgiven, fatal): (Vec<_>, Vec<_>) = self
+            .ended
+            .iter()
+            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .map(|(_, row)| &row.ended.outcome)
+            .partition(|outcome| forgiveness.forgives(outcome));
+        let good = self.row.ranks.len().saturating_sub((forgiven.len() + fatal.len()) as u64);
+        if fatal.is_empty() && forgiven.len() as u64 <= forgiveness.ranks && good >= forgiveness.keep {
+            return Verdict::Ok;
+        }
+        Verdict::of(forgiven.into_iter().chain(fatal))
+    }
+
+    /// Ranks that failed; within the tolerance, where the verdict is `ok`.
+    pub(super) fn bad(&self) -> IdSet {
+        self.ended
+            .iter()
+            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .map(|(rank, _)| rank.0)
+            .collect()
     }
 
     /// Ranks by the word of their outcome, `ok` left out.
@@ -290,12 +374,15 @@ impl Action {
     }
 }
 
-/// The last line of the script that the outcome is about, for one-line reports: of the first that ended with its status. Of the last one
-/// that failed, where the outcome is about none.
-fn last_line(ended: &Ended) -> Option<String> {
+/// The script that the outcome is about: the first that ended with its status.
+pub(super) fn blamed(ended: &Ended) -> Option<&Step> {
     let status = ended.outcome.status().filter(|status| *status != 0);
-    let blamed = ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status);
-    let tail = match blamed {
+    ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
+}
+
+/// The last line of the script that the outcome is about, for one-line reports. Of the last one that failed, where the outcome is about none.
+pub(super) fn last_line(ended: &Ended) -> Option<String> {
+    let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
         None => ended.tails.last()?,
     };
@@ -306,7 +393,7 @@ fn last_line(ended: &Ended) -> Option<String> {
 mod tests {
     use super::*;
     use crate::outcome::Failure;
-    use crate::task::{Step, Tail};
+    use crate::task::Tail;
 
     #[test]
     fn the_last_line_is_of_the_script_that_the_outcome_is_about() {

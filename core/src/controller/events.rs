@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::controller::action::Fresh;
-use crate::controller::io::{Effect, Now, OutboxEntry, Record};
+use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::ids::{ActionId, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -33,16 +33,20 @@ impl Machine {
             folded.describe(&mut context);
             self.event(&job, now, "finish", Value::Object(context));
         }
-        let Some(verdict) = self.actions.get_mut(&id).and_then(|action| action.decide(now.wall_ms)) else {
+        let forgiveness = self.forgiveness(id);
+        let Some(verdict) = self.actions.get_mut(&id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
             return;
         };
         self.release_index(id);
         let Some(action) = self.actions.get(&id) else { return };
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
-        self.event(&job, now, "verdict", context);
-        self.outbox(&job, id, verdict, status);
+        self.event(&job, now, "verdict", context.clone());
+        self.tell_manager(&job, attempt, "verdict", context);
         self.touch_attempt(&job, attempt, now);
+        if verdict == Verdict::Ok {
+            self.forgive(id, now);
+        }
     }
 
     /// After the verdict a node's boot changes nothing of this action any more.
@@ -54,23 +58,6 @@ impl Machine {
                 node.tasks.remove(&task);
             }
         }
-    }
-
-    fn outbox(&mut self, job: &JobId, id: ActionId, verdict: Verdict, status: u8) {
-        let Some(action) = self.actions.get(&id) else { return };
-        self.outbox_last += 1;
-        let body = json!({"event": "verdict", "action": action.row.name, "verdict": verdict, "status": status, "ok": action.row.ok,
-            "by_outcome": action.by_outcome()});
-        let entry = OutboxEntry {
-            sequence: self.outbox_last,
-            epoch: self.epoch.number,
-            job: job.clone(),
-            attempt: action.row.attempt,
-            body,
-        };
-        self.batch.records.push(Record::Outbox(entry.clone()));
-        self.outbox.push(entry);
-        self.batch.effects.push(Effect::OutboxGrew);
     }
 
     fn touch_attempt(&mut self, job: &JobId, number: crate::ids::Attempt, now: Now) {

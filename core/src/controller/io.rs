@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::view::{JobView, NodeView, PsRow, StatusView, WhyView};
+pub use crate::controller::request::{AskWhich, Hooked, JobAdd, Refusal, Reply, Request, RunRequest, Which};
+
 use crate::eventlog::Event;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::message::{Ask, FromAgent, ToAgent};
+use crate::job::{Part, Terms};
+use crate::message::{FromAgent, ToAgent};
 use crate::outcome::Verdict;
-use crate::targets::Targets;
 use crate::task::{Ended, Start};
 
 /// The clocks at an input. `mono_ms` decides; `wall_ms` (since the epoch) is for people and event logs.
@@ -43,6 +44,28 @@ pub struct Settings {
     /// An attempt whose actions have all ended is closed and pruned after this time, or when there are more than `keep_attempts`.
     pub retention_ms: u64,
     pub keep_attempts: usize,
+    /// What follows a job on each rank that it lets go, one after the other: its epilog, its housekeeping.
+    pub after: Vec<ActionName>,
+    /// When an action lets go of ranks that it is done with; all at once where none is named.
+    pub release: BTreeMap<ActionName, ReleasePolicy>,
+    /// `lost` ranks are forgiven within a job's tolerance, as `tolerable` ones are.
+    pub tolerate_lost: bool,
+    /// A hook drains in the resource manager: a drain counts once it has confirmed.
+    pub drain_hook: bool,
+    /// A hook is told of releases.
+    pub release_hook: bool,
+}
+
+/// When an action lets go of the ranks that it is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReleasePolicy {
+    /// When it has its verdict.
+    #[default]
+    Together,
+    /// Each rank as it comes.
+    Each,
+    /// What has come by `first_ms` after the first; then in batches, each waiting twice as long as the one before, at most `ceiling_ms`.
+    Batches { first_ms: u64, ceiling_ms: u64 },
 }
 
 /// A session with an agent, numbered by the listener; never used twice.
@@ -76,138 +99,14 @@ pub enum Input {
     StoreFull(bool),
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Request {
-    /// Start an action, or attach to it if that action of that attempt exists.
-    Run(RunRequest),
-    /// Which of an action's ranks: all where `targets` is `None`.
-    Cancel {
-        which: Which,
-        why: String,
-    },
-    Signal {
-        which: Which,
-        signal: u8,
-    },
-    Resolve {
-        which: Which,
-        ok: bool,
-        reason: String,
-    },
-    Ps {
-        older_than_ms: u64,
-    },
-    Show {
-        job: JobId,
-    },
-    Nodes {
-        targets: Option<HostList>,
-    },
-    Why {
-        host: HostName,
-    },
-    /// A question to the agents of some hosts, or of a job's ranks; their answers come as `Effect::Answer`.
-    Ask {
-        which: AskWhich,
-        ask: Ask,
-    },
-    /// The asker is gone.
-    AskEnds {
-        question: u64,
-    },
-    Status,
-    /// Be the controller that agents obey from now on, whatever they have obeyed before.
-    TakeOver,
-    /// The oldest `limit` entries of the outbox past `after`.
-    Outbox {
-        after: u64,
-        limit: usize,
-    },
-    /// An edge has applied everything up to here.
-    OutboxApplied {
-        through: u64,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunRequest {
-    pub job: JobId,
-    /// `None`: the open attempt, or the first.
-    pub attempt: Option<Attempt>,
-    pub action: ActionName,
-    /// The job's nodes, rank by rank. `None`: those that the attempt has.
-    pub nodes: Option<HostList>,
-    /// Which of them; `None`: all.
-    pub targets: Option<Targets>,
-    pub userid: Option<u32>,
-    pub env: BTreeMap<String, String>,
-    pub timeout_ms: Option<u64>,
-}
-
-/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Which {
-    pub job: JobId,
-    pub attempt: Option<Attempt>,
-    pub action: Option<ActionName>,
-    pub targets: Option<Targets>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum AskWhich {
-    Hosts(HostList),
-    Tasks(Which),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reply {
-    /// `events_after`: follow the job's event log from here to see everything of this action.
-    Running {
-        job: JobId,
-        attempt: Attempt,
-        id: ActionId,
-        ranks: IdSet,
-        hosts: HostList,
-        attached: bool,
-        events_after: u64,
-    },
-    /// How many tasks it reached, at once or on their next session.
-    Reached {
-        tasks: u64,
-    },
-    Ps(Vec<PsRow>),
-    Show(Box<JobView>),
-    Nodes(Vec<NodeView>),
-    Why(Box<WhyView>),
-    /// The question was sent to these hosts; the others are not connected.
-    Asked {
-        question: u64,
-        asked: HostList,
-        unreachable: HostList,
-    },
-    Status(Box<StatusView>),
-    Outbox(Vec<OutboxEntry>),
-    TookOver {
-        epoch: u64,
-    },
-    Done,
-}
-
-/// Why a request was not carried out. The first word of `code` is stable; `text` says what happened and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "code", content = "text")]
-pub enum Refusal {
-    NoSuchJob(String),
-    NoSuchAttempt(String),
-    NoSuchAction(String),
-    /// An attempt that is closed or older than the open one.
-    AttemptClosed(String),
-    NoSuchNode(String),
-    /// The request contradicts what exists.
-    Conflict(String),
-    Invalid(String),
-    /// The store is full, or the controller is quiet: no new starts.
-    Unavailable(String),
+/// Who carries entries of the outbox on: each has its own, in its own order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Edge {
+    /// A program on the local API, which says how far it has come.
+    Manager,
+    /// The command of `[release]`, entry by entry.
+    ReleaseHook,
 }
 
 /// One thing the resource manager must be told, at least once, in order per job.
@@ -216,6 +115,8 @@ pub struct OutboxEntry {
     /// Grows over all jobs; what an edge remembers.
     pub sequence: u64,
     pub epoch: u64,
+    /// Who is told.
+    pub edge: Edge,
     pub job: JobId,
     pub attempt: Attempt,
     /// For example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
@@ -256,7 +157,7 @@ pub enum Effect {
         last: bool,
         lost: bool,
     },
-    /// There is something new in the outbox.
+    /// There is something new for those who tell the resource manager: in the outbox, or of drains.
     OutboxGrew,
     WakeAt {
         mono_ms: u64,
@@ -278,6 +179,11 @@ pub enum Record {
     Action(Box<ActionRow>),
     /// A rank that is not plainly `ok` or not plainly waiting.
     Rank(Box<RankRow>),
+    Drain(DrainRow),
+    /// Lifted, and nobody has to hear of it any more.
+    Undrained {
+        host: HostName,
+    },
     Event {
         job: JobId,
         sequence: u64,
@@ -286,6 +192,10 @@ pub enum Record {
     Outbox(OutboxEntry),
     OutboxApplied {
         through: u64,
+    },
+    /// One entry that a hook has carried out.
+    OutboxDone {
+        sequence: u64,
     },
     /// Everything of a closed attempt, its outbox too; with the job's last one its event log goes as well.
     Prune {
@@ -306,7 +216,7 @@ pub struct NodeRow {
     pub seen_ms: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AttemptRow {
     pub job: JobId,
     pub attempt: Attempt,
@@ -316,6 +226,28 @@ pub struct AttemptRow {
     pub userid: Option<u32>,
     pub open: bool,
     pub touched_ms: u64,
+    pub terms: Terms,
+    /// `job add` made it, and somebody will finish it: it is not closed for being idle.
+    pub added: bool,
+    /// What the job itself holds still.
+    pub hold: Part,
+    pub released: Part,
+    /// `final` was said: everything is released, for good.
+    pub complete: bool,
+}
+
+/// A host that the resource manager shall give no work to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRow {
+    pub host: HostName,
+    pub since_ms: u64,
+    pub reason: String,
+    /// The user id of who asked for it; `None`: perilog, for what happened there.
+    pub by: Option<u32>,
+    /// In force: the hook has said so, or there is none.
+    pub confirmed: bool,
+    /// Lifted, and the hook has not confirmed that yet.
+    pub lifted: bool,
 }
 
 /// An action, its ranks by state as idsets.
@@ -350,6 +282,41 @@ pub struct ActionRow {
     pub unknown: IdSet,
     /// The job's event log past here has everything of this action.
     pub events_from: u64,
+    /// What it holds: all it covers, until it lets go of what it is done with.
+    pub held: Part,
+    /// It follows the job, which holds ranks still that are to come.
+    pub growing: bool,
+}
+
+impl ActionRow {
+    /// One that begins: every rank waits, and is held.
+    pub fn new(id: ActionId, job: JobId, attempt: Attempt, name: ActionName, ranks: IdSet, began_ms: u64) -> Self {
+        Self {
+            id,
+            job,
+            attempt,
+            name,
+            userid: None,
+            env: BTreeMap::new(),
+            timeout_ms: None,
+            began_ms,
+            waiting: ranks.clone(),
+            sent: IdSet::new(),
+            accepted: IdSet::new(),
+            ok: IdSet::new(),
+            ended: IdSet::new(),
+            cancelling: IdSet::new(),
+            cancel_why: None,
+            boots: BTreeMap::new(),
+            verdict: None,
+            ended_ms: None,
+            unknown: IdSet::new(),
+            events_from: 0,
+            held: Part::of_ranks(ranks.clone()),
+            growing: false,
+            ranks,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -375,6 +342,7 @@ pub struct Snapshot {
     pub attempts: Vec<AttemptRow>,
     pub actions: Vec<ActionRow>,
     pub ranks: Vec<RankRow>,
+    pub drains: Vec<DrainRow>,
     pub outbox: Vec<OutboxEntry>,
     /// The largest sequence ever used in the outbox, and in each job's event log.
     pub outbox_last: u64,

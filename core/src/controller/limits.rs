@@ -74,27 +74,40 @@ impl Machine {
             return;
         };
         action.check_ms = None;
-        let grace_at = action.armed_ms.saturating_add(self.settings.start_grace_ms);
-        let early = if defect!(LimitsOnWallClock) {
-            now.wall_ms < action.row.began_ms.saturating_add(self.settings.start_grace_ms)
-        } else {
-            now.mono_ms < grace_at
-        };
-        if early {
-            action.check_ms = Some(grace_at);
-        } else {
-            let late: Vec<Rank> = action.row.waiting.iter().chain(action.row.sent.iter()).map(Rank).collect();
-            for rank in late {
-                self.give_up_start(TaskId { action: id, rank }, now);
+        let grace_at = self.check_starts(id, now);
+        if let Some(at) = grace_at {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_absent(id, now) {
+            self.check_by(id, at);
+        }
+        // A batch of releases may be due.
+        self.batch.touched.insert(id);
+    }
+
+    /// Gives up Starts that were not accepted in time. A rank that waits for an earlier action to end there has all the time that takes.
+    /// Gives the moment to look again.
+    fn check_starts(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let grace = self.settings.start_grace_ms;
+        let action = self.actions.get(&id)?;
+        let (mut next, mut late) = (None::<u64>, Vec::new());
+        let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !self.is_behind(id, *rank));
+        for rank in waiting.chain(action.row.sent.iter().map(Rank)) {
+            let at = action.armed(rank).saturating_add(grace);
+            let early = if defect!(LimitsOnWallClock) {
+                now.wall_ms < action.row.began_ms.saturating_add(grace)
+            } else {
+                now.mono_ms < at
+            };
+            match early {
+                true => next = Some(next.map_or(at, |next| next.min(at))),
+                false => late.push(rank),
             }
         }
-        let next = self.check_absent(id, grace_at, now);
-        if let Some(action) = self.actions.get_mut(&id) {
-            action.check_ms = match (action.check_ms, next) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+        for rank in late {
+            self.give_up_start(TaskId { action: id, rank }, now);
         }
+        next
     }
 
     /// Not accepted within start-grace: lost, and fenced where the node can hear it; else its Hello is answered with the fence.
@@ -109,31 +122,29 @@ impl Machine {
 
     /// Accepted on nodes that are away past the task's limit, the grace, and past the moment after which nothing can begin.
     /// Gives the moment to look again. Without a limit nothing passes: it waits, is seen in `ps`, and is an operator's to resolve.
-    fn check_absent(&mut self, id: ActionId, grace_at: u64, now: Now) -> Option<u64> {
+    fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.actions.get(&id)?;
         let limit = action.row.timeout_ms?;
-        let limit_at = grace_at
-            .saturating_add(limit)
-            .saturating_add(grace)
-            .max(action.armed_ms.saturating_add(self.settings.not_after_ms));
-        if action.row.accepted.is_empty() {
-            return None;
-        }
-        if now.mono_ms < limit_at {
-            return Some(limit_at);
-        }
-        let mut next: Option<u64> = None;
-        let mut lost = Vec::new();
+        let after =
+            self.settings.start_grace_ms.saturating_add(limit).saturating_add(grace).max(self.settings.not_after_ms);
+        let (mut next, mut lost) = (None::<u64>, Vec::new());
         for rank in action.row.accepted.iter().map(Rank) {
             let task = TaskId { action: id, rank };
-            let away = self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
-            let Some(node) = away else { continue };
-            let at = node.since_ms.saturating_add(grace);
+            let limit_at = action.armed(rank).saturating_add(after);
+            // Nobody has to be looked for before that.
+            let at = if now.mono_ms < limit_at {
+                limit_at
+            } else {
+                let away =
+                    self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+                let Some(node) = away else { continue };
+                node.since_ms.saturating_add(grace)
+            };
             if at <= now.mono_ms {
                 lost.push(task);
             } else {
-                next = Some(next.map_or(at, |n| n.min(at)));
+                next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
         for task in lost {
@@ -150,8 +161,8 @@ impl Machine {
         for (job, entry) in &self.jobs {
             for (number, attempt) in &entry.attempts {
                 total += 1;
-                let over =
-                    attempt.actions.iter().all(|id| self.actions.get(id).is_none_or(|a| a.row.verdict.is_some()));
+                let over = !attempt.is_expected()
+                    && attempt.actions.iter().all(|id| self.actions.get(id).is_none_or(|a| a.row.verdict.is_some()));
                 if over {
                     ended.push((attempt.touched_ms, job.clone(), *number));
                 }

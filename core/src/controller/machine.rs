@@ -6,15 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{
-    AttemptRow, Client, Effect, Input, NodeRow, Now, OutboxEntry, Output, Record, Refusal, Reply, SessionId, Settings,
-    Snapshot,
+    ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, OutboxEntry, Output, Record, Refusal,
+    Reply, SessionId, Settings, Snapshot,
 };
 use crate::controller::layout::Layout;
 use crate::controller::session::Session;
 use crate::defect;
 use crate::eventlog::Event;
-use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, TaskId};
+use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::job::Part;
 use crate::message::Phase;
 
 /// Failed tasks that `why` remembers of a node.
@@ -30,15 +33,20 @@ pub struct Machine {
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) actions: BTreeMap<ActionId, Action>,
+    pub(super) drains: BTreeMap<HostName, DrainRow>,
+    /// Ranks that nobody holds, and that wait for the drain of their host.
+    pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
+    /// What hooks did not carry out, and why. Not stored: they are asked again.
+    pub(super) hook_failed: BTreeMap<Hooked, String>,
     pub(super) outbox: Vec<OutboxEntry>,
     pub(super) outbox_last: u64,
     pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(super) question_last: u64,
     pub(super) probe_last: u64,
     pub(super) store_full: bool,
-    /// When closed attempts were last looked through for those past their retention.
     /// Until then a node that is not known may be one that has not come yet: the store that was begun with knew none, for it is new, or was lost.
     pub(super) young_until_ms: u64,
+    /// When closed attempts were last looked through for those past their retention.
     pub(super) pruned_ms: u64,
     pub(super) batch: Batch,
 }
@@ -67,15 +75,6 @@ pub(super) struct Job {
     pub(super) events_last: u64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct JobAttempt {
-    pub(super) layout: Layout,
-    pub(super) userid: Option<u32>,
-    pub(super) open: bool,
-    pub(super) touched_ms: u64,
-    pub(super) actions: Vec<ActionId>,
-}
-
 /// What the inputs of one batch have given so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Batch {
@@ -84,6 +83,8 @@ pub(super) struct Batch {
     /// Actions to look at when the batch ends: fold their ends into events, decide, store.
     pub(super) touched: BTreeSet<ActionId>,
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
+    /// What somebody has let go of: released when nobody else holds it.
+    pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
     pub(super) wake_ms: Option<u64>,
 }
 
@@ -111,6 +112,9 @@ impl Machine {
             sessions: BTreeMap::new(),
             jobs: BTreeMap::new(),
             actions: BTreeMap::new(),
+            drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
+            undrained: BTreeMap::new(),
+            hook_failed: BTreeMap::new(),
             outbox: snapshot.outbox,
             outbox_last: snapshot.outbox_last,
             questions: BTreeMap::new(),
@@ -142,6 +146,9 @@ impl Machine {
             machine.jobs.entry(job).or_default().events_last = if defect!(EventsRepeat) { 0 } else { last };
         }
         machine.index_failed();
+        machine.let_go_again();
+        // Hooks may have gone from the configuration meanwhile.
+        machine.on_settings(machine.settings.clone());
         machine.batch.records.push(Record::Epoch(epoch));
         let ids: Vec<ActionId> =
             machine.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
@@ -155,12 +162,20 @@ impl Machine {
     }
 
     fn load_attempt(&mut self, row: AttemptRow) {
-        let Ok(layout) = Layout::new(row.ranks, row.hosts) else {
-            return;
-        };
-        let attempt =
-            JobAttempt { layout, userid: row.userid, open: row.open, touched_ms: row.touched_ms, actions: Vec::new() };
-        self.jobs.entry(row.job).or_default().attempts.insert(row.attempt, attempt);
+        if let Some((job, number, attempt)) = JobAttempt::stored(row) {
+            self.jobs.entry(job).or_default().attempts.insert(number, attempt);
+        }
+    }
+
+    /// What nobody holds, and was not released: a drain was not in force yet, or the clock of a batch is wound anew.
+    fn let_go_again(&mut self) {
+        for (job, entry) in &self.jobs {
+            for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
+                let mut part = attempt.whole();
+                part.subtract(&attempt.released);
+                self.batch.let_go.insert((job.clone(), *number), part);
+            }
+        }
     }
 
     pub(super) fn load_action(&mut self, action: Action) {
@@ -168,15 +183,22 @@ impl Machine {
         let id = row.id;
         if let Some(attempt) = self.jobs.get_mut(&row.job).and_then(|j| j.attempts.get_mut(&row.attempt)) {
             attempt.actions.push(id);
-            if row.verdict.is_none() {
-                for rank in row.ranks.iter().map(crate::ids::Rank) {
-                    if let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) {
-                        node.tasks.insert(TaskId { action: id, rank });
-                    }
-                }
+        }
+        let ranks = if row.verdict.is_none() { row.ranks.clone() } else { IdSet::new() };
+        self.actions.insert(id, action);
+        self.index(id, &ranks);
+    }
+
+    /// Which nodes have these ranks of an action.
+    pub(super) fn index(&mut self, id: ActionId, ranks: &IdSet) {
+        let Self { actions, jobs, nodes, .. } = self;
+        let of = |row: &ActionRow| Some(&jobs.get(&row.job)?.attempts.get(&row.attempt)?.layout);
+        let Some(layout) = actions.get(&id).and_then(|action| of(&action.row)) else { return };
+        for (rank, host) in layout.ranks().iter().zip(layout.hosts().iter()).filter(|(rank, _)| ranks.contains(*rank)) {
+            if let Some(node) = nodes.get_mut(host) {
+                node.tasks.insert(TaskId { action: id, rank: Rank(rank) });
             }
         }
-        self.actions.insert(id, action);
     }
 
     /// A batch: every input in order, then what the batch as a whole has changed. Commit the records, then let the effects leave.
@@ -189,7 +211,7 @@ impl Machine {
                 Input::Closed { session, why } => self.on_closed(session, &why, now),
                 Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
                 Input::Tick => self.on_tick(now),
-                Input::Settings(settings) => self.settings = settings,
+                Input::Settings(settings) => self.on_settings(settings),
                 Input::StoreFull(full) => self.store_full = full,
             }
         }
@@ -224,25 +246,31 @@ impl Machine {
     }
 
     fn close_batch(&mut self, now: Now) -> Output {
-        for id in std::mem::take(&mut self.batch.touched) {
+        // What ends lets others begin, a verdict lets go, and what is let go may begin what follows: until nothing is left to look at.
+        let mut changed = BTreeSet::new();
+        while let Some(id) = self.batch.touched.pop_first() {
             self.tell(id, now);
+            self.settle_action(id, now);
+            self.start_later(id, now);
+            changed.insert(id);
+            if self.batch.touched.is_empty() {
+                for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
+                    self.release(&job, attempt, part, now);
+                }
+            }
+        }
+        for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
+            self.release(&job, attempt, part, now);
+        }
+        for id in changed {
             if let Some(action) = self.actions.get_mut(&id) {
                 action.take_records(&mut self.batch.records);
             }
         }
         for (job, number) in std::mem::take(&mut self.batch.attempts) {
             if let Some(attempt) = self.jobs.get(&job).and_then(|j| j.attempts.get(&number)) {
-                let row = AttemptRow {
-                    job,
-                    attempt: number,
-                    ranks: attempt.layout.ranks().clone(),
-                    hosts: attempt.layout.hosts().clone(),
-                    userid: attempt.userid,
-                    open: attempt.open,
-                    touched_ms: attempt.touched_ms,
-                };
                 // First of all: the others refer to it.
-                self.batch.records.insert(0, Record::Attempt(row));
+                self.batch.records.insert(0, Record::Attempt(attempt.row(job, number)));
             }
         }
         if let Some(mono_ms) = self.next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
@@ -274,6 +302,13 @@ impl Machine {
         let event = Event::at_millis(now.wall_ms, name, context);
         self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
         self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
+    }
+
+    /// Looks at an action's limits by then, if not before.
+    pub(super) fn check_by(&mut self, id: ActionId, at_ms: u64) {
+        if let Some(action) = self.actions.get_mut(&id) {
+            action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
+        }
     }
 
     pub(super) fn touch(&mut self, id: ActionId, now: Now) {

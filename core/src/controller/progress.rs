@@ -27,6 +27,7 @@ impl Machine {
         };
         let ok = ended.outcome.is_ok();
         let milestones = ended.milestones.clone();
+        let blame = (!ok).then(|| ended.clone());
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
@@ -36,6 +37,9 @@ impl Machine {
         }
         if !ok {
             self.remember_failed(task);
+        }
+        if let Some(ended) = blame {
+            self.drain_for(task, &ended, now);
         }
         for name in milestones {
             self.milestone(task, &name, now);
@@ -88,6 +92,8 @@ impl Machine {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
                     "script": script, "limit_ms": limit_ms, "doing": doing});
                 self.event(&job, now, "overdue", context);
+                let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
+                self.drain_stuck(task, &what, now);
             }
             Phase::Lingering { processes } if !repeated(|p| matches!(p, Phase::Lingering { .. })) => {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,

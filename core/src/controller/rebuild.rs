@@ -1,16 +1,16 @@
 //! What a controller does that lost its store, or has an old copy of it: it meets its own actions again in what the nodes hold.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, Now};
 use crate::controller::layout::Layout;
-use crate::controller::machine::{JobAttempt, Machine};
+use crate::controller::machine::Machine;
 use crate::ids::{HostName, Rank, TaskId};
 use crate::idset::IdSet;
+use crate::job::Terms;
 use crate::message::{Held, HeldState};
 use crate::outcome::Loss;
 
@@ -48,44 +48,37 @@ impl Machine {
             return;
         };
         let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
-        if newest {
-            for (number, attempt) in job.attempts.iter_mut().filter(|(number, a)| a.open && **number < held.attempt) {
-                attempt.open = false;
-                self.batch.attempts.insert((held.job.clone(), *number));
-            }
+        let closed: Vec<_> =
+            job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt).collect();
+        let closed: Vec<_> = closed.into_iter().map(|(number, _)| *number).collect();
+        for number in closed {
+            self.close_attempt(&held.job, number, now);
         }
-        let attempt = job.attempts.entry(held.attempt).or_insert_with(|| JobAttempt {
-            layout: layout.clone(),
-            userid: held.userid,
-            open: newest,
-            touched_ms: now.wall_ms,
-            actions: Vec::new(),
+        let job = self.jobs.entry(held.job.clone()).or_default();
+        let attempt = job.attempts.entry(held.attempt).or_insert_with(|| {
+            let attempt = JobAttempt::new(layout.clone(), held.userid, Terms::default(), false, now.wall_ms);
+            JobAttempt { open: newest, ..attempt }
         });
-        attempt.layout = layout;
+        attempt.widen(layout);
+        let released = attempt.released.clone();
         self.batch.attempts.insert((held.job.clone(), held.attempt));
         let row = ActionRow {
-            id: held.task.action,
-            job: held.job.clone(),
-            attempt: held.attempt,
-            name: held.action.clone(),
-            ranks: held.ranks.clone(),
             userid: held.userid,
-            env: BTreeMap::new(),
-            timeout_ms: None,
-            began_ms: now.wall_ms,
             waiting: IdSet::new(),
-            sent: IdSet::new(),
-            accepted: IdSet::new(),
-            ok: IdSet::new(),
-            ended: IdSet::new(),
-            cancelling: IdSet::new(),
-            cancel_why: None,
-            boots: BTreeMap::new(),
-            verdict: None,
-            ended_ms: None,
             unknown: held.ranks.clone(),
             events_from: self.jobs.get(&held.job).map_or(0, |j| j.events_last),
+            ..ActionRow::new(
+                held.task.action,
+                held.job.clone(),
+                held.attempt,
+                held.action.clone(),
+                held.ranks.clone(),
+                now.wall_ms,
+            )
         };
+        let mut row = row;
+        // A store that was put back may have given back what this one still had in hand.
+        row.held.subtract(&released);
         self.load_action(Action::new(row, now.mono_ms));
         let context = json!({"action": held.action, "attempt": held.attempt, "id": held.task.action, "ranks": held.ranks,
             "hosts": held.hosts, "rebuilt": true});

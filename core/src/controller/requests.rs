@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
-use crate::controller::io::{AskWhich, Client, Effect, Now, Record, Refusal, Reply, Request, SessionId, Which};
+use crate::controller::io::{
+    AskWhich, Client, Edge, Effect, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
+};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::hostlist::HostList;
@@ -20,6 +22,14 @@ impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request, now: Now) {
         let reply = match request {
             Request::Run(run) => self.run(run, now),
+            Request::JobAdd(add) => self.job_add(*add, now),
+            Request::JobFinish { job, attempt, targets } => self.job_finish(&job, attempt, targets.as_ref(), now),
+            Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid, now),
+            Request::Failed { job, attempt } => self.failed(&job, attempt),
+            Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
+            Request::Drain { hosts, reason } => self.drain(&hosts, &reason, uid, now),
+            Request::Undrain { hosts } => self.undrain(&hosts),
+            Request::DrainDone { host, since_ms, lifted } => self.drain_done(&host, since_ms, lifted),
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
@@ -35,11 +45,24 @@ impl Machine {
             Request::Status => Ok(Reply::Status(Box::new(self.status()))),
             Request::TakeOver => Ok(self.take_over(now)),
             Request::Outbox { after, limit } => {
-                Ok(Reply::Outbox(self.outbox.iter().filter(|e| e.sequence > after).take(limit).cloned().collect()))
+                let past = |entry: &&OutboxEntry| entry.edge == Edge::Manager && entry.sequence > after;
+                Ok(Reply::Outbox(self.outbox.iter().filter(past).take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
-                self.outbox.retain(|e| e.sequence > through && !defect!(OutboxDropsUnapplied));
+                self.outbox
+                    .retain(|e| e.edge != Edge::Manager || e.sequence > through && !defect!(OutboxDropsUnapplied));
                 self.batch.records.push(Record::OutboxApplied { through });
+                Ok(Reply::Done)
+            }
+            Request::Releases { limit } => Ok(Reply::Outbox(self.releases(limit))),
+            Request::HookFailed { what, why } => {
+                self.hook_failed.insert(what, why);
+                Ok(Reply::Done)
+            }
+            Request::OutboxDone { sequence } => {
+                self.hook_failed.remove(&Hooked::Release(sequence));
+                self.outbox.retain(|entry| entry.sequence != sequence);
+                self.batch.records.push(Record::OutboxDone { sequence });
                 Ok(Reply::Done)
             }
         };
@@ -86,7 +109,7 @@ impl Machine {
         self.host_of(task).and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
-    fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut count = 0;
         for (id, ranks) in self.tasks(which, true)? {
             count += ranks.len();
@@ -145,7 +168,12 @@ impl Machine {
         for (id, ranks) in tasks {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                let unclaimed = self.actions.get(&id).is_some_and(|a| a.stand(rank) == Stand::Sent);
+                let stand = self.actions.get(&id).map_or(Stand::NotMine, |a| a.stand(rank));
+                let unclaimed = stand == Stand::Sent;
+                if stand != Stand::Waiting {
+                    // Its script may live: nobody gets the node before its drain is in force.
+                    self.drain_stuck(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
+                }
                 let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
                 if let Some(session) = self.session_of(task).filter(|_| unclaimed) {

@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::controller::action::Action;
-use crate::controller::io::{ActionRow, Effect, Now, Refusal, Reply, RunRequest, SessionId};
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{ActionRow, Now, Refusal, Reply, RunRequest};
 use crate::controller::layout::Layout;
-use crate::controller::machine::{JobAttempt, Machine};
+use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, BootId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
-use crate::outcome::Loss;
+use crate::job::Terms;
 use crate::targets::Targets;
 
 impl Machine {
@@ -24,8 +24,32 @@ impl Machine {
             return Err(Refusal::Unavailable(text.to_owned()));
         }
         let (layout, ranks) = self.choose_ranks(&run, attempt)?;
-        self.open_attempt(&run, attempt, layout, now);
-        Ok(self.begin(id, run, attempt, ranks, now))
+        let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
+        match entry {
+            None => {
+                let attempt_of = JobAttempt::new(layout, run.userid, Terms::default(), false, now.wall_ms);
+                self.open_attempt(&run.job, attempt, attempt_of, now);
+            }
+            Some(entry) => {
+                let gone = entry.released.ranks.intersection(&ranks);
+                if !gone.is_empty() {
+                    let text = format!(
+                        "ranks {gone} of job {} attempt {attempt} were released: nothing begins there",
+                        run.job
+                    );
+                    return Err(Refusal::Conflict(text));
+                }
+            }
+        }
+        let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
+        let owner = self.jobs.get(&run.job).and_then(|j| j.attempts.get(&attempt)).and_then(|a| a.userid);
+        let userid = run.userid.or(owner);
+        let row = ActionRow::new(id, run.job, attempt, run.action, ranks, now.wall_ms);
+        self.begin(ActionRow { userid, env: run.env, timeout_ms, ..row }, now);
+        match (self.actions.get(&id), self.layout(id)) {
+            (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
+            _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
+        }
     }
 
     /// The attempt that a request means. A request without one means the open attempt; one for a closed or older attempt is refused,
@@ -113,104 +137,20 @@ impl Machine {
         Ok((layout, ranks))
     }
 
-    fn open_attempt(&mut self, run: &RunRequest, attempt: Attempt, layout: Layout, now: Now) {
-        let job = self.jobs.entry(run.job.clone()).or_default();
-        if job.attempts.contains_key(&attempt) {
-            return;
+    /// A new attempt takes the place of the open one, whose own hold ends with that; what runs for it goes on.
+    pub(super) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
+        let entry = self.jobs.entry(job.clone()).or_default();
+        let closed: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        for older in &closed {
+            self.close_attempt(job, *older, now);
         }
-        let closed: Vec<Attempt> = job.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        for number in &closed {
-            if let Some(older) = job.attempts.get_mut(number) {
-                older.open = false;
-                older.touched_ms = now.wall_ms;
-            }
-            self.batch.attempts.insert((run.job.clone(), *number));
+        let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
+        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        self.batch.attempts.insert((job.clone(), number));
+        for older in closed {
+            let why = format!("attempt {number} was opened");
+            self.event(job, now, "attempt-closed", json!({"attempt": older, "why": why}));
         }
-        let context = json!({"attempt": attempt, "hosts": layout.hosts(), "userid": run.userid});
-        let entry = JobAttempt { layout, userid: run.userid, open: true, touched_ms: now.wall_ms, actions: Vec::new() };
-        job.attempts.insert(attempt, entry);
-        self.batch.attempts.insert((run.job.clone(), attempt));
-        for number in closed {
-            let why = format!("attempt {attempt} was opened");
-            self.event(&run.job, now, "attempt-closed", json!({"attempt": number, "why": why}));
-        }
-        self.event(&run.job, now, "attempt", context);
-    }
-
-    fn begin(&mut self, id: ActionId, run: RunRequest, attempt: Attempt, ranks: IdSet, now: Now) -> Reply {
-        let events_from = self.jobs.get(&run.job).map_or(0, |j| j.events_last);
-        let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
-        let userid = run
-            .userid
-            .or_else(|| self.jobs.get(&run.job).and_then(|j| j.attempts.get(&attempt)).and_then(|a| a.userid));
-        let row = ActionRow {
-            id,
-            job: run.job.clone(),
-            attempt,
-            name: run.action.clone(),
-            ranks: ranks.clone(),
-            userid,
-            env: run.env,
-            timeout_ms,
-            began_ms: now.wall_ms,
-            waiting: ranks.clone(),
-            sent: IdSet::new(),
-            accepted: IdSet::new(),
-            ok: IdSet::new(),
-            ended: IdSet::new(),
-            cancelling: IdSet::new(),
-            cancel_why: None,
-            boots: std::collections::BTreeMap::new(),
-            verdict: None,
-            ended_ms: None,
-            unknown: IdSet::new(),
-            events_from,
-        };
-        self.load_action(Action::new(row, now.mono_ms));
-        self.arm(id, now);
-        self.touch(id, now);
-        let layout = self.layout(id).cloned();
-        let hosts = layout.as_ref().map(|l| l.hosts_of(&ranks));
-        let context = json!({"action": run.action, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
-        self.event(&run.job, now, "action-start", context);
-        self.fan(id, &ranks, now);
-        Reply::Running {
-            job: run.job,
-            attempt,
-            id,
-            ranks,
-            hosts: hosts.unwrap_or_default(),
-            attached: false,
-            events_after: events_from,
-        }
-    }
-
-    /// Starts on every node that is there; nodes that nobody has heard of are named at once, unless none has had the time to be heard of.
-    fn fan(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
-        let Some(layout) = self.layout(id).cloned() else { return };
-        let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
-        let mut unknown = Vec::new();
-        // Every rank of the layout in one walk: `Layout::host` per rank would be quadratic in scattered ranks.
-        for (rank, host) in layout.ranks().iter().zip(layout.hosts().iter()).filter(|(rank, _)| ranks.contains(*rank)) {
-            let rank = Rank(rank);
-            match self.nodes.get(host) {
-                // What is asked for may run there already, begun by the store that was lost.
-                None if now.mono_ms < self.young_until_ms => {}
-                None => unknown.push(rank),
-                Some(node) => {
-                    if let (Some(session), Some(action)) = (node.session, self.actions.get_mut(&id)) {
-                        action.send(rank, node.row.boot_number);
-                        to.push((session, rank, node.row.boot.clone()));
-                    }
-                }
-            }
-        }
-        for rank in unknown {
-            self.lose(TaskId { action: id, rank }, Loss::UnknownNode, now);
-        }
-        if let (Some(action), Some((_, rank, boot))) = (self.actions.get(&id), to.first()) {
-            let start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
-            self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
-        }
+        self.event(job, now, "attempt", context);
     }
 }

@@ -5,6 +5,7 @@
 //! |-----------------|--------------------------------|------|
 //! | sent, accepted  | another boot                   | `lost (rebooted)` |
 //! | ok of a prolog without verdict | another boot    | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
+//! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there |
 //! | sent            | same boot, holds nothing       | Start again |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
 //! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked |
@@ -162,6 +163,7 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancelling = action.row.cancelling.contains(task.rank.0);
         match stand {
+            Stand::Waiting if self.is_behind(task.action, task.rank) => {}
             Stand::Waiting => self.start_on(id, task, boot_number, boot, now),
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),

@@ -1,6 +1,6 @@
 //! What records mean: the reference against which any store is right. The simulator's disk and the tests' store are this.
 
-use crate::controller::io::{Record, Snapshot};
+use crate::controller::io::{Edge, Record, Snapshot};
 
 impl Snapshot {
     /// Applies one record, as a store does within its transaction. Event logs are kept by their last sequence only.
@@ -13,6 +13,9 @@ impl Snapshot {
             }
             Record::Action(row) => put(&mut self.actions, (**row).clone(), |a, b| a.id == b.id),
             Record::Rank(row) => put(&mut self.ranks, (**row).clone(), |a, b| a.task == b.task),
+            Record::Drain(row) => put(&mut self.drains, row.clone(), |a, b| a.host == b.host),
+            Record::Undrained { host } => self.drains.retain(|drain| drain.host != *host),
+            Record::OutboxDone { sequence } => self.outbox.retain(|entry| entry.sequence != *sequence),
             Record::Event { job, sequence, .. } => {
                 self.events_last.insert(job.clone(), *sequence);
             }
@@ -20,7 +23,9 @@ impl Snapshot {
                 self.outbox_last = entry.sequence;
                 self.outbox.push(entry.clone());
             }
-            Record::OutboxApplied { through } => self.outbox.retain(|entry| entry.sequence > *through),
+            Record::OutboxApplied { through } => {
+                self.outbox.retain(|entry| entry.edge != Edge::Manager || entry.sequence > *through);
+            }
             Record::Prune { job, attempt, whole_job } => {
                 let gone: Vec<_> =
                     self.actions.iter().filter(|a| a.job == *job && a.attempt == *attempt).map(|a| a.id).collect();

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::controller::action::{Action, Stand};
-use crate::controller::io::{Now, Refusal};
+use crate::controller::io::{Edge, Hooked, Now, Refusal};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::view::{
     ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
 };
 use crate::hostlist::HostList;
-use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::ids::{ActionName, HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::Process;
@@ -20,10 +20,57 @@ impl Machine {
         for action in self.actions.values().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action, now));
         }
+        rows.extend(self.untold(now));
         rows.retain(|row| row.age_ms >= older_than_ms);
         rows.sort_by(|a, b| {
             b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
         });
+        rows
+    }
+
+    /// What hooks have not carried out: releases that nobody has heard of, and ranks that wait for a drain.
+    fn untold(&self, now: Now) -> Vec<PsRow> {
+        let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
+            job: job.clone(),
+            attempt,
+            action: ActionName::new("release").expect("a word of small letters is an action"),
+            ranks,
+            hosts,
+            state: state.to_owned(),
+            why,
+            age_ms: now.wall_ms.saturating_sub(since_ms),
+            local: false,
+        };
+        let mut rows = Vec::new();
+        for entry in self.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook) {
+            let text = |key: &str| entry.body.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let why = match self.hook_failed.get(&Hooked::Release(entry.sequence)) {
+                Some(why) => format!("the release hook failed, and is tried again: {why}"),
+                None => "the release hook has not carried it out yet".to_owned(),
+            };
+            let since_ms = entry.body.get("at_ms").and_then(serde_json::Value::as_u64).unwrap_or(now.wall_ms);
+            let (ranks, hosts) = (text("ranks").parse().unwrap_or_default(), text("hosts").parse().unwrap_or_default());
+            rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
+        }
+        for (host, waiting) in &self.undrained {
+            let Some(drain) = self.drains.get(host) else { continue };
+            let why = match self.hook_failed.get(&Hooked::Drain(host.clone())) {
+                Some(why) => format!("its drain is not in force, the drain hook failed: {why}"),
+                None => format!("its drain is not in force yet ({})", drain.reason),
+            };
+            for (job, attempt, rank) in waiting {
+                let hosts = HostList::from_names([host.as_str()]).unwrap_or_default();
+                rows.push(row(
+                    job,
+                    *attempt,
+                    IdSet::from(rank.0..=rank.0),
+                    hosts,
+                    "draining",
+                    why.clone(),
+                    drain.since_ms,
+                ));
+            }
+        }
         rows
     }
 
@@ -64,6 +111,9 @@ impl Machine {
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { "; cancel asked for" } else { "" };
         let (state, why, age) = match action.stand(rank) {
+            Stand::Waiting if self.is_behind(task.action, rank) => {
+                ("waiting", "an earlier action of this attempt has not ended there".to_owned(), asked_ms)
+            }
             Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
             Stand::Unknown => {

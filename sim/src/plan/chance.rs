@@ -28,7 +28,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         let first = dice.below(nodes);
         (first, dice.range(1, (nodes - first) as u64) as usize)
     };
-    match dice.below(28) {
+    match dice.below(37) {
         0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
         // The same nodes every time: then asking again is attaching.
         6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
@@ -52,7 +52,20 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         22 => Op::Backup,
         24 => Op::Ask { to, job: dice.one_in(2).then_some(job) },
         25 => Op::Reload { node: dice.below(nodes), policy: dice.range(0, 2) as u8 },
-        26 => Op::Configure { settings: dice.range(0, 1) as u8 },
+        26 => Op::Configure { settings: dice.range(0, 3) as u8 },
+        28..=30 => {
+            let (first, count) = some(dice);
+            let keep = dice.one_in(4).then(|| dice.range(1, count as u64) as u32);
+            let (tolerate, shrink) = (dice.below(3) as u32, dice.one_in(2));
+            Op::AddJob { to, job, attempt: None, nodes: (first, count), tolerate, keep, shrink }
+        }
+        31..=33 => {
+            let ranks = dice.one_in(3).then(|| (dice.below(nodes) as u32, dice.range(1, 3) as u32));
+            Op::Finish { to, job, ranks }
+        }
+        34 => Op::CancelJob { to, job },
+        35 if dice.one_in(2) => Op::Drain { to, node: dice.below(nodes) },
+        35 => Op::Undrain { to, node: dice.below(nodes) },
         _ if dice.one_in(4) => Op::TakeOver { to },
         _ => Op::Run { to, job, action: "epilog".to_owned(), attempt: None, nodes: None },
     }

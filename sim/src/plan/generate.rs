@@ -41,6 +41,10 @@ pub fn depth(seed: u64) -> Plan {
         }
         steps.push(Step { at_ms, what: What::Fault(fault) });
     }
+    if dice.one_in(2) {
+        let settings = dice.range(2, 3) as u8;
+        steps.push(Step { at_ms: 0, what: What::Do(Op::Configure { settings }) });
+    }
     // Something must run for anything to happen.
     let nodes_of_all = Some((0, nodes));
     let first = Op::Run { to: 0, job: 0, action: "prolog".to_owned(), attempt: None, nodes: nodes_of_all };

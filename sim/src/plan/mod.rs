@@ -109,6 +109,33 @@ pub enum Op {
     Configure {
         settings: u8,
     },
+    AddJob {
+        to: usize,
+        job: u8,
+        attempt: Option<u64>,
+        nodes: (usize, usize),
+        tolerate: u32,
+        keep: Option<u32>,
+        shrink: bool,
+    },
+    /// Of all its ranks, or of so many from the first named one on.
+    Finish {
+        to: usize,
+        job: u8,
+        ranks: Option<(u32, u32)>,
+    },
+    CancelJob {
+        to: usize,
+        job: u8,
+    },
+    Drain {
+        to: usize,
+        node: usize,
+    },
+    Undrain {
+        to: usize,
+        node: usize,
+    },
 }
 
 /// A fault at its time.

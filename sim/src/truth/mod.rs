@@ -1,6 +1,7 @@
 //! What really happened: which script was alive where, how it ended. The machines never see this; everything they say is held against it.
 
 mod agree;
+mod given;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,7 @@ pub(crate) struct Truth {
     buried: BTreeSet<TaskId>,
     /// Tasks whose runner died before it claimed, and of which signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
+    given: given::Given,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -152,6 +154,7 @@ impl Truth {
         let task = run.task;
         let (node, job, step, stem) = (run.node, run.job.clone(), run.step.clone(), run.stem.clone());
         self.check_nothing_ran(task, node, &stem);
+        self.check_not_given(index);
         let beside = self.runs.iter().find(|other| {
             let lives = other.alive || (other.left_behind && other.lingering != Lingering::Keep);
             lives && other.node == node && other.job == job && other.step != step
@@ -332,7 +335,15 @@ impl Truth {
         // What was appended to a rank late changes no action.
         let rank = |row: &&perilog_core::controller::io::RankRow| !store.ranks.contains(row);
         self.doubtful.extend(before.ranks.iter().filter(rank).map(|row| row.task.action));
+        // An attempt that was pruned is there again, as it was before some of its actions began.
+        let again = |job: &JobId, attempt| {
+            let of = |row: &&perilog_core::controller::io::AttemptRow| row.job == *job && row.attempt == attempt;
+            store.attempts.iter().any(|row| of(&row)) && !before.attempts.iter().any(|row| of(&row))
+        };
+        let runs = self.runs.iter().filter(|run| again(&run.job, run.step.0));
+        self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
         self.shown[which] = Shown::of(store, &self.shown[0]);
+        self.given_forgets(store);
     }
 
     /// An agent buries a task: its end is known where it should be.

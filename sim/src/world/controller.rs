@@ -98,6 +98,8 @@ impl World {
         let (machine, output) = Machine::load(controller.store.clone(), site::settings(self.settings), nonce, now);
         controller.machine = Some(machine);
         self.carry(which, output);
+        // What was not carried out before is told by the new one.
+        self.hooks_hear(which);
     }
 
     /// The process dies: what it had not committed is gone, and so are its connections.

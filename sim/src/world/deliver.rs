@@ -1,6 +1,6 @@
 //! A controller's commits and effects, and what is checked of each.
 
-use perilog_core::controller::io::{Effect, OutboxEntry, Reply, SessionId};
+use perilog_core::controller::io::{Edge, Effect, OutboxEntry, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::message::ToAgent;
 use perilog_core::{Rank, TaskId};
@@ -93,6 +93,12 @@ impl World {
                     self.session_closed(which, life, session, &why);
                 }
             }
+            Effect::Reply { client, reply: Ok(Reply::Drains(drains)) } if self.is_hooks(which, client) => {
+                self.tell_drains(&drains);
+            }
+            Effect::Reply { client, reply: Ok(Reply::Outbox(entries)) } if self.is_hooks(which, client) => {
+                self.tell_releases(&entries);
+            }
             Effect::Reply { client, reply } => self.check_reply(which, client, reply),
             Effect::WakeAt { mono_ms } => {
                 let controller = &mut self.controllers[which];
@@ -108,7 +114,8 @@ impl World {
                     self.violate("5 shown", &text);
                 }
             }
-            Effect::OutboxGrew | Effect::Answer { .. } | Effect::Note { .. } => {}
+            Effect::OutboxGrew => self.hooks_hear(which),
+            Effect::Answer { .. } | Effect::Note { .. } => {}
         }
     }
 
@@ -140,7 +147,12 @@ impl World {
             }
             Ok(Reply::Outbox(entries)) => {
                 let stays = |entry: &&OutboxEntry| controller.outbox_before.contains(&entry.sequence);
-                let missing = store.outbox.iter().filter(stays).find(|entry| !entries.contains(entry));
+                let missing = store
+                    .outbox
+                    .iter()
+                    .filter(|entry| entry.edge == Edge::Manager)
+                    .filter(stays)
+                    .find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
             }
             Ok(Reply::Ps(rows)) => {

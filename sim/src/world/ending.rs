@@ -1,6 +1,6 @@
 //! Faults stop: then everything must come to its end within a time that can be named.
 
-use perilog_core::controller::io::{Request, Which};
+use perilog_core::controller::io::{AttemptRow, Request, Which};
 use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
@@ -75,6 +75,14 @@ impl World {
                 });
             }
         }
+        // Its resource manager is done with every job.
+        let growing =
+            |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
+        let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
+        let held: Vec<_> = held.cloned().collect();
+        for row in held {
+            self.ask(0, Request::JobFinish { job: row.job, attempt: Some(row.attempt), targets: None });
+        }
         for which in stuck {
             self.ask(0, Request::Resolve { which, ok: false, reason: "its node is dead".to_owned() });
         }
@@ -128,6 +136,14 @@ impl World {
             return self.violate("liveness", &text);
         }
         let store = self.controllers[0].store.clone();
+        let kept = store.attempts.iter().find(|row| row.hold.is_empty() && !row.complete);
+        if let Some(row) = kept {
+            let text = format!(
+                "{} attempt {} is held by nobody, and only {} of it is released",
+                row.job, row.attempt, row.released
+            );
+            return self.violate("4 released", &text);
+        }
         self.truth.all_told(&store);
     }
 

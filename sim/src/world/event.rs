@@ -88,6 +88,10 @@ pub(crate) enum Event {
         which: usize,
         life: u64,
     },
+    /// The hooks look whether there is something to tell.
+    Hooks {
+        life: u64,
+    },
     Wake {
         which: usize,
         life: u64,

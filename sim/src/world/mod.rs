@@ -2,7 +2,7 @@
 //!
 //! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
 //! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
-//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `faults`, `traps`, `ending`.
+//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `hooks`, `faults`, `traps`, `ending`.
 
 mod agent;
 mod carry;
@@ -11,6 +11,7 @@ mod deliver;
 mod ending;
 pub(crate) mod event;
 mod faults;
+mod hooks;
 mod network;
 mod node;
 mod operator;
@@ -58,6 +59,8 @@ pub(crate) struct World {
     callers: BTreeMap<u64, (usize, TaskId)>,
     /// Which settings controllers are configured with.
     settings: u8,
+    /// What the resource manager was told, by hooks.
+    manager: hooks::Manager,
     pub(crate) truth: Truth,
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
@@ -84,6 +87,7 @@ impl World {
             invocations: 0,
             callers: BTreeMap::new(),
             settings: 0,
+            manager: hooks::Manager::default(),
             truth: Truth::default(),
             traps: Traps::new(&plan.traps),
             trace,
@@ -141,6 +145,7 @@ impl World {
             Event::Silence { conn, side } => self.silence(conn, side),
             Event::ControllerUp { which, life } => self.controller_up(which, life),
             Event::Batch { which, life } => self.batch(which, life),
+            Event::Hooks { life } => self.look_for_hooks(life),
             Event::Wake { which, life, mono_ms } => self.wake_controller(which, life, mono_ms),
             Event::SecondEnds { life } => self.second_ends(life),
             Event::CloneEnds { node, boot } => self.clone_ends(node, boot),

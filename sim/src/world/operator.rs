@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use perilog_core::HostList;
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Exec;
 use perilog_core::controller::Input as ControllerInput;
-use perilog_core::controller::io::{AskWhich, Request, RunRequest, Which};
+use perilog_core::controller::io::{AskWhich, JobAdd, Request, RunRequest, Which};
 use perilog_core::message::Ask;
 use perilog_core::{ActionId, ClusterId, Rank, TaskId};
+use perilog_core::{HostList, IdSet, Targets, Terms, Tolerance};
 
 use super::World;
 use super::event::{Edge, Event};
@@ -96,8 +96,30 @@ impl World {
             }
             Op::Configure { settings } => {
                 self.settings = settings;
+                self.truth.configured(&site::settings(settings));
                 let life = self.controllers[0].life;
                 self.controller_hears(0, life, ControllerInput::Settings(site::settings(settings)));
+            }
+            Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, keep, shrink } => {
+                let terms = Terms { tolerate: Tolerance::Ranks(tolerate), keep, shrink, ..Terms::default() };
+                let (attempt, nodes) = (attempt.map(site::attempt), Some(self.hosts(first, count)));
+                let add = JobAdd { job: site::job(job), attempt, nodes, userid: Some(1_000), terms };
+                self.ask(to, Request::JobAdd(Box::new(add)));
+            }
+            Op::Finish { to, job, ranks } => {
+                let targets = ranks.map(|(first, count)| Targets::Ranks(IdSet::from(first..=first + count - 1)));
+                self.ask(to, Request::JobFinish { job: site::job(job), attempt: None, targets });
+            }
+            Op::CancelJob { to, job } => {
+                self.ask(to, Request::JobCancel { job: site::job(job), attempt: None, why: "asked".to_owned() });
+            }
+            Op::Drain { to, node } => {
+                self.ask(to, Request::Drain { hosts: self.hosts(node, 1), reason: "by hand".to_owned() });
+            }
+            Op::Undrain { to, node } => {
+                // Whoever lifts a drain says that nothing is wrong there.
+                self.truth.lifted(site::host(node));
+                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1) });
             }
             Op::Backup => {
                 let copy = self.controllers[0].store.clone();

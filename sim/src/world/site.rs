@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
+use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
     ActionName, Attempt, BootId, ClusterId, ExitStatus, HostName, InvocationId, JobId, MachineId, TaskId,
@@ -47,11 +48,28 @@ pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
 }
 
-/// 0 as a site would have it; 1 in a hurry.
+/// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back before the last is done.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
     match number {
         0 => usual,
+        2 => Settings {
+            release: [(action("epilog"), ReleasePolicy::Each)].into(),
+            drain_hook: true,
+            release_hook: true,
+            ..usual
+        },
+        3 => Settings {
+            after: vec![action("epilog"), action("sweep")],
+            release: ["epilog", "sweep"]
+                .into_iter()
+                .map(|name| (action(name), ReleasePolicy::Batches { first_ms: 2_000, ceiling_ms: 20_000 }))
+                .collect(),
+            tolerate_lost: true,
+            drain_hook: true,
+            release_hook: true,
+            ..usual
+        },
         _ => Settings {
             start_grace_ms: 6_000,
             unreachable_grace_ms: 10_000,
@@ -75,6 +93,11 @@ fn usual_settings() -> Settings {
         timeouts: limited.into_iter().map(|name| (action(name), 40_000)).collect(),
         retention_ms: 1_800_000,
         keep_attempts: 100,
+        after: vec![action("epilog")],
+        release: BTreeMap::new(),
+        tolerate_lost: false,
+        drain_hook: false,
+        release_hook: false,
     }
 }
 

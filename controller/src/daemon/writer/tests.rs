@@ -68,6 +68,11 @@ fn settings() -> Settings {
         timeouts: Default::default(),
         retention_ms: 1_000_000_000,
         keep_attempts: 100,
+        after: vec![ActionName::new("epilog").expect("a word")],
+        release: std::collections::BTreeMap::new(),
+        tolerate_lost: false,
+        drain_hook: false,
+        release_hook: false,
     }
 }
 

@@ -50,7 +50,10 @@ fn ranks_by_idset_or_host_and_what_does_not_exist_is_named() {
     assert_eq!(starts(&effects), [(sessions[1], 1), (sessions[2], 2)]);
     let mut run = request("epilog", "j", None, None);
     run.targets = Some("n2".parse().unwrap());
+    // There the prolog has not ended yet.
     let (_, effects) = b.ask(Request::Run(run));
+    assert_eq!(starts(&effects), []);
+    let effects = b.says(sessions[2], finished(task("prolog", "j", 2), Outcome::Ok));
     assert_eq!(starts(&effects), [(sessions[2], 2)]);
     let mut run = request("housekeeping", "j", None, None);
     run.targets = Some("n7".parse().unwrap());

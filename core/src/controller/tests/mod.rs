@@ -3,8 +3,10 @@
 mod attempts;
 mod durable;
 mod limits;
+mod release;
 mod sessions;
 mod settling;
+mod tolerance;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,7 @@ pub(super) struct Bench {
     pub(super) now: Now,
     pub(super) store: Snapshot,
     pub(super) events: Vec<(JobId, u64, Event)>,
+    pub(super) settings: Settings,
     sessions: u64,
 }
 
@@ -35,6 +38,11 @@ pub(super) fn settings() -> Settings {
         timeouts: BTreeMap::new(),
         retention_ms: 30 * 86_400_000,
         keep_attempts: 1000,
+        after: vec![ActionName::new("epilog").unwrap()],
+        release: BTreeMap::new(),
+        tolerate_lost: false,
+        drain_hook: false,
+        release_hook: false,
     }
 }
 
@@ -45,8 +53,12 @@ impl Bench {
     }
 
     pub(super) fn load(store: Snapshot, now: Now) -> Self {
-        let (m, output) = Machine::load(store.clone(), settings(), 7, now);
-        let mut bench = Self { m, now, store, events: Vec::new(), sessions: 0 };
+        Self::load_with(store, settings(), now)
+    }
+
+    fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
+        let (m, output) = Machine::load(store.clone(), settings.clone(), 7, now);
+        let mut bench = Self { m, now, store, events: Vec::new(), settings, sessions: 0 };
         bench.commit(output);
         bench
     }
@@ -55,7 +67,7 @@ impl Bench {
     pub(super) fn restart(self) -> Self {
         let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);
-        Self { events, sessions, ..Self::load(self.store, now) }
+        Self { events, sessions, ..Self::load_with(self.store, self.settings, now) }
     }
 
     fn commit(&mut self, output: Output) -> Vec<Effect> {

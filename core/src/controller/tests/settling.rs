@@ -38,7 +38,7 @@ fn a_completion_is_acknowledged_and_told_once_and_the_verdict_goes_to_the_outbox
     let t1 = task("prolog", "j", 1);
     let effects = b.says(n1, finished(t1, exit(3)));
     assert_eq!(effects, [ack(n1, t1), Effect::OutboxGrew]);
-    assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "finish", "verdict"]);
+    assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "drain", "finish", "verdict"]);
     let row = b.action("prolog", "j", 0);
     assert_eq!(
         (row.verdict, row.ok.to_string(), row.ended.to_string()),
@@ -56,7 +56,7 @@ fn equal_results_of_a_batch_are_one_event() {
     let inputs =
         results.into_iter().enumerate().map(|(i, o)| from(sessions[i], finished(task("epilog", "j", i as u32), o)));
     b.batch(inputs.collect());
-    assert_eq!(b.told("j"), ["attempt", "action-start", "finish", "finish", "verdict"]);
+    assert_eq!(b.told("j"), ["attempt", "action-start", "drain", "finish", "finish", "verdict"]);
     let ok = b.events.iter().find(|(_, _, e)| e.get("outcome").is_some_and(|o| o == "ok")).unwrap();
     assert_eq!(
         (ok.2.get("ranks").unwrap().as_str(), ok.2.get("hosts").unwrap().as_str()),

@@ -1,0 +1,120 @@
+//! Parameters of the methods about jobs, what they hold, and drains.
+
+use std::collections::BTreeSet;
+
+use perilog_core::controller::io::{JobAdd as Add, Refusal, Request};
+use perilog_core::{ResourceSet, Terms};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::invalid;
+use super::parameters::{Parameters, parse, perhaps, text};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobAdd {
+    job: String,
+    attempt: Option<String>,
+    #[serde(rename = "R")]
+    r: Option<Value>,
+    nodes: Option<String>,
+    userid: Option<u32>,
+    tolerate: Option<String>,
+    keep: Option<u32>,
+    shrink: Option<bool>,
+    resources: Option<Vec<String>>,
+}
+
+impl Parameters for JobAdd {
+    fn request(self) -> Result<Request, Refusal> {
+        let r = self.r.map(|r| ResourceSet::from_json(&r.to_string()).map(Box::new)).transpose().map_err(invalid)?;
+        let resources: Result<BTreeSet<_>, Refusal> = self.resources.iter().flatten().map(|name| parse(name)).collect();
+        let terms = Terms {
+            r,
+            resources: resources?,
+            tolerate: perhaps(self.tolerate)?.unwrap_or_default(),
+            keep: self.keep,
+            shrink: self.shrink.unwrap_or(false),
+        };
+        let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.nodes)?);
+        Ok(Request::JobAdd(Box::new(Add { job, attempt, nodes, userid: self.userid, terms })))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobFinish {
+    job: String,
+    attempt: Option<String>,
+    targets: Option<String>,
+}
+
+impl Parameters for JobFinish {
+    fn request(self) -> Result<Request, Refusal> {
+        let (job, attempt, targets) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.targets)?);
+        Ok(Request::JobFinish { job, attempt, targets })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobCancel {
+    job: String,
+    attempt: Option<String>,
+    why: Option<String>,
+}
+
+impl Parameters for JobCancel {
+    fn request(self) -> Result<Request, Refusal> {
+        let (job, attempt) = (parse(&self.job)?, perhaps(self.attempt)?);
+        Ok(Request::JobCancel { job, attempt, why: text("why", self.why.unwrap_or_default())? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Failed {
+    job: String,
+    attempt: Option<String>,
+}
+
+impl Parameters for Failed {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Failed { job: parse(&self.job)?, attempt: perhaps(self.attempt)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Drains {}
+
+impl Parameters for Drains {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Drains)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Drain {
+    nodes: String,
+    reason: String,
+}
+
+impl Parameters for Drain {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Drain { hosts: parse(&self.nodes)?, reason: text("reason", self.reason)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Undrain {
+    nodes: String,
+}
+
+impl Parameters for Undrain {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Undrain { hosts: parse(&self.nodes)? })
+    }
+}

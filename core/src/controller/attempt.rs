@@ -1,0 +1,91 @@
+//! One try of a job: its ranks and their hosts, what the job holds of them itself, and what has been given back.
+//!
+//! ```text
+//!   job add, run --> held by the job --finish--> held by what follows it --each action lets go--> released
+//! ```
+//! A rank, or a named resource, is free when nobody holds it: neither the job nor an action. It is released once.
+
+use crate::controller::io::AttemptRow;
+use crate::controller::layout::Layout;
+use crate::ids::{ActionId, Attempt, JobId};
+use crate::job::{Part, Terms};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct JobAttempt {
+    pub(super) layout: Layout,
+    pub(super) userid: Option<u32>,
+    pub(super) open: bool,
+    pub(super) touched_ms: u64,
+    /// In the order of their begins.
+    pub(super) actions: Vec<ActionId>,
+    pub(super) terms: Terms,
+    pub(super) added: bool,
+    pub(super) hold: Part,
+    pub(super) released: Part,
+    pub(super) complete: bool,
+}
+
+impl JobAttempt {
+    /// It holds all that it has.
+    pub(super) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
+        let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };
+        let (released, actions) = (Part::default(), Vec::new());
+        Self { layout, userid, open: true, touched_ms: wall_ms, actions, terms, added, hold, released, complete: false }
+    }
+
+    /// As it was stored; `None`: its ranks and hosts do not fit.
+    pub(super) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
+        let AttemptRow { job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete } =
+            row;
+        let layout = Layout::new(ranks, hosts).ok()?;
+        let actions = Vec::new();
+        let entry = Self { layout, userid, open, touched_ms, actions, terms, added, hold, released, complete };
+        Some((job, attempt, entry))
+    }
+
+    pub(super) fn row(&self, job: JobId, attempt: Attempt) -> AttemptRow {
+        AttemptRow {
+            job,
+            attempt,
+            ranks: self.layout.ranks().clone(),
+            hosts: self.layout.hosts().clone(),
+            userid: self.userid,
+            open: self.open,
+            touched_ms: self.touched_ms,
+            terms: self.terms.clone(),
+            added: self.added,
+            hold: self.hold.clone(),
+            released: self.released.clone(),
+            complete: self.complete,
+        }
+    }
+
+    /// All that was handed out.
+    pub(super) fn whole(&self) -> Part {
+        Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
+    }
+
+    /// Ranks on hosts that were told later, where a store was lost, are the job's too; not where it was added without them, or has given back
+    /// all: then only what runs there holds them.
+    pub(super) fn widen(&mut self, layout: Layout) {
+        let new = layout.ranks().difference(self.layout.ranks());
+        if self.complete {
+            self.released.ranks.extend_with(&new);
+        } else if !self.added {
+            self.hold.ranks.extend_with(&new);
+        }
+        self.layout = layout;
+    }
+
+    /// The job lets go of a part of what it holds still.
+    pub(super) fn let_go(&mut self, asked: &Part) -> Part {
+        let part = self.hold.intersection(asked);
+        self.hold.subtract(&part);
+        part
+    }
+
+    /// Will somebody finish it? Until then it is neither closed nor forgotten for being idle.
+    pub(super) fn is_expected(&self) -> bool {
+        self.added && self.open && !self.complete
+    }
+}

@@ -1,0 +1,187 @@
+//! Drain: a host at fault is given no more work, for a reason that a person can act on. Exactly the hosts at fault, never over a reason that
+//! stands already, and never for what a user cancelled.
+//!
+//! ```text
+//!   at fault, or by hand --> told to the hook --confirmed--> in force --undrain--> told to the hook --confirmed--> gone
+//! ```
+//! Where no hook is configured the list here is the drain, in force at once.
+
+use serde_json::json;
+
+use crate::controller::action::{blamed, last_line};
+use crate::controller::io::{DrainRow, Edge, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
+use crate::controller::machine::Machine;
+use crate::duration::Span;
+use crate::hostlist::HostList;
+use crate::ids::{HostName, TaskId};
+use crate::job::Part;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+/// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
+const MAX_REASON: usize = 200;
+
+/// Is the node to blame for this end?
+const fn is_at_fault(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Ok | Outcome::Cancelled { .. } | Outcome::Resolved { .. } => false,
+        Outcome::Tolerable
+        | Outcome::Failed { .. }
+        | Outcome::Timeout { .. }
+        | Outcome::Lost { .. }
+        | Outcome::Refused { .. } => true,
+    }
+}
+
+impl Machine {
+    /// Drains the host of a task whose end is its node's fault.
+    pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
+        if !is_at_fault(&ended.outcome) {
+            return;
+        }
+        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
+        let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();
+        let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
+        if let Some(elapsed) = ended.elapsed_ms {
+            reason.push_str(&format!(" after {}", Span::from_millis(elapsed)));
+        }
+        for check in ended.checks.iter().take(1) {
+            reason.push_str(&format!(": {}: {}", check.check, check.message));
+        }
+        if ended.checks.is_empty()
+            && let Some(line) = last_line(ended)
+        {
+            reason.push_str(&format!(": {line}"));
+        }
+        let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
+        self.drain_task(task, reason, &suffix, now);
+    }
+
+    /// Drains the host of a task that is past its limit, and lives.
+    pub(super) fn drain_stuck(&mut self, task: TaskId, what: &str, now: Now) {
+        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
+        let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
+        self.drain_task(task, reason, &suffix, now);
+    }
+
+    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, now: Now) {
+        let Some(host) = self.host_of(task) else { return };
+        let room = MAX_REASON.saturating_sub(suffix.chars().count());
+        let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
+        if !self.drain_host(&host, format!("{reason}{suffix}"), None, now) {
+            return;
+        }
+        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
+        let (job, drain) = (row.job.clone(), self.drains.get(&host));
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
+            "reason": drain.map(|drain| drain.reason.clone())});
+        self.event(&job, now, "drain", context);
+    }
+
+    /// `false`: it is drained already, and the reason that stands is not overwritten.
+    fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, now: Now) -> bool {
+        if self.drains.get(host).is_some_and(|drain| !drain.lifted) {
+            return false;
+        }
+        // Drained again before the hook has lifted it: one that it knows of stays.
+        let since_ms = now.wall_ms.max(self.drains.get(host).map_or(0, |drain| drain.since_ms.saturating_add(1)));
+        let confirmed = !self.settings.drain_hook;
+        self.put_drain(DrainRow { host: host.clone(), since_ms, reason, by, confirmed, lifted: false });
+        if confirmed {
+            self.drain_in_force(host);
+        }
+        true
+    }
+
+    fn put_drain(&mut self, row: DrainRow) {
+        self.batch.records.push(Record::Drain(row.clone()));
+        self.drains.insert(row.host.clone(), row);
+        if self.settings.drain_hook {
+            self.batch.effects.push(Effect::OutboxGrew);
+        }
+    }
+
+    /// What waited for this drain is released.
+    fn drain_in_force(&mut self, host: &HostName) {
+        for (job, attempt, rank) in self.undrained.remove(host).into_iter().flatten() {
+            self.batch
+                .let_go
+                .entry((job, attempt))
+                .or_default()
+                .extend_with(&Part::of_ranks([rank.0].into_iter().collect()));
+        }
+    }
+
+    /// A hook that is configured no more confirms nothing: what waited for it is in force, or done.
+    pub(super) fn on_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+        if !self.settings.drain_hook {
+            let waiting: Vec<DrainRow> = self.drains.values().filter(|d| d.lifted || !d.confirmed).cloned().collect();
+            for drain in waiting {
+                // It is there, as asked for.
+                let _ = self.drain_done(&drain.host, drain.since_ms, drain.lifted);
+            }
+        }
+        if !self.settings.release_hook {
+            let told: Vec<u64> =
+                self.outbox.iter().filter(|e| e.edge == Edge::ReleaseHook).map(|entry| entry.sequence).collect();
+            self.outbox.retain(|entry| entry.edge != Edge::ReleaseHook);
+            self.batch.records.extend(told.into_iter().map(|sequence| Record::OutboxDone { sequence }));
+        }
+    }
+
+    pub(super) fn drain(&mut self, hosts: &HostList, reason: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
+        if reason.trim().is_empty() {
+            return Err(Refusal::Invalid("drain needs a reason".to_owned()));
+        }
+        let reason: String = reason.trim().chars().take(MAX_REASON).collect();
+        let mut count = 0;
+        for host in names(hosts)? {
+            count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), now));
+        }
+        Ok(Reply::Reached { tasks: count })
+    }
+
+    pub(super) fn undrain(&mut self, hosts: &HostList) -> Result<Reply, Refusal> {
+        let hosts = names(hosts)?;
+        if let Some(host) = hosts.iter().find(|host| self.drains.get(*host).is_none_or(|drain| drain.lifted)) {
+            return Err(Refusal::Conflict(format!("{host} is not drained")));
+        }
+        for host in &hosts {
+            self.drain_in_force(host);
+            match self.drains.get(host).cloned() {
+                Some(drain) if self.settings.drain_hook => {
+                    self.put_drain(DrainRow { lifted: true, confirmed: false, ..drain });
+                }
+                _ => self.undrained_host(host),
+            }
+        }
+        Ok(Reply::Reached { tasks: hosts.len() as u64 })
+    }
+
+    fn undrained_host(&mut self, host: &HostName) {
+        self.drains.remove(host);
+        self.batch.records.push(Record::Undrained { host: host.clone() });
+    }
+
+    /// The hook has done it. What it was told of an older drain of that host says nothing of this one.
+    pub(super) fn drain_done(&mut self, host: &HostName, since_ms: u64, lifted: bool) -> Result<Reply, Refusal> {
+        match self.drains.get(host).cloned() {
+            Some(drain) if drain.since_ms == since_ms && drain.lifted == lifted => {
+                self.hook_failed.remove(&Hooked::Drain(host.clone()));
+                if lifted {
+                    self.undrained_host(host);
+                } else if !drain.confirmed {
+                    self.put_drain(DrainRow { confirmed: true, ..drain });
+                    self.drain_in_force(host);
+                }
+            }
+            _ => {}
+        }
+        Ok(Reply::Done)
+    }
+}
+
+fn names(hosts: &HostList) -> Result<Vec<HostName>, Refusal> {
+    hosts.iter().map(|host| HostName::new(host).map_err(|error| Refusal::Invalid(error.to_string()))).collect()
+}

@@ -1,0 +1,242 @@
+//! `job add`, `job finish`, `job cancel`: what a job holds, and how it lets go of it. In one step with that, what follows the job (its epilog,
+//! its housekeeping) takes the ranks over, so that nobody finds them free in between.
+
+use serde_json::json;
+
+use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
+use crate::controller::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::ids::{ActionId, ActionName, Attempt, JobId};
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+use crate::targets::Targets;
+
+impl Machine {
+    pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
+        let job = self.jobs.get(&add.job);
+        let (open, last) = (job.and_then(|j| j.open_attempt()), job.and_then(|j| j.last_attempt()));
+        let number = add.attempt.unwrap_or_else(|| open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
+        if Some(number) != open && last.is_some_and(|last| number <= last) {
+            let text = format!("attempt {number} of job {} is closed", add.job);
+            return Err(Refusal::AttemptClosed(text));
+        }
+        let layout = layout_of(&add)?;
+        check(&add.terms, &layout)?;
+        let hosts = layout.hosts().clone();
+        let attached = match self.jobs.get_mut(&add.job).and_then(|job| job.attempts.get_mut(&number)) {
+            None => {
+                let attempt = JobAttempt::new(layout, add.userid, add.terms, true, now.wall_ms);
+                self.open_attempt(&add.job, number, attempt, now);
+                false
+            }
+            Some(there) if there.layout != layout => {
+                let text = format!(
+                    "job {} attempt {number} is on {}; asked for {}",
+                    add.job,
+                    there.layout.hosts(),
+                    layout.hosts()
+                );
+                return Err(Refusal::Conflict(text));
+            }
+            Some(there) if there.added && there.terms != add.terms => {
+                return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
+            }
+            Some(there) if there.added => true,
+            // An action came first: from here on it is a job that somebody will finish.
+            Some(there) => {
+                there.added = true;
+                there.hold.resources = add.terms.resources.clone();
+                there.terms = add.terms;
+                there.userid = there.userid.or(add.userid);
+                self.batch.attempts.insert((add.job.clone(), number));
+                false
+            }
+        };
+        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached })
+    }
+
+    pub(super) fn job_finish(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        targets: Option<&Targets>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let number = self.attempt_of(job, attempt)?;
+        let Some(entry) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else {
+            return Err(Refusal::NoSuchAttempt(format!("job {job} has no attempt {number}")));
+        };
+        let part = match targets {
+            None => entry.whole(),
+            Some(targets) => Part::of_ranks(entry.layout.choose(targets).map_err(Refusal::Invalid)?),
+        };
+        Ok(Reply::Finished(self.let_go(job, number, &part, now)))
+    }
+
+    pub(super) fn job_cancel(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        why: &str,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let number = self.attempt_of(job, attempt)?;
+        let Some(entry) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else {
+            return Err(Refusal::NoSuchAttempt(format!("job {job} has no attempt {number}")));
+        };
+        // An epilog cleans up after the job, however that ended.
+        let names = entry.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| action.row.name.clone());
+        let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
+        for action in stopped {
+            let which = Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None };
+            self.cancel(&which, why, uid, now)?;
+        }
+        self.job_finish(job, Some(number), None, now)
+    }
+
+    pub(super) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
+        let number = self.attempt_of(job, attempt)?;
+        let Some(entry) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else {
+            return Err(Refusal::NoSuchAttempt(format!("job {job} has no attempt {number}")));
+        };
+        let (mut ranks, mut checks) = (IdSet::new(), Vec::new());
+        for id in &entry.actions {
+            let Some(action) = self.actions.get(id).filter(|action| !self.settings.after.contains(&action.row.name))
+            else {
+                continue;
+            };
+            let bad = action.bad();
+            checks.extend(self.failed_checks(*id, &bad));
+            ranks.extend_with(&bad);
+        }
+        Ok(Reply::Failed { hosts: entry.layout.hosts_of(&ranks), ranks, checks })
+    }
+
+    /// The attempt that a request means: the open one, or the last.
+    pub(super) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<Attempt, Refusal> {
+        let entry = self.jobs.get(job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
+        let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
+        number.filter(|number| entry.attempts.contains_key(number)).ok_or_else(|| {
+            let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
+            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
+        })
+    }
+
+    /// The job lets go of a part of what it holds, and what follows it holds that from the same moment on.
+    pub(super) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
+        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else {
+            return Part::default();
+        };
+        let part = entry.let_go(asked);
+        let last = entry.hold.ranks.is_empty();
+        if part.is_empty() {
+            return part;
+        }
+        let hosts = entry.layout.hosts_of(&part.ranks);
+        entry.touched_ms = now.wall_ms;
+        self.batch.attempts.insert((job.clone(), number));
+        let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
+        self.event(job, now, "job-finish", context);
+        for name in self.settings.after.clone() {
+            self.follow(job, number, &name, &part.ranks, last, now);
+        }
+        if last {
+            // Also of what follows jobs no more, by the configuration of now.
+            self.nothing_more(job, number);
+        }
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        part
+    }
+
+    /// Another attempt has taken the place of this one: what it held itself it holds no more, and nothing follows it.
+    pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        entry.open = false;
+        entry.touched_ms = now.wall_ms;
+        let part = entry.let_go(&entry.whole());
+        self.batch.attempts.insert((job.clone(), number));
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        self.nothing_more(job, number);
+    }
+
+    /// What follows a job that holds no rank any more has all its ranks.
+    fn nothing_more(&mut self, job: &JobId, number: Attempt) {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
+            if let Some(action) = self.actions.get_mut(&id) {
+                action.grown();
+            }
+            self.batch.touched.insert(id);
+        }
+    }
+
+    /// Begins an action that follows the job over these ranks, or grows it by them.
+    fn follow(&mut self, job: &JobId, number: Attempt, name: &ActionName, ranks: &IdSet, last: bool, now: Now) {
+        let id = ActionId::of(self.settings.cluster, job, number, name);
+        if ranks.is_empty() && !self.actions.contains_key(&id) {
+            return;
+        }
+        if let Some(action) = self.actions.get_mut(&id) {
+            // It was begun by hand before: what it covers it has covered.
+            let new = ranks.difference(&action.row.ranks);
+            if action.row.verdict.is_none() {
+                action.grow(&new);
+                if last {
+                    action.grown();
+                }
+                self.index(id, &new);
+                self.touch(id, now);
+                self.start_ready(id, &new, now);
+            }
+            return;
+        }
+        let userid = self.jobs.get(job).and_then(|j| j.attempts.get(&number)).and_then(|a| a.userid);
+        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
+        row.userid = userid;
+        row.timeout_ms = self.settings.timeouts.get(name).copied();
+        row.growing = !last;
+        self.begin(row, now);
+    }
+
+    /// An action that is new begins.
+    pub(super) fn begin(&mut self, mut row: ActionRow, now: Now) {
+        let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
+        row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
+        let context = json!({"action": row.name, "attempt": row.attempt, "id": id, "ranks": ranks});
+        // Stored in the order of their begins, which says who waits for whom.
+        self.batch.records.push(Record::Action(Box::new(row.clone())));
+        self.load_action(Action::new(row, now.mono_ms));
+        self.arm(id, now);
+        self.touch(id, now);
+        let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
+        let mut context = context;
+        if let Some(object) = context.as_object_mut() {
+            object.insert("hosts".to_owned(), json!(hosts));
+        }
+        self.event(&job, now, "action-start", context);
+        self.start_ready(id, &ranks, now);
+    }
+}
+
+fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
+    match (&add.terms.r, &add.nodes) {
+        (Some(r), None) => Layout::new(r.ranks().clone(), r.hosts().clone()).map_err(Refusal::Invalid),
+        (None, Some(nodes)) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid),
+        (Some(_), Some(_)) => Err(Refusal::Invalid("R names the hosts of the job: name none beside it".to_owned())),
+        (None, None) => Err(Refusal::Invalid("a job needs R, or the names of its hosts".to_owned())),
+    }
+}
+
+fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {
+    let ranks = layout.ranks().len();
+    match terms.keep {
+        Some(0) => Err(Refusal::Invalid("keep at least one rank".to_owned())),
+        Some(keep) if u64::from(keep) > ranks => {
+            Err(Refusal::Invalid(format!("cannot keep {keep} ranks of a job that has {ranks}")))
+        }
+        _ => Ok(()),
+    }
+}

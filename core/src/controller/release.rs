@@ -1,0 +1,171 @@
+//! Giving back: what nobody holds any more is released, once, in fragments that add up to the whole; the last one says so (`final`).
+//!
+//! Who holds: the job, until `job finish`; each action, until it lets go of what it is done with, as its policy says
+//! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in force, and not before: then the
+//! resource manager gives nobody a node on which something may still be wrong.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
+use crate::controller::machine::Machine;
+use crate::ids::{ActionId, Attempt, JobId, Rank};
+use crate::job::Part;
+
+/// When an action with [`crate::controller::io::ReleasePolicy::Batches`] lets go next.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Batches {
+    pub(super) at_ms: Option<u64>,
+    /// How long the last one waited.
+    waited_ms: u64,
+}
+
+impl Batches {
+    /// Is it time, now that something waits to be let go or nothing does? The first to wait winds the clock.
+    pub(super) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
+        match self.at_ms {
+            _ if !waits => false,
+            None => {
+                self.waited_ms =
+                    if self.waited_ms == 0 { first_ms } else { self.waited_ms.saturating_mul(2).min(ceiling_ms) };
+                self.at_ms = Some(mono_ms.saturating_add(self.waited_ms));
+                false
+            }
+            Some(at) if at <= mono_ms => {
+                self.at_ms = None;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+}
+
+impl Machine {
+    /// An action that changed lets go of what it may; what is held by nobody then is released.
+    pub(super) fn settle_action(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get_mut(&id) else { return };
+        let policy = self.settings.release.get(&action.row.name).copied().unwrap_or_default();
+        let part = action.let_go(policy, now.mono_ms);
+        let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
+        if let Some(at) = at {
+            self.check_by(id, at);
+        }
+        self.batch.let_go.entry((job, attempt)).or_default().extend_with(&part);
+    }
+
+    /// What of this part is held by nobody, and not waited for, goes back to the resource manager.
+    pub(super) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
+        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.actions.get(id)).collect();
+        let held =
+            |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
+        let mut free = Part::default();
+        let mut drained = Vec::new();
+        for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
+            match attempt
+                .layout
+                .host(Rank(rank))
+                .filter(|host| self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted))
+            {
+                None => drop(free.ranks.insert(rank)),
+                Some(host) => drained.push((host, rank)),
+            }
+        }
+        for name in part.resources {
+            let held =
+                attempt.hold.resources.contains(&name) || actions.iter().any(|a| a.row.held.resources.contains(&name));
+            if !held && !attempt.released.resources.contains(&name) {
+                free.resources.insert(name);
+            }
+        }
+        for (host, rank) in drained {
+            self.undrained.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
+        }
+        self.give(job, number, &free, now);
+    }
+
+    fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
+        let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        if free.is_empty() || attempt.complete {
+            return;
+        }
+        attempt.released.extend_with(free);
+        let all = attempt.released == attempt.whole();
+        attempt.complete = all;
+        if all {
+            attempt.touched_ms = now.wall_ms;
+        }
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&free.ranks));
+        let context = json!({"attempt": number, "ranks": free.ranks, "hosts": attempt.layout.hosts_of(&free.ranks),
+            "resources": free.resources, "final": all, "R": r});
+        self.batch.attempts.insert((job.clone(), number));
+        self.event(job, now, "release", context.clone());
+        self.tell_manager(job, number, "release", context.clone());
+        if self.settings.release_hook {
+            let mut body = context;
+            if let Some(body) = body.as_object_mut() {
+                body.insert("at_ms".to_owned(), now.wall_ms.into());
+            }
+            self.outbox(Edge::ReleaseHook, job, number, "release", body);
+        }
+    }
+
+    /// Of each job the oldest that the release hook has not carried out: the next one only after it, so that they come in order.
+    pub(super) fn releases(&self, limit: usize) -> Vec<OutboxEntry> {
+        let mut jobs = BTreeSet::new();
+        let mut mine = self.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
+        let mut oldest = Vec::new();
+        while let Some(entry) = mine.next().filter(|_| oldest.len() < limit) {
+            if jobs.insert(&entry.job) {
+                oldest.push(entry.clone());
+            }
+        }
+        oldest
+    }
+
+    pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, body: serde_json::Value) {
+        self.outbox(Edge::Manager, job, attempt, event, body);
+    }
+
+    fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, event: &str, mut body: serde_json::Value) {
+        self.outbox_last += 1;
+        if let Some(object) = body.as_object_mut() {
+            object.insert("event".to_owned(), event.into());
+        }
+        let entry =
+            OutboxEntry { sequence: self.outbox_last, epoch: self.epoch.number, edge, job: job.clone(), attempt, body };
+        self.batch.records.push(Record::Outbox(entry.clone()));
+        self.outbox.push(entry);
+        self.batch.effects.push(Effect::OutboxGrew);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_wait_twice_as_long_each_time() {
+        let mut batches = Batches::default();
+        let mut due = |at, waits| batches.due(waits, 100, 300, at);
+        // (moment, something waits) -> due
+        for (at, waits, expect) in [
+            (0, false, false),
+            (10, true, false),
+            (109, true, false),
+            (110, true, true),
+            (111, false, false),
+            (500, true, false),
+            (699, true, false),
+            (700, true, true),
+            (700, true, false),
+            (999, true, false),
+            (1_000, true, true),
+            (1_000, true, false),
+            (1_300, true, true),
+        ] {
+            assert_eq!(due(at, waits), expect, "at {at}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What people and programs ask of the controller's machine, and what they are answered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::controller::io::{DrainRow, OutboxEntry};
+use crate::controller::view::{JobView, NodeView, PsRow, StatusView, WhyView};
+use crate::hostlist::HostList;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId};
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+use crate::message::Ask;
+use crate::targets::Targets;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Start an action, or attach to it if that action of that attempt exists.
+    Run(RunRequest),
+    /// A job and what it holds; again the same is the same.
+    JobAdd(Box<JobAdd>),
+    /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets` is `None`.
+    JobFinish {
+        job: JobId,
+        attempt: Option<Attempt>,
+        targets: Option<Targets>,
+    },
+    /// Stops what runs for the job and lets go of all of it, through what follows it.
+    JobCancel {
+        job: JobId,
+        attempt: Option<Attempt>,
+        why: String,
+    },
+    /// Who failed in what ran for the job before it.
+    Failed {
+        job: JobId,
+        attempt: Option<Attempt>,
+    },
+    /// Who is drained, since when, why.
+    Drains,
+    Drain {
+        hosts: HostList,
+        reason: String,
+    },
+    Undrain {
+        hosts: HostList,
+    },
+    /// The drain hook has drained this host, or lifted its drain: that of this moment.
+    DrainDone {
+        host: HostName,
+        since_ms: u64,
+        lifted: bool,
+    },
+    /// What the release hook is to be told next: of each job its oldest.
+    Releases {
+        limit: usize,
+    },
+    /// The release hook has carried out this entry of the outbox.
+    OutboxDone {
+        sequence: u64,
+    },
+    /// A hook did not carry something out, and will be asked again: shown in `ps`.
+    HookFailed {
+        what: Hooked,
+        why: String,
+    },
+    /// Which of an action's ranks: all where `targets` is `None`.
+    Cancel {
+        which: Which,
+        why: String,
+    },
+    Signal {
+        which: Which,
+        signal: u8,
+    },
+    Resolve {
+        which: Which,
+        ok: bool,
+        reason: String,
+    },
+    Ps {
+        older_than_ms: u64,
+    },
+    Show {
+        job: JobId,
+    },
+    Nodes {
+        targets: Option<HostList>,
+    },
+    Why {
+        host: HostName,
+    },
+    /// A question to the agents of some hosts, or of a job's ranks; their answers come as `Effect::Answer`.
+    Ask {
+        which: AskWhich,
+        ask: Ask,
+    },
+    /// The asker is gone.
+    AskEnds {
+        question: u64,
+    },
+    Status,
+    /// Be the controller that agents obey from now on, whatever they have obeyed before.
+    TakeOver,
+    /// The oldest `limit` entries of the outbox past `after`.
+    Outbox {
+        after: u64,
+        limit: usize,
+    },
+    /// An edge has applied everything up to here.
+    OutboxApplied {
+        through: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRequest {
+    pub job: JobId,
+    /// `None`: the open attempt, or the first.
+    pub attempt: Option<Attempt>,
+    pub action: ActionName,
+    /// The job's nodes, rank by rank. `None`: those that the attempt has.
+    pub nodes: Option<HostList>,
+    /// Which of them; `None`: all.
+    pub targets: Option<Targets>,
+    pub userid: Option<u32>,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: Option<u64>,
+}
+
+/// Something that a hook was told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hooked {
+    /// An entry of the outbox.
+    Release(u64),
+    Drain(HostName),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobAdd {
+    pub job: JobId,
+    /// `None`: the open attempt, or the first.
+    pub attempt: Option<Attempt>,
+    /// The job's hosts, rank by rank; `None` where `terms.r` names them.
+    pub nodes: Option<HostList>,
+    pub userid: Option<u32>,
+    pub terms: Terms,
+}
+
+/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Which {
+    pub job: JobId,
+    pub attempt: Option<Attempt>,
+    pub action: Option<ActionName>,
+    pub targets: Option<Targets>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum AskWhich {
+    Hosts(HostList),
+    Tasks(Which),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// `events_after`: follow the job's event log from here to see everything of this action.
+    Running {
+        job: JobId,
+        attempt: Attempt,
+        id: ActionId,
+        ranks: IdSet,
+        hosts: HostList,
+        attached: bool,
+        events_after: u64,
+    },
+    /// How many tasks it reached, at once or on their next session.
+    Reached {
+        tasks: u64,
+    },
+    Ps(Vec<PsRow>),
+    Show(Box<JobView>),
+    Nodes(Vec<NodeView>),
+    Why(Box<WhyView>),
+    /// The question was sent to these hosts; the others are not connected.
+    Asked {
+        question: u64,
+        asked: HostList,
+        unreachable: HostList,
+    },
+    Status(Box<StatusView>),
+    Outbox(Vec<OutboxEntry>),
+    Added {
+        job: JobId,
+        attempt: Attempt,
+        hosts: HostList,
+        /// It was there, as asked for.
+        attached: bool,
+    },
+    /// What was let go of just now.
+    Finished(Part),
+    /// `checks`: each is `{check, message, ranks, hosts}`.
+    Failed {
+        ranks: IdSet,
+        hosts: HostList,
+        checks: Vec<serde_json::Value>,
+    },
+    Drains(Vec<DrainRow>),
+    TookOver {
+        epoch: u64,
+    },
+    Done,
+}
+
+/// Why a request was not carried out. The first word of `code` is stable; `text` says what happened and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "code", content = "text")]
+pub enum Refusal {
+    NoSuchJob(String),
+    NoSuchAttempt(String),
+    NoSuchAction(String),
+    /// An attempt that is closed or older than the open one.
+    AttemptClosed(String),
+    NoSuchNode(String),
+    /// The request contradicts what exists.
+    Conflict(String),
+    Invalid(String),
+    /// The store is full, or the controller is quiet: no new starts.
+    Unavailable(String),
+}

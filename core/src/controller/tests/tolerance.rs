@@ -1,0 +1,207 @@
+//! What is forgiven, what is told of it, what goes back for it, and who is drained.
+
+use serde_json::json;
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
+use crate::job::Terms;
+use crate::outcome::{Loss, Verdict};
+use crate::task::Check;
+
+fn terms(tolerate: &str) -> Terms {
+    Terms { tolerate: tolerate.parse().unwrap(), ..Terms::default() }
+}
+
+fn check(name: &str, message: &str) -> Ended {
+    let checks = vec![Check { check: name.into(), message: message.into() }];
+    Ended { checks, ..ended(Outcome::Tolerable) }
+}
+
+fn tell(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended) -> Vec<Effect> {
+    b.says(session, FromAgent::Finished { task, ended: Box::new(ended) })
+}
+
+/// The verdict of a prolog over as many nodes as there are outcomes.
+fn verdict(terms: Terms, outcomes: &[Outcome], change: impl Fn(&mut Settings)) -> (Bench, Option<Verdict>) {
+    let (mut b, n) = bench(outcomes.len() as u32, change);
+    let nodes = format!("n[0-{}]", outcomes.len() - 1);
+    b.ask(add("j", &nodes, terms)).0.unwrap();
+    b.run("prolog", "j", &nodes);
+    for (rank, outcome) in (0u32..).zip(outcomes) {
+        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(outcome.clone()));
+    }
+    let verdict = b.action("prolog", "j", 0).verdict;
+    (b, verdict)
+}
+
+#[test]
+fn tolerance_is_for_named_checks_and_for_no_more_than_was_agreed() {
+    let (ok, soft) = (Outcome::Ok, Outcome::Tolerable);
+    let lost = Outcome::Lost { why: Loss::Vanished };
+    let resolved = Outcome::Resolved { ok: true, reason: "r".into(), by: 0 };
+    #[rustfmt::skip]
+    let table = [
+        ("0", vec![ok.clone(), ok.clone()], false, Verdict::Ok),
+        ("0", vec![ok.clone(), soft.clone()], false, Verdict::Failed),
+        ("1", vec![ok.clone(), soft.clone()], false, Verdict::Ok),
+        ("1", vec![soft.clone(), soft.clone(), ok.clone()], false, Verdict::Failed),
+        ("50%", vec![soft.clone(), soft.clone(), ok.clone(), ok.clone()], false, Verdict::Ok),
+        ("49%", vec![soft.clone(), soft.clone(), ok.clone(), ok.clone()], false, Verdict::Failed),
+        // A generic failure is nobody's to ignore.
+        ("100%", vec![ok.clone(), exit(1)], false, Verdict::Failed),
+        ("100%", vec![soft.clone(), exit(1)], false, Verdict::Failed),
+        ("100%", vec![ok.clone(), Outcome::Timeout { status: None }], false, Verdict::Timeout),
+        ("100%", vec![ok.clone(), Outcome::Refused { why: "w".into() }], false, Verdict::Refused),
+        ("100%", vec![ok.clone(), Outcome::Cancelled { status: None }], false, Verdict::Cancelled),
+        ("100%", vec![ok.clone(), lost.clone()], false, Verdict::Lost),
+        ("1", vec![ok.clone(), lost.clone()], true, Verdict::Ok),
+        ("1", vec![soft.clone(), lost], true, Verdict::Lost),
+        ("0", vec![ok, resolved], false, Verdict::Ok),
+        // All of it failed, and all of it was forgiven.
+        ("100%", vec![soft.clone(), soft], false, Verdict::Ok),
+    ];
+    for (tolerate, outcomes, tolerate_lost, expect) in table {
+        let (_, verdict) = verdict(terms(tolerate), &outcomes, |s| s.tolerate_lost = tolerate_lost);
+        assert_eq!(verdict, Some(expect), "{tolerate} {tolerate_lost} {outcomes:?}");
+    }
+}
+
+#[test]
+fn who_failed_within_the_tolerance_is_told_in_an_exception_that_is_not_fatal() {
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", terms("2"))).0.unwrap();
+    b.run("prolog", "j", "n[0-3]");
+    tell(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
+    tell(&mut b, n[3], task("prolog", "j", 3), check("lustre", "mount missing"));
+    for rank in [0, 2] {
+        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+    }
+    assert_eq!(
+        contexts(&b, "exception"),
+        [
+            json!({"type": "node-failure", "severity": 1, "note": "n[1,3]", "ranks": "1,3", "hosts": "n[1,3]", "action": "prolog",
+            "attempt": "0", "checks": [{"check": "lustre", "message": "mount missing", "ranks": "1,3", "hosts": "n[1,3]"}]})
+        ]
+    );
+    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body["event"].clone()).collect();
+    assert_eq!(told, ["verdict", "exception"]);
+    assert_eq!(
+        b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect::<Vec<_>>(),
+        [
+            ("n1", "prolog: tolerable after 5ms: lustre: mount missing (job j attempt 0)"),
+            ("n3", "prolog: tolerable after 5ms: lustre: mount missing (job j attempt 0)")
+        ]
+    );
+    assert_eq!(contexts(&b, "shrink"), [] as [serde_json::Value; 0]);
+}
+
+#[test]
+fn what_failed_goes_back_and_with_keep_the_surplus_too_and_never_fewer_are_kept() {
+    let soft = || Outcome::Tolerable;
+    let ok = || Outcome::Ok;
+    #[rustfmt::skip]
+    let table = [
+        // (shrink, keep, outcomes) -> (verdict, what goes back)
+        (false, None, vec![ok(), soft(), ok(), ok()], Verdict::Ok, ""),
+        (true, None, vec![ok(), soft(), ok(), ok()], Verdict::Ok, "1"),
+        (false, Some(2), vec![ok(), soft(), ok(), ok()], Verdict::Ok, "1,3"),
+        (false, Some(3), vec![ok(), soft(), ok(), ok()], Verdict::Ok, "1"),
+        (false, Some(4), vec![ok(), ok(), ok(), ok()], Verdict::Ok, ""),
+        (false, Some(1), vec![ok(), ok(), ok(), ok()], Verdict::Ok, "1-3"),
+        // One more than the rest of those asked for has failed.
+        (false, Some(3), vec![soft(), soft(), ok(), ok()], Verdict::Failed, ""),
+        (true, Some(2), vec![soft(), exit(1), ok(), ok()], Verdict::Failed, ""),
+    ];
+    for (shrink, keep, outcomes, expect, back) in table {
+        let tolerate = if keep.is_some() { "0" } else { "1" };
+        let (b, verdict) = verdict(Terms { shrink, keep, ..terms(tolerate) }, &outcomes, |_| {});
+        let case = format!("{shrink} {keep:?} {outcomes:?}");
+        assert_eq!(verdict, Some(expect), "{case}");
+        let shrinks = contexts(&b, "shrink");
+        assert_eq!(shrinks.first().map_or("", |s| s["ranks"].as_str().unwrap()), back, "{case}");
+        assert_eq!(shrinks.len(), usize::from(!back.is_empty()), "{case}");
+        if !back.is_empty() {
+            // Through their epilog, which the job's other ranks have before them.
+            let epilog = b.action("epilog", "j", 0);
+            assert_eq!((epilog.ranks.to_string().as_str(), epilog.growing), (back, true), "{case}");
+            assert!(keep.is_none_or(|keep| b.store.attempts[0].hold.ranks.len() >= u64::from(keep)), "{case}");
+        }
+    }
+}
+
+#[test]
+fn exactly_who_is_at_fault_is_drained_and_a_reason_that_stands_is_not_overwritten() {
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.run("prolog", "j", "n[0-3]");
+    b.says(n[2], FromAgent::Accepted { task: task("prolog", "j", 2) });
+    b.ask(Request::Cancel { which: which("j", Some("2")), why: "user".into() }).0.unwrap();
+    tell(&mut b, n[2], task("prolog", "j", 2), ended(Outcome::Cancelled { status: None }));
+    tell(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
+    tell(&mut b, n[1], task("prolog", "j", 1), ended(exit(3)));
+    tell(&mut b, n[3], task("prolog", "j", 3), ended(Outcome::Ok));
+    let Ok(Reply::Drains(drains)) = b.ask(Request::Drains).0 else { panic!("no drains") };
+    assert_eq!(
+        drains.iter().map(|d| (d.host.as_str(), d.reason.as_str(), d.by)).collect::<Vec<_>>(),
+        [("n0", "dimm", Some(0)), ("n1", "prolog: failed (exit 3) after 5ms (job j attempt 0)", None)]
+    );
+    let mut b = b.restart();
+    for (hosts, expect) in [("n1", true), ("n1", false), ("n2", false), ("n0", true)] {
+        assert_eq!(b.ask(Request::Undrain { hosts: hosts.parse().unwrap() }).0.is_ok(), expect, "{hosts}");
+    }
+    assert_eq!(b.store.drains, []);
+}
+
+#[test]
+fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
+    let (mut b, n) = bench(3, |s| s.drain_hook = true);
+    b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    tell(&mut b, n[0], task("epilog", "j", 0), ended(Outcome::Ok));
+    tell(&mut b, n[1], task("epilog", "j", 1), ended(exit(1)));
+    let effects = tell(&mut b, n[2], task("epilog", "j", 2), ended(Outcome::Ok));
+    assert!(effects.contains(&Effect::OutboxGrew), "{effects:?}");
+    let released = |b: &Bench| b.store.attempts[0].released.ranks.to_string();
+    assert_eq!(released(&b), "0,2");
+    // Also over a restart the hook is what is waited for; of another drain it says nothing.
+    let mut b = b.restart();
+    let since_ms = b.store.drains[0].since_ms;
+    let done = |since_ms, lifted| Request::DrainDone { host: HostName::new("n1").unwrap(), since_ms, lifted };
+    b.ask(done(since_ms - 1, false)).0.unwrap();
+    b.ask(done(since_ms, true)).0.unwrap();
+    assert_eq!(released(&b), "0,2");
+    b.ask(done(since_ms, false)).0.unwrap();
+    assert_eq!(released(&b), "0-2");
+    assert!(b.store.attempts[0].complete);
+    let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
+    assert_eq!(lasts, [false, true]);
+    // A hook that is configured no more is waited for no more.
+    let mut bare = Bench::load(b.store.clone(), b.now);
+    assert!(bare.ask(Request::Drains).0.is_ok_and(|reply| matches!(&reply, Reply::Drains(d) if d[0].confirmed)));
+    // Lifted: the hook is told of that too, and only then is it forgotten.
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap() }).0.unwrap();
+    assert!(b.store.drains[0].lifted);
+    b.ask(done(since_ms, true)).0.unwrap();
+    assert_eq!(b.store.drains, []);
+}
+
+#[test]
+fn a_script_past_its_limit_drains_its_node_while_it_lives() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    let t = task("epilog", "j", 0);
+    b.says(n[0], FromAgent::Accepted { task: t });
+    let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
+    b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
+    assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
+    assert!(b.store.attempts[0].released.is_empty());
+    // What it came to in the end changes nothing of the reason.
+    tell(&mut b, n[0], t, ended(Outcome::Timeout { status: None }));
+    assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
+    assert!(b.store.attempts[0].complete);
+    assert!(matches!(
+        b.ask(Request::JobCancel { job: job("x"), attempt: None, why: String::new() }).0,
+        Err(Refusal::NoSuchJob(_))
+    ));
+}

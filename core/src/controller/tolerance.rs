@@ -1,0 +1,128 @@
+//! What a job forgives: `tolerable` ranks up to its tolerance, `lost` ones where the site says so. Everything else is fatal, whatever a user
+//! asks for: a generic failure of a prolog is nobody's to ignore (flux-core #6842).
+//!
+//! Within the tolerance an action succeeds without the ranks that failed. They are told in a non-fatal exception, with what each check said,
+//! and go back where the job asked for that (`shrink`, `keep`).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::controller::io::Now;
+use crate::controller::machine::Machine;
+use crate::ids::{ActionId, JobId};
+use crate::idset::IdSet;
+use crate::job::Part;
+use crate::outcome::{Outcome, Verdict};
+
+/// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
+pub(super) const EXCEPTION: &str = "node-failure";
+
+/// What an action of a job may be forgiven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Forgiveness {
+    /// At most so many ranks.
+    pub(super) ranks: u64,
+    /// At least so many must be good.
+    pub(super) keep: u64,
+    /// `lost` ones too.
+    pub(super) lost: bool,
+}
+
+impl Forgiveness {
+    pub(super) const fn forgives(&self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Tolerable => true,
+            Outcome::Lost { .. } => self.lost,
+            _ => false,
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn forgiveness(&self, id: ActionId) -> Forgiveness {
+        let none = Forgiveness { ranks: 0, keep: 0, lost: self.settings.tolerate_lost };
+        let Some(row) = self.actions.get(&id).map(|action| &action.row) else { return none };
+        let Some(attempt) = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt)) else { return none };
+        // What follows the job is not what it waits for: there is nobody left to be spared.
+        if self.settings.after.contains(&row.name) {
+            return none;
+        }
+        let before: u64 = self.tolerated(&row.job, row.attempt).difference(&row.ranks).len();
+        let ranks = attempt.terms.forgives(attempt.layout.ranks().len()).saturating_sub(before);
+        let keep = attempt.terms.keep.map_or(0, u64::from);
+        Forgiveness { ranks, keep, lost: self.settings.tolerate_lost }
+    }
+
+    /// Ranks that failed in an action of this attempt which succeeded without them.
+    pub(super) fn tolerated(&self, job: &JobId, attempt: crate::ids::Attempt) -> IdSet {
+        let mut tolerated = IdSet::new();
+        let ids = self.jobs.get(job).and_then(|job| job.attempts.get(&attempt)).map(|attempt| attempt.actions.clone());
+        for action in ids.into_iter().flatten().filter_map(|id| self.actions.get(&id)) {
+            if action.row.verdict == Some(Verdict::Ok) && !self.settings.after.contains(&action.row.name) {
+                tolerated.extend_with(&action.bad());
+            }
+        }
+        tolerated
+    }
+
+    /// An action succeeded without some of its ranks: who, and why, and what goes back.
+    pub(super) fn forgive(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get(&id) else { return };
+        let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
+        if self.settings.after.contains(&name) {
+            return;
+        }
+        let (bad, good) = (action.bad(), action.row.ranks.difference(&action.bad()));
+        let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
+        let terms = &attempt.terms;
+        let surplus: IdSet = match terms.keep {
+            Some(keep) => good.iter().skip(keep as usize).collect(),
+            None => IdSet::new(),
+        };
+        let mut back = if terms.shrink || terms.keep.is_some() { bad.union(&surplus) } else { IdSet::new() };
+        back = back.intersection(&attempt.hold.ranks);
+        if !bad.is_empty() {
+            let hosts = attempt.layout.hosts_of(&bad);
+            let checks = self.failed_checks(id, &bad);
+            let context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts, "checks": checks,
+                "action": name, "attempt": number});
+            self.event(&job, now, "exception", context.clone());
+            self.tell_manager(&job, number, "exception", context);
+        }
+        if !back.is_empty() {
+            self.give_back(&job, number, &back, now);
+        }
+    }
+
+    /// What failed on these ranks: each check with its ranks and messages, each other outcome likewise.
+    pub(super) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
+        let Some(action) = self.actions.get(&id) else { return Vec::new() };
+        let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
+        for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
+            if row.ended.checks.is_empty() {
+                by.entry((row.ended.outcome.word().to_owned(), row.ended.outcome.to_string()))
+                    .or_default()
+                    .insert(rank.0);
+            }
+            for check in &row.ended.checks {
+                by.entry((check.check.clone(), check.message.clone())).or_default().insert(rank.0);
+            }
+        }
+        let layout = self.layout(id);
+        let tell = |((check, message), ranks): ((String, String), IdSet)| json!({"check": check, "message": message, "hosts": layout.map(|layout| layout.hosts_of(&ranks)), "ranks": ranks});
+        by.into_iter().map(tell).collect()
+    }
+
+    /// The job goes on without these: what follows it has them from now on.
+    fn give_back(&mut self, job: &JobId, number: crate::ids::Attempt, ranks: &IdSet, now: Now) {
+        self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
+        let Some(attempt) = self.jobs.get(job).and_then(|job| job.attempts.get(&number)) else { return };
+        let left = attempt.hold.ranks.clone();
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
+        let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
+            "left_hosts": attempt.layout.hosts_of(&left), "R": r});
+        self.event(job, now, "shrink", context.clone());
+        self.tell_manager(job, number, "shrink", context);
+    }
+}

@@ -1,0 +1,235 @@
+//! What a job is to perilog beyond its actions: what it was given, what of that it still holds, and what it was promised to be forgiven.
+//!
+//! A job is made of **ranks** and of named **resources** that are no ranks (a rabbit, a licence). Both are handed out once, held by the job
+//! and by its actions, and given back in parts ([`Part`]) that are disjoint and add up to the whole.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::ResourceName;
+use crate::idset::IdSet;
+use crate::parse::ParseError;
+use crate::resource_set::ResourceSet;
+
+/// Some of a job: ranks, and resources that are no ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    #[serde(default, skip_serializing_if = "IdSet::is_empty")]
+    pub ranks: IdSet,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub resources: BTreeSet<ResourceName>,
+}
+
+impl Part {
+    pub const fn of_ranks(ranks: IdSet) -> Self {
+        Self { ranks, resources: BTreeSet::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty() && self.resources.is_empty()
+    }
+
+    pub fn extend_with(&mut self, other: &Self) {
+        self.ranks.extend_with(&other.ranks);
+        self.resources.extend(other.resources.iter().cloned());
+    }
+
+    pub fn subtract(&mut self, other: &Self) {
+        self.ranks.subtract(&other.ranks);
+        self.resources.retain(|name| !other.resources.contains(name));
+    }
+
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let resources = self.resources.intersection(&other.resources).cloned().collect();
+        Self { ranks: self.ranks.intersection(&other.ranks), resources }
+    }
+}
+
+/// `0-3 and rabbit1, rabbit2`, for people.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.resources.iter().map(ResourceName::as_str).collect();
+        match (self.ranks.is_empty(), names.is_empty()) {
+            (true, true) => f.write_str("nothing"),
+            (false, true) => write!(f, "ranks {}", self.ranks),
+            (true, false) => f.write_str(&names.join(", ")),
+            (false, false) => write!(f, "ranks {} and {}", self.ranks, names.join(", ")),
+        }
+    }
+}
+
+/// How many ranks of a job may fail named checks before that is the job's failure: `2`, or `10%` of its ranks, rounded down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Tolerance {
+    Ranks(u32),
+    /// 0 to 100.
+    Percent(u8),
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Self::Ranks(0)
+    }
+}
+
+impl Tolerance {
+    /// Of a job of `ranks` ranks.
+    pub const fn of(self, ranks: u64) -> u64 {
+        match self {
+            Self::Ranks(count) => count as u64,
+            Self::Percent(percent) => ranks.saturating_mul(percent as u64) / 100,
+        }
+    }
+}
+
+impl FromStr for Tolerance {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let digits = text.strip_suffix('%').unwrap_or(text);
+        let wrong = |at, expected| ParseError::new("tolerance", text, at, expected);
+        if let Some(at) = digits.bytes().position(|b| !b.is_ascii_digit()) {
+            return Err(wrong(at, "a digit: a number of ranks, or a percentage such as 10%"));
+        }
+        let number: u32 = match digits.parse() {
+            Ok(number) => number,
+            Err(_) if digits.is_empty() => return Err(wrong(0, "a number of ranks, or a percentage such as 10%")),
+            Err(_) => return Err(wrong(0, "a number of 32 bits")),
+        };
+        match (digits.len() == text.len(), u8::try_from(number)) {
+            (true, _) => Ok(Self::Ranks(number)),
+            (false, Ok(percent @ 0..=100)) => Ok(Self::Percent(percent)),
+            (false, _) => Err(wrong(0, "at most 100%")),
+        }
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ranks(count) => write!(f, "{count}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl TryFrom<String> for Tolerance {
+    type Error = ParseError;
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<Tolerance> for String {
+    fn from(tolerance: Tolerance) -> Self {
+        tolerance.to_string()
+    }
+}
+
+/// What a job was added with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    /// R, where the resource manager gave it: what fragments are cut from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r: Option<Box<ResourceSet>>,
+    /// Resources of the job that are no ranks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub resources: BTreeSet<ResourceName>,
+    #[serde(default)]
+    pub tolerate: Tolerance,
+    /// So many good ranks are enough: the job goes on with just these, and every other rank goes back. Never fewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
+    /// Ranks that failed within the tolerance go back when the action has succeeded without them.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+impl Terms {
+    /// How many of `ranks` may fail: with `keep` all that are not kept, where nothing else was said.
+    pub fn forgives(&self, ranks: u64) -> u64 {
+        match (self.tolerate, self.keep) {
+            (Tolerance::Ranks(0), Some(keep)) => ranks.saturating_sub(u64::from(keep)),
+            (tolerate, _) => tolerate.of(ranks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(ranks: &str, names: &[&str]) -> Part {
+        let resources = names.iter().map(|name| ResourceName::new(name).unwrap()).collect();
+        Part { ranks: ranks.parse().unwrap(), resources }
+    }
+
+    #[test]
+    fn parts_add_up() {
+        let whole = part("0-5", &["rabbit1", "rabbit2"]);
+        let mut rest = whole.clone();
+        rest.subtract(&part("1,3,9", &["rabbit2", "x"]));
+        assert_eq!(rest, part("0,2,4-5", &["rabbit1"]));
+        assert_eq!(whole.intersection(&part("4-9", &["x", "rabbit2"])), part("4-5", &["rabbit2"]));
+        rest.extend_with(&part("1,3", &["rabbit2"]));
+        assert_eq!(rest, whole);
+        for (part, text) in [
+            (part("", &[]), "nothing"),
+            (part("1-2", &[]), "ranks 1-2"),
+            (part("", &["a", "b"]), "a, b"),
+            (part("1", &["a"]), "ranks 1 and a"),
+        ] {
+            assert_eq!(part.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn tolerances() {
+        for (text, ranks, forgiven) in [
+            ("0", 50, 0),
+            ("3", 50, 3),
+            ("60", 50, 60),
+            ("10%", 50, 5),
+            ("10%", 9, 0),
+            ("33%", 10, 3),
+            ("100%", 7, 7),
+            ("0%", 7, 0),
+            ("4294967295", 5, 4_294_967_295),
+        ] {
+            let tolerance: Tolerance = text.parse().unwrap();
+            assert_eq!(tolerance.of(ranks), forgiven, "{text} of {ranks}");
+            assert_eq!(tolerance.to_string(), text);
+        }
+        for (text, at) in [
+            ("", 0),
+            ("%", 0),
+            ("-1", 0),
+            ("1.5", 1),
+            ("101%", 0),
+            ("300%", 0),
+            ("4294967296", 0),
+            ("5 %", 1),
+            ("5%%", 1),
+        ] {
+            assert_eq!(text.parse::<Tolerance>().unwrap_err().at, at, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_more_than_is_kept_is_forgiven_the_rest() {
+        let terms = |tolerate: &str, keep| Terms { tolerate: tolerate.parse().unwrap(), keep, ..Terms::default() };
+        for (terms, ranks, forgiven) in [
+            (terms("0", None), 60, 0),
+            (terms("0", Some(50)), 60, 10),
+            (terms("3", Some(50)), 60, 3),
+            (terms("0", Some(70)), 60, 0),
+        ] {
+            assert_eq!(terms.forgives(ranks), forgiven, "{terms:?}");
+        }
+    }
+}

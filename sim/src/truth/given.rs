@@ -1,0 +1,172 @@
+//! What is given back: no rank under a live script, none twice, no script on what was given back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::io::{AttemptRow, DrainRow, OutboxEntry};
+use perilog_core::controller::{Settings, Snapshot};
+use perilog_core::task::Lingering;
+use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, Terms, Verdict};
+
+use super::Truth;
+
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    /// By the resource manager's own book.
+    drained: BTreeSet<HostName>,
+    /// Somebody said that nothing is wrong there.
+    lifted: BTreeSet<HostName>,
+    /// What the release hook heard, by epoch and sequence.
+    heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), IdSet>>,
+    last: BTreeMap<JobId, (u64, u64)>,
+    /// What the first controller's store shows as released.
+    shown: BTreeMap<(JobId, Attempt), Part>,
+    /// A store was replaced, or a second one was there: what was given back may be given back again.
+    forgetful: bool,
+    /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
+    lenient: bool,
+    /// A hook drains; another setting may have been in force.
+    hook: Option<bool>,
+    mixed: bool,
+}
+
+impl Truth {
+    pub(crate) fn configured(&mut self, settings: &Settings) {
+        let ran = !self.runs.is_empty();
+        let given = &mut self.given;
+        given.lenient |= settings.tolerate_lost;
+        // Worlds begin without one; what was configured before anything ran was so from the beginning.
+        given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
+        given.hook = Some(settings.drain_hook);
+    }
+
+    pub(crate) fn lifted(&mut self, host: HostName) {
+        self.given.lifted.insert(host);
+    }
+
+    /// The drain hook did as it was told.
+    pub(crate) fn drained(&mut self, host: &HostName, lifted: bool) {
+        if lifted {
+            self.given.drained.remove(host);
+        } else {
+            self.given.drained.insert(host.clone());
+        }
+    }
+
+    pub(super) fn given_forgets(&mut self, store: &Snapshot) {
+        self.given.forgetful = true;
+        let rows = store.attempts.iter().map(|row| ((row.job.clone(), row.attempt), row.released.clone()));
+        self.given.shown = rows.collect();
+    }
+
+    /// The release hook carries out an entry.
+    pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
+        let ranks: IdSet = entry.body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let (key, job) = ((entry.epoch, entry.sequence), entry.job.clone());
+        let of_job = self.given.heard.entry((job.clone(), entry.attempt)).or_default();
+        let before = of_job.insert(key, ranks.clone());
+        if before.as_ref().is_some_and(|before| *before != ranks) && !self.given.forgetful {
+            return self.broken(|| format!("4 released: sequence {key:?} of {job} was told as two releases"));
+        }
+        let twice = of_job.iter().any(|(other, of)| *other != key && !of.is_disjoint(&ranks));
+        let late = before.is_none() && self.given.last.get(&job).is_some_and(|last| *last > key);
+        if before.is_none() {
+            self.given.last.insert(job.clone(), key);
+        }
+        if (twice || late) && !self.given.forgetful {
+            let how = if twice { "twice" } else { "out of order" };
+            self.broken(|| format!("4 released: the hook hears of ranks {ranks} of {job} {how}"));
+        }
+    }
+
+    /// Drains that are in force, and that the hook knows of.
+    pub(super) fn check_drain(&mut self, row: &DrainRow) {
+        let told = self.given.drained.contains(&row.host) || self.given.hook != Some(true) || self.given.mixed;
+        if row.confirmed && !row.lifted && !told && !self.given.forgetful {
+            self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
+        }
+    }
+
+    pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow) {
+        let (job, attempt) = (row.job.clone(), row.attempt);
+        let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
+        let whole = Part { ranks: row.ranks.clone(), resources: row.terms.resources.clone() };
+        let held: Vec<&Part> =
+            store.actions.iter().filter(|a| a.job == job && a.attempt == attempt).map(|a| &a.held).collect();
+        let ranks = &row.released.ranks;
+        let wrong = [
+            (!before.ranks.is_subset(ranks), "takes back what was released"),
+            (!ranks.is_subset(&whole.ranks), "releases what is not there"),
+            (!ranks.is_disjoint(&row.hold.ranks), "releases what the job holds"),
+            (held.iter().any(|part| !part.ranks.is_disjoint(ranks)), "releases what an action holds"),
+            (row.complete != (row.released == whole), "says final too early, or not at all"),
+        ];
+        if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
+            return self.broken(|| format!("4 released: c0 {what}: {job} attempt {attempt}, {}", row.released));
+        }
+        for rank in ranks.difference(&before.ranks).iter().map(Rank) {
+            let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
+                continue;
+            };
+            let drained = store.drains.iter().any(|drain| drain.host.as_str() == host && drain.confirmed);
+            if drained || self.given.lifted.contains(host) {
+                continue;
+            }
+            let alive = self.runs.iter().find(|run| {
+                let lives = run.alive || (run.left_behind && run.lingering != Lingering::Keep);
+                lives && run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local
+            });
+            let alive = alive.filter(|run| !self.is_doubtful(run.task, None)).map(|run| run.stem.clone());
+            if let Some(stem) = alive {
+                self.broken(|| format!("4 released: rank {rank} of {job} attempt {attempt}, and {stem} lives"));
+            }
+        }
+    }
+
+    /// A script begins.
+    pub(super) fn check_not_given(&mut self, index: usize) {
+        let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
+        let given = self.given.shown.get(&(run.job.clone(), run.step.0));
+        if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
+            let host = super::super::world::site::host(run.node);
+            let known = self.given.drained.contains(&host) || self.given.lifted.contains(&host);
+            // Without a hook, or while there was none, drains are in force at once, and only the store knows of them.
+            if known || self.given.hook != Some(true) || self.given.mixed {
+                return;
+            }
+            let stem = run.stem.clone();
+            self.broken(|| format!("4 released: {stem} begins on a rank that was released"));
+        }
+    }
+
+    /// What the outcomes may add up to, by what was agreed.
+    pub(super) fn verdicts(
+        &self,
+        store: &Snapshot,
+        row: &perilog_core::controller::io::ActionRow,
+        outcomes: &[Outcome],
+    ) -> Vec<Verdict> {
+        let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
+        let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
+        let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
+        let strict = Verdict::of(outcomes);
+        let forgiving = |lost: bool| {
+            let soft = |outcome: &&Outcome| {
+                matches!(outcome, Outcome::Tolerable) || (lost && matches!(outcome, Outcome::Lost { .. }))
+            };
+            let good = outcomes.len() - bad.len();
+            let enough = good as u64 >= terms.keep.map_or(0, u64::from);
+            // Other actions may have used some of it up.
+            let most = bad.len() as u64 <= terms.forgives(of);
+            if bad.iter().all(soft) && most && enough { Verdict::Ok } else { strict }
+        };
+        let mut may = match row.name.as_str() {
+            "epilog" => vec![strict],
+            _ => vec![forgiving(false)],
+        };
+        let others = store.actions.iter().any(|a| a.job == row.job && a.attempt == row.attempt && a.id != row.id);
+        if self.given.lenient || others {
+            may.extend([strict, forgiving(true)]);
+        }
+        may
+    }
+}

@@ -1,0 +1,85 @@
+//! The resource manager behind the hooks: told of releases and drains, at least once, sometimes failing. What it heard is held against what may be
+//! true (`truth::given`).
+
+use std::collections::BTreeSet;
+
+use perilog_core::controller::io::{DrainRow, Edge, Hooked, OutboxEntry, Request};
+
+use super::World;
+use super::event::Event;
+use super::site;
+
+/// A hook that failed is run again after so long at most.
+const AGAIN_MS: u64 = 10_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Manager {
+    /// Questions of the hooks, by number.
+    asked: BTreeSet<u64>,
+    looking: bool,
+}
+
+impl World {
+    /// There may be something to tell.
+    pub(crate) fn hooks_hear(&mut self, which: usize) {
+        if which == 0 && !std::mem::replace(&mut self.manager.looking, true) {
+            let (delay, life) = (self.dice.skewed(1, 5_000), self.controllers[0].life);
+            self.after(delay, Event::Hooks { life });
+        }
+    }
+
+    pub(crate) fn look_for_hooks(&mut self, life: u64) {
+        self.manager.looking = false;
+        if self.controllers[0].life != life {
+            return self.hooks_hear(0);
+        }
+        for request in [Request::Drains, Request::Releases { limit: 8 }] {
+            self.manager.asked.insert(self.controllers[0].clients + 1);
+            self.ask(0, request);
+        }
+    }
+
+    /// Is this the answer to a question of the hooks?
+    pub(crate) fn is_hooks(&mut self, which: usize, client: u64) -> bool {
+        which == 0 && self.manager.asked.remove(&client)
+    }
+
+    pub(crate) fn tell_drains(&mut self, drains: &[DrainRow]) {
+        if !site::settings(self.settings).drain_hook {
+            return;
+        }
+        for drain in drains.iter().filter(|drain| drain.lifted || !drain.confirmed) {
+            if self.fails(Hooked::Drain(drain.host.clone())) {
+                continue;
+            }
+            let DrainRow { host, since_ms, lifted, .. } = drain.clone();
+            self.truth.drained(&host, lifted);
+            self.ask(0, Request::DrainDone { host, since_ms, lifted });
+        }
+    }
+
+    pub(crate) fn tell_releases(&mut self, entries: &[OutboxEntry]) {
+        if !site::settings(self.settings).release_hook {
+            return;
+        }
+        for entry in entries.iter().filter(|entry| entry.edge == Edge::ReleaseHook) {
+            if self.fails(Hooked::Release(entry.sequence)) {
+                continue;
+            }
+            self.truth.heard(entry);
+            self.ask(0, Request::OutboxDone { sequence: entry.sequence });
+        }
+    }
+
+    fn fails(&mut self, what: Hooked) -> bool {
+        if !self.dice.one_in(4) {
+            return false;
+        }
+        self.ask(0, Request::HookFailed { what, why: "busy".to_owned() });
+        if !std::mem::replace(&mut self.manager.looking, true) {
+            let (delay, life) = (self.dice.range(1, AGAIN_MS), self.controllers[0].life);
+            self.after(delay, Event::Hooks { life });
+        }
+        true
+    }
+}
