@@ -56,6 +56,7 @@ enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(verb::run::Args),
+    Job(verb::job::Args),
     Ps(verb::ps::Args),
     Show(verb::show::Args),
     Nodes(verb::nodes::Args),
@@ -66,6 +67,9 @@ pub(crate) enum Verb {
     Resolve(verb::resolve::Args),
     Logs(verb::logs::Args),
     Why(verb::why::Args),
+    Failed(verb::failed::Args),
+    Drain(verb::drain::Args),
+    Undrain(verb::drain::Lift),
     Status(verb::status::Args),
     Controller(verb::controller::Args),
     Ca(verb::ca::Args),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use perilog_core::task::{Check, Process};
-use perilog_core::{ActionName, Attempt, HostList, IdSet, Verdict};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, Part, Verdict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -137,6 +137,11 @@ impl Entry {
         known.unwrap_or_else(|| self.other())
     }
 
+    /// Ranks and resources, in words.
+    fn part(&self) -> String {
+        Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
+    }
+
     fn other(&self) -> Told {
         let host = self.text("hosts").or_else(|| self.text("host")).map(text::line);
         let at = || host.clone().or_else(|| Some(format!("rank {}", text::line(self.text("ranks")?))));
@@ -167,11 +172,28 @@ impl Entry {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
                 (at(), "cancelled", format!("cancel asked for by uid {}{}", field("by"), why.unwrap_or_default()))
             }
+            "job-finish" => (at(), "", format!("the job let go of {}", self.part())),
+            "shrink" => (at(), "", format!("goes back; the job goes on with {}", field("left_hosts"))),
+            "release" => {
+                let last = self.context.get("final").is_some_and(|last| last == true);
+                (at(), "ok", format!("released: {}{}", self.part(), if last { "; this was the last" } else { "" }))
+            }
+            "drain" => (at(), "failed", format!("drained: {}", field("reason"))),
+            "exception" => {
+                let checks = self.context.get("checks").map(checks).unwrap_or_default();
+                (at(), "tolerable", format!("{} (severity {}){checks}", field("type"), field("severity")))
+            }
             "late" => (at(), "unknown", format!("late, after the verdict: {}", field("result"))),
             _ => (None, "", text::line(&Value::Object(self.context.clone()).to_string())),
         };
         Told::Other { at, word, text }
     }
+}
+
+/// `: lustre: mount missing`, of each check.
+fn checks(list: &Value) -> String {
+    let list = Vec::<Check>::deserialize(list).unwrap_or_default();
+    list.iter().take(4).map(|c| format!(": {}: {}", text::line(&c.check), text::line(&c.message))).collect()
 }
 
 /// A value for people: texts without quotes.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use perilog_core::outcome::{signal_name, signal_number};
-use perilog_core::{ActionName, Attempt, HostList, HostName, JobId, ParseError, Span, Targets, environment};
+use perilog_core::{
+    ActionName, Attempt, HostList, HostName, JobId, ParseError, ResourceName, Span, Targets, Tolerance, environment,
+};
 
 /// Most characters of a malformed text shown on either side of the place.
 const AROUND: usize = 40;
@@ -90,6 +92,14 @@ fn nobody(text: &str) -> Pointed {
 }
 
 pub(crate) fn host(text: &str) -> Result<HostName, Pointed> {
+    pointed(text)
+}
+
+pub(crate) fn tolerance(text: &str) -> Result<Tolerance, Pointed> {
+    pointed(text)
+}
+
+pub(crate) fn resource(text: &str) -> Result<ResourceName, Pointed> {
     pointed(text)
 }
 

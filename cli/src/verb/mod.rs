@@ -3,7 +3,10 @@
 pub(crate) mod ca;
 pub(crate) mod cancel;
 pub(crate) mod controller;
+pub(crate) mod drain;
 pub(crate) mod events;
+pub(crate) mod failed;
+pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod logs;
 pub(crate) mod nodes;
@@ -32,6 +35,10 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Events(args) => events::run(args, door, out),
         Verb::Wait(args) => wait::run(args, door, out),
         Verb::Cancel(args) => cancel::run(args, &door, out),
+        Verb::Job(args) => job::run(args, &door, out),
+        Verb::Failed(args) => failed::run(args, &door, out),
+        Verb::Drain(args) => drain::run(args, &door, out),
+        Verb::Undrain(args) => drain::lift(args, &door, out),
         Verb::Kill(args) => kill::run(args, &door, out),
         Verb::Resolve(args) => resolve::run(args, &door, out),
         Verb::Logs(args) => logs::run(args, &door, out),

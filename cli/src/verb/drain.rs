@@ -1,0 +1,96 @@
+//! `perilog drain` and `perilog undrain`: who shall get no work, since when and why.
+
+use perilog_core::HostList;
+use perilog_core::controller::io::DrainRow;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::reached::reach;
+use crate::columns::{Columns, cell};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{text, values};
+
+/// Show who is drained, or drain nodes
+///
+/// Bare: who is drained, since when and why. With nodes and a reason: drain them. A reason that stands is not overwritten. With --quiet: the names.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(value_name = "HOSTLIST", value_parser = values::hosts, requires = "reason")]
+    nodes: Option<HostList>,
+    /// Why, in words.
+    #[arg(value_name = "REASON")]
+    reason: Option<String>,
+}
+
+/// Lift the drain of nodes
+#[derive(Debug, clap::Args)]
+pub(crate) struct Lift {
+    #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
+    nodes: HostList,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    match (args.nodes, args.reason) {
+        (Some(nodes), Some(reason)) => {
+            let parameters = json!({"nodes": nodes, "reason": reason});
+            let (some, none) =
+                (format!("drained {nodes}"), format!("{nodes}: drained already, for a reason that stands"));
+            reach(door, &mut out, "Drain", &parameters, &some, &none)?;
+        }
+        _ => out.show(&Drained(door.ask("Drains", &json!({}))?))?,
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let some = format!("{}: drain lifted", args.nodes);
+    reach(door, &mut out, "Undrain", &json!({"nodes": args.nodes}), &some, &some)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Drains {
+    drains: Vec<DrainRow>,
+}
+
+struct Drained(Answer<Drains>);
+
+impl Faces for Drained {
+    fn table(&self, page: &mut Page) {
+        let drains = &self.0.body.drains;
+        if drains.is_empty() {
+            page.line("nobody is drained");
+            return;
+        }
+        let mut columns = Columns::new(["SINCE", "STATE", "NODE", "BY", "REASON"]);
+        for drain in drains {
+            let state = match (drain.lifted, drain.confirmed) {
+                (true, _) => "lifting",
+                (false, true) => "drained",
+                (false, false) => "draining",
+            };
+            let by = drain.by.map_or_else(|| "perilog".to_owned(), |uid| format!("uid {uid}"));
+            columns.row([
+                cell(crate::when::second(drain.since_ms)),
+                cell(state.to_owned()),
+                cell(text::line(drain.host.as_str())),
+                cell(by),
+                cell(text::line(&drain.reason)),
+            ]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.0.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        for drain in &self.0.body.drains {
+            page.line(text::line(drain.host.as_str()));
+        }
+    }
+}

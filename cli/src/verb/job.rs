@@ -1,0 +1,174 @@
+//! `perilog job`: what a job holds, from `add` to `finish`. For resource managers, and for those who test as one.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName, ResourceSet, Targets, Tolerance};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{text, values};
+
+/// Add a job, and let it go of its nodes
+///
+/// A job holds all its ranks until `finish`. What follows it (its epilog) has them from the same moment on, and gives each back when it is done.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Add a job with its resources and what it may be forgiven; the same again is the same.
+    Add(Add),
+    /// The job lets go of its ranks, or of some: their epilog begins, and they are released when it is done.
+    Finish(Finish),
+    /// Stop what runs for a job, and let it go of all of its ranks, through their epilog. Drains nobody.
+    Cancel(Cancel),
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// R, the job's resource set (RFC 20), in this file; - for standard input.
+    #[arg(long = "R", value_name = "FILE", required_unless_present = "nodes", conflicts_with = "nodes")]
+    r: Option<PathBuf>,
+    /// The job's hosts, rank by rank, where there is no R.
+    #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
+    nodes: Option<HostList>,
+    /// So many ranks, or a percentage of them (10%), may fail named checks.
+    #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
+    tolerate: Option<Tolerance>,
+    /// So many good ranks are enough: the rest goes back, and never fewer are kept. Without --tolerate all others may fail.
+    #[arg(long, value_name = "N")]
+    keep: Option<u32>,
+    /// Ranks that failed within the tolerance go back.
+    #[arg(long)]
+    shrink: bool,
+    /// What it holds that is no rank, such as a rabbit; more than once for more.
+    #[arg(long = "resource", value_name = "NAME", value_parser = values::resource)]
+    resources: Vec<ResourceName>,
+    /// Its owner: a user's name or number.
+    #[arg(long, value_name = "USER", value_parser = values::user)]
+    user: Option<u32>,
+    /// Which try of its launch this is; the open one, or the first, without it.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Finish {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// Only these ranks, as an idset or as a hostlist: the job goes on with the others.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
+    /// Of this attempt; without it of the open one.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Cancel {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// Of this attempt; without it of the open one.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+    /// Why, for the event log.
+    #[arg(long = "reason", value_name = "TEXT")]
+    why: Option<String>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    match args.what {
+        What::Add(add) => {
+            let r = add.r.as_deref().map(read).transpose()?;
+            let parameters = json!({"job": add.job, "attempt": add.attempt, "R": r, "nodes": add.nodes, "userid": add.user,
+                "tolerate": add.tolerate, "keep": add.keep, "shrink": add.shrink, "resources": add.resources});
+            out.show(&Told(add.job.clone(), door.ask::<Added>("JobAdd", &parameters)?))?;
+        }
+        What::Finish(finish) => {
+            let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets});
+            out.show(&Told(finish.job.clone(), door.ask::<LetGo>("JobFinish", &parameters)?))?;
+        }
+        What::Cancel(cancel) => {
+            let parameters = json!({"job": cancel.job, "attempt": cancel.attempt, "why": cancel.why});
+            out.show(&Told(cancel.job.clone(), door.ask::<LetGo>("JobCancel", &parameters)?))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Read here, so that what is wrong with it is said before anybody is asked.
+fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
+    let fault = |source| Fault::File { what: "cannot read R from", path: file.to_owned(), source };
+    let text = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin()).map_err(fault)?
+    } else {
+        std::fs::read_to_string(file).map_err(fault)?
+    };
+    ResourceSet::from_json(&text).map_err(|error| Fault::Usage(format!("{}: {error}", file.display())))
+}
+
+/// An answer about a job, and how it is told.
+struct Told<T>(JobId, Answer<T>);
+
+trait Sentence {
+    fn of(&self, job: &JobId) -> String;
+}
+
+#[derive(Debug, Deserialize)]
+struct Added {
+    attempt: Attempt,
+    hosts: HostList,
+    attached: bool,
+}
+
+impl Sentence for Added {
+    fn of(&self, job: &JobId) -> String {
+        let there = if self.attached { "is there already" } else { "holds" };
+        format!(
+            "{job} (attempt {}) {there}: {} on {}",
+            self.attempt,
+            text::count(self.hosts.len() as u64, "rank"),
+            self.hosts
+        )
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct LetGo {
+    ranks: IdSet,
+    resources: Vec<String>,
+}
+
+impl Sentence for LetGo {
+    fn of(&self, job: &JobId) -> String {
+        let resources = self.resources.iter().map(|name| text::line(name));
+        let ranks = (!self.ranks.is_empty()).then(|| format!("ranks {}", self.ranks));
+        let parts: Vec<String> = ranks.into_iter().chain(resources).collect();
+        if parts.is_empty() {
+            return format!("{job} held nothing of that any more");
+        }
+        format!("{job} let go of {}; they are released when what follows is done: perilog wait {job}", parts.join(", "))
+    }
+}
+
+impl<T: Sentence> Faces for Told<T> {
+    fn table(&self, page: &mut Page) {
+        page.line(self.1.body.of(&self.0));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.1.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
