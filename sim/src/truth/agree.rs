@@ -33,7 +33,7 @@ impl Truth {
         }
         // Its outcome was on the disk and its unit gone, then the directory went before anybody was told: asked again, a node knows no better.
         let traceless = |run: &&Run| run.unloaded || run.rebooted;
-        if matches!(outcome, Outcome::Refused { .. }) && self.is_cleared(task) && runs.iter().all(traceless) {
+        if nothing_ran(outcome) && self.is_cleared(task) && runs.iter().all(traceless) {
             return Ok(());
         }
         if let Outcome::Failed { why: Failure::Signal(signal) } = outcome
