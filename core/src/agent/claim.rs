@@ -65,20 +65,21 @@ impl Machine {
     pub(super) fn cancel(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         match &task.state {
-            State::Recording => task.cancelled = true,
+            State::Recording => (task.cancelled, task.term) = (true, true),
             State::Unconfirmed | State::Queued => {
-                task.cancelled = true;
+                // A runner that an agent before us had asked for may be faster: then it gets TERM.
+                (task.cancelled, task.term) = (true, true);
                 self.withdraw(id, Claim::Cancelled, cx);
             }
             State::Starting | State::Doubt { .. } | State::Live => {
-                task.cancelled = true;
-                task.term = true;
+                (task.cancelled, task.term) = (true, true);
                 if task.claim.is_none() && !task.claimed_by_other {
                     self.take_claim(id, Claim::Cancelled, cx);
                 }
                 self.deliver_signals(id, cx);
             }
-            State::Withdrawing | State::Concluding { .. } => {}
+            State::Withdrawing => (task.cancelled, task.term) = (true, true),
+            State::Concluding { .. } => {}
             State::Ended { ended } | State::Burying { ended } => {
                 let finished = FromAgent::Finished { task: id, ended: ended.clone() };
                 self.tell(id, finished, cx);

@@ -215,6 +215,19 @@ fn nothing_begins_beside_what_the_agent_before_may_have_started() {
     bed.check(queued(epilog), &[]);
 }
 
+/// Found by the simulator: the cancel had lost the race for the claim, and was forgotten.
+#[test]
+fn a_cancel_of_what_the_agent_before_may_have_started_reaches_a_runner_that_was_faster() {
+    let prolog = intent("j", 1, "prolog", 0);
+    let id = prolog.start.task;
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![found(&prolog, seen_nothing())], vec![]));
+    bed.connect_any();
+    bed.check(cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]);
+    bed.check(claim_taken(id, false), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen_running(&prolog, 1)), &["watch j.1.prolog.0", "signal j.1.prolog.0 15"]);
+}
+
 /// The host's own prolog, that nobody came back for after the agent was killed, would hold back its epilog for an hour.
 #[test]
 fn what_nobody_came_back_for_is_withdrawn_when_another_of_its_job_waits() {
