@@ -12,6 +12,7 @@
 //! | open            | live, ended                    | accepted; `Finished` follows |
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
+//! | ended           | waits for its turn             | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
@@ -26,7 +27,7 @@ use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionName, HostName, TaskId};
-use crate::message::{Held, HeldState, ToAgent};
+use crate::message::{Held, HeldState, Phase, ToAgent};
 use crate::outcome::Loss;
 use crate::task::Ended;
 
@@ -126,7 +127,7 @@ impl Machine {
                 self.touch(task.action, now);
                 match cancel {
                     Some(why) => self.send_cancel(id, task, &why),
-                    None => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),
+                    _ => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),
                 }
             }
             HeldState::Live { phase, age_ms } => {
@@ -141,6 +142,9 @@ impl Machine {
                     if let Some(why) = cancel {
                         self.send_cancel(id, task, &why);
                     }
+                } else if matches!(phase, Phase::Waiting { .. }) {
+                    // It has not begun, and would when its turn comes.
+                    self.send_cancel(id, task, "it has ended for the controller");
                 }
                 self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));
             }

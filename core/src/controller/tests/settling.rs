@@ -162,6 +162,11 @@ fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_h
     let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, "n0", HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
+    // Accepted, which was never heard, and behind another in the host's queue.
+    let waits = HeldState::Live { phase: Phase::Waiting { why: "another".to_owned() }, age_ms: 10 };
+    let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", waits)]);
+    assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
+
     let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", live())]);
     assert_eq!(effects, []);
     assert_eq!(b.says(n0, finished(t, exit(4))), [ack(n0, t)]);
