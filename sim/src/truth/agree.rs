@@ -1,6 +1,6 @@
 //! May a task be said to have ended so? By what its scripts did, never by what anybody thinks.
 
-use perilog_core::{ExitStatus, Failure, Outcome, TaskId};
+use perilog_core::{ExitStatus, Failure, Loss, Outcome, TaskId};
 
 use super::{Run, Truth};
 
@@ -12,6 +12,11 @@ pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
             | Outcome::Cancelled { status: None }
             | Outcome::Failed { why: Failure::Unit(_) | Failure::Exec(_) }
     )
+}
+
+/// Lost for not having been accepted in time: its id is fenced.
+pub(super) const fn is_offline(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Lost { why: Loss::Offline })
 }
 
 impl Truth {

@@ -2,6 +2,8 @@
 
 mod agree;
 mod given;
+mod guard;
+mod stopped;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +13,7 @@ use perilog_core::controller::io::ActionRow;
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionId, ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, Loss, Outcome, TaskId};
 
+use stopped::Stops;
 use store::Shown;
 
 #[derive(Debug, Default)]
@@ -36,6 +39,9 @@ pub(crate) struct Truth {
     /// Tasks whose runner died before it claimed, and of which signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
+    /// Nodes on which all tasks queue.
+    exclusive: BTreeSet<usize>,
+    stops: Stops,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -145,14 +151,13 @@ impl Truth {
         index
     }
 
-    /// The host guard: no script beside one of another attempt or action of its job.
     pub(crate) fn script_starts(&mut self, index: usize, t: u64) {
         self.scripts += 1;
         let Some(run) = self.runs.get_mut(index) else { return };
         run.alive = true;
         run.begun = true;
         let task = run.task;
-        let (node, job, step, stem) = (run.node, run.job.clone(), run.step.clone(), run.stem.clone());
+        let (node, stem) = (run.node, run.stem.clone());
         self.check_nothing_ran(task, node, &stem);
         self.check_not_given(index);
         let beside = self.runs.iter().find(|other| {
@@ -162,6 +167,7 @@ impl Truth {
         if let Some(other) = beside.map(|other| other.stem.clone()) {
             self.broken(|| format!("host guard: a script of {stem} begins at {t} beside one of {other}"));
         }
+        self.check_alone(index, t);
     }
 
     pub(crate) fn script_ended(&mut self, index: usize, status: ExitStatus, _t: u64) {
@@ -368,6 +374,15 @@ impl Truth {
     fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
         let there = |node| self.doubtful_nodes.contains(&node);
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
+    }
+
+    pub(crate) fn is_sure(&self, task: TaskId, at: usize) -> bool {
+        !self.is_doubtful(task, Some(at))
+    }
+
+    /// Was it claimed in this boot?
+    pub(crate) fn began_in(&self, task: TaskId, at: usize, boot: u64) -> bool {
+        self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
     /// A caller on the local socket of a machine was told how its task ended.

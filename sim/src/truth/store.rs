@@ -72,6 +72,10 @@ fn ended(store: &Snapshot, row: &ActionRow) -> Vec<(TaskId, Outcome)> {
 }
 
 impl Truth {
+    pub(crate) fn was_accepted(&self, task: TaskId) -> bool {
+        self.shown[0].accepted.contains(&task)
+    }
+
     /// A batch was committed.
     pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();

@@ -281,6 +281,8 @@ impl World {
             let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life) else { return };
             let Some(input) = agent.inputs.pop_front() else { return };
             let shown = if self.trace.is_read() { format!("{input:?}") } else { String::new() };
+            self.reads(at, &input);
+            let Some(agent) = self.nodes[at].agent.as_mut() else { return };
             let effects = agent.machine.handle(input, now);
             self.say(|| format!("n{at} <- {shown}"));
             for effect in effects {

@@ -19,6 +19,9 @@ impl World {
             self.say(|| format!("n{at}    -> {shown}{}", how.map(|how| format!(" ({how:?})")).unwrap_or_default()));
         }
         self.check_effect(at, &effect);
+        if how.is_some() {
+            self.disturb(at);
+        }
         let full = self.t < self.nodes[at].full_until || how == Some(How::Fails);
         let written = if full { Err(FULL.to_owned()) } else { Ok(()) };
         match effect {

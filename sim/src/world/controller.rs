@@ -44,6 +44,8 @@ pub(crate) struct Controller {
     pub(crate) outbox_before: BTreeSet<u64>,
     /// Tasks that were `ok` before this batch, or are told to be in it: a Hello that comes later in it may say that their node lost them.
     pub(crate) ok_before: BTreeSet<TaskId>,
+    /// When its machine was last built from the store.
+    pub(crate) loaded_at: u64,
     /// Every session began anew then.
     pub(crate) took_over_at: Option<u64>,
 }
@@ -94,6 +96,7 @@ impl World {
             controller.machine = None;
             return self.after(FULL_EVERY_MS, Event::Batch { which, life });
         }
+        controller.loaded_at = self.t;
         let nonce = life + 1_000 * which as u64;
         let (machine, output) = Machine::load(controller.store.clone(), site::settings(self.settings), nonce, now);
         controller.machine = Some(machine);
@@ -236,6 +239,7 @@ impl World {
             return self.commit_failed(which, effects);
         }
         if !records.is_empty() {
+            self.check_losses(which, &records);
             self.commit(which, &records);
         }
         if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {

@@ -3,6 +3,7 @@
 //! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
 //! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
 //! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `hooks`, `faults`, `traps`, `ending`.
+//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `faults`, `traps`, `watch`, `ending`.
 
 mod agent;
 mod carry;
@@ -24,6 +25,7 @@ pub(crate) mod site;
 mod spool;
 mod systemd;
 mod traps;
+mod watch;
 
 use std::collections::BTreeMap;
 
@@ -40,6 +42,7 @@ use network::Conn;
 use node::Node;
 use queue::Queue;
 use traps::Traps;
+use watch::Watch;
 
 /// Events of one history; more of them mean that something goes round in circles.
 const MAX_STEPS: u64 = 3_000_000;
@@ -62,6 +65,7 @@ pub(crate) struct World {
     /// What the resource manager was told, by hooks.
     manager: hooks::Manager,
     pub(crate) truth: Truth,
+    watch: Watch,
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
@@ -89,6 +93,7 @@ impl World {
             settings: 0,
             manager: hooks::Manager::default(),
             truth: Truth::default(),
+            watch: Watch::default(),
             traps: Traps::new(&plan.traps),
             trace,
             violation: None,
@@ -97,6 +102,7 @@ impl World {
             over: false,
             plan,
         };
+        world.truth.exclusive(&world.plan.exclusive);
         for (index, step) in world.plan.steps.iter().enumerate() {
             world.queue.push(step.at_ms, Event::Step(index));
         }
@@ -118,6 +124,7 @@ impl World {
             if self.trace.steps > MAX_STEPS {
                 return self.violate("rest", "it goes on and on");
             }
+            self.watch();
             self.happens(event);
             if let Some(text) = self.truth.take_broken() {
                 self.violate("truth", &text);

@@ -56,6 +56,13 @@ impl World {
             }
             // Whoever may forget it may be asked for it again.
             Effect::RemoveTombstone { task, .. } => self.truth.forgotten(*task),
+            Effect::WriteIntent { intent, .. } => self.truth.written(intent.start.task),
+            Effect::StartUnit { stem, intent } => {
+                if let Some(why) = self.truth.in_the_way(at, self.nodes[at].life, intent.start.task) {
+                    let text = format!("n{at} starts {stem}, and {why}");
+                    self.violate("host guard", &text);
+                }
+            }
             _ => {}
         }
     }
@@ -69,7 +76,8 @@ impl World {
         } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task) {
             Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
         } else {
-            None
+            let against = if intent.local { None } else { self.check_begin(at, intent.start.task) };
+            against.map(|why| format!("n{at} begins {stem}, and {why}"))
         };
         if let Some(text) = wrong {
             self.violate("2 one outcome", &text);

@@ -75,6 +75,7 @@ impl World {
     /// A trap on a node kills its agent, or all of it.
     pub(crate) fn spring(&mut self, at: usize, spring: Spring) {
         self.injected += 1;
+        self.disturb(at);
         self.say(|| format!("TRAP on n{at}: {spring:?}"));
         match spring {
             Spring::PowerBefore { down_ms } | Spring::PowerAfter { down_ms } => self.power_fail(at, down_ms),

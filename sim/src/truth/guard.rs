@@ -1,0 +1,45 @@
+//! The host guard: no task begins while a script of another attempt or action of its job lives on the host, nor while one of a released
+//! attempt does; on an exclusive host all queue.
+
+use perilog_core::TaskId;
+use perilog_core::task::Lingering;
+
+use super::{Run, Truth};
+
+impl Run {
+    /// Does anything of it hold its host?
+    pub(super) fn holds(&self) -> bool {
+        self.alive || (self.left_behind && self.lingering != Lingering::Keep)
+    }
+}
+
+impl Truth {
+    pub(crate) fn exclusive(&mut self, nodes: &[usize]) {
+        self.exclusive.extend(nodes);
+    }
+
+    /// A script of this run begins.
+    pub(super) fn check_alone(&mut self, index: usize, t: u64) {
+        let Some(run) = self.runs.get(index) else { return };
+        let exclusive = self.exclusive.contains(&run.node);
+        let beside = self.runs.iter().enumerate().find(|(at, other)| {
+            let in_the_way = exclusive || (other.job == run.job && other.step != run.step);
+            *at != index && other.holds() && other.node == run.node && in_the_way
+        });
+        if let Some((_, other)) = beside {
+            let (stem, other) = (run.stem.clone(), other.stem.clone());
+            self.broken(|| format!("host guard: a script of {stem} begins at {t} beside one of {other}"));
+        }
+    }
+
+    /// An agent (node, life) asks for a unit. What it was told to forget has no place on the host any more: it does not begin, and while it
+    /// lives nothing else does.
+    pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
+        let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
+        if released(&task) {
+            return Some("its attempt was released".to_owned());
+        }
+        let holder = self.runs.iter().find(|run| run.node == at && run.holds() && released(&run.task))?;
+        Some(format!("{} of a released attempt lives", holder.stem))
+    }
+}

@@ -1,0 +1,116 @@
+//! What was stopped: a run whose cancel is committed gets TERM, and nothing is claimed once its agent has read that it must not begin.
+
+use std::collections::BTreeMap;
+
+use perilog_core::TaskId;
+
+use super::Truth;
+
+/// On a node that is calm a cancel has reached the runner by then: frames and stirs take seconds at most.
+const DEAF_MS: u64 = 8_000;
+/// A frame that was sent into a session that stands has come by then; what it comes after, too.
+const FRAME_MS: u64 = 3_100;
+/// What failed has been tried again by then.
+const HURT_MS: u64 = 60_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Stops {
+    /// Runs that are to stop and have had no TERM, since when.
+    deaf: BTreeMap<usize, u64>,
+    /// What an agent (node, life) has read: Cancels; Forgets; Starts, and when.
+    cancels: BTreeMap<TaskId, (usize, u64)>,
+    pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
+    starts: BTreeMap<TaskId, (usize, u64)>,
+    /// When something last failed on a node: a claim that could not be taken is tried again after a while.
+    hurt: BTreeMap<usize, u64>,
+    /// Tasks that were lost as offline while a session of their node stood: its number, and when.
+    fenced: BTreeMap<TaskId, (u64, u64)>,
+}
+
+impl Truth {
+    /// Runs that go on, and nobody's TERM has reached: (run, node, task).
+    pub(crate) fn untouched(&self) -> Vec<(usize, usize, TaskId)> {
+        let all = self.runs.iter().enumerate();
+        let on = all.filter(|(_, run)| run.result.is_none() && !run.killed && !run.down && !run.cancelled);
+        let sure = on.filter(|(_, run)| !run.meddled && !run.local && !self.is_cleared(run.task));
+        sure.filter(|(_, run)| !self.is_doubtful(run.task, Some(run.node)))
+            .map(|(index, run)| (index, run.node, run.task))
+            .collect()
+    }
+
+    /// `to_stop`: runs whose cancel is committed, on nodes that have been calm since then.
+    pub(crate) fn must_stop(&mut self, to_stop: &BTreeMap<usize, u64>, t: u64) {
+        self.stops.deaf.retain(|run, _| to_stop.contains_key(run));
+        for (run, calm_since) in to_stop {
+            let since = *self.stops.deaf.entry(*run).or_insert(t);
+            if t.saturating_sub(since.max(*calm_since)) > DEAF_MS {
+                let stem = self.runs.get(*run).map(|run| run.stem.clone()).unwrap_or_default();
+                self.broken(|| {
+                    format!("cancel: that of {stem} was committed by {since}, and at {t} it has had no TERM")
+                });
+            }
+        }
+    }
+
+    pub(crate) fn read_cancel(&mut self, at: usize, life: u64, task: TaskId, t: u64) {
+        let hurt = self.stops.hurt.get(&at).is_some_and(|when| t < when + HURT_MS);
+        if !hurt {
+            self.stops.cancels.insert(task, (at, life));
+        }
+    }
+
+    pub(crate) fn read_start(&mut self, at: usize, task: TaskId, t: u64) {
+        self.stops.starts.insert(task, (at, t));
+    }
+
+    pub(crate) fn read_forget(&mut self, at: usize, life: u64, tasks: &[TaskId]) {
+        self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
+    }
+
+    /// It is written down anew: what was said of it before was of another life of it.
+    pub(crate) fn written(&mut self, task: TaskId) {
+        self.stops.cancels.remove(&task);
+        self.stops.forgets.remove(&task);
+    }
+
+    /// What an agent read may not have been done as it should be: something failed there.
+    pub(crate) fn disturbed(&mut self, at: usize, t: u64) {
+        self.stops.hurt.insert(at, t);
+        self.stops.cancels.retain(|_, (node, _)| *node != at);
+    }
+
+    /// Lost as offline; `conn`: a session of its node stood, and carries its fence.
+    pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
+        self.stops.fenced.insert(task, (conn, t));
+    }
+
+    /// A runner is about to have the claim. `agent`: of which node, and its life; `fences`: its session, if what was sent into it comes in time;
+    /// `calm_since`: since when it stands undisturbed.
+    pub(crate) fn may_begin(
+        &self,
+        agent: (usize, u64),
+        task: TaskId,
+        fences: Option<u64>,
+        calm_since: Option<u64>,
+        t: u64,
+    ) -> Option<String> {
+        if self.is_doubtful(task, Some(agent.0)) || self.is_cleared(task) {
+            return None;
+        }
+        if self.stops.cancels.get(&task) == Some(&agent) {
+            return Some("its agent had read the cancel".to_owned());
+        }
+        let started = self.stops.starts.get(&task).filter(|(node, _)| *node == agent.0).map(|(_, when)| *when);
+        if let Some((of, lost)) = self.stops.fenced.get(&task)
+            && fences == Some(*of)
+            && started.is_some_and(|when| when > lost + FRAME_MS)
+        {
+            return Some(format!(
+                "it was lost as offline at {lost}, before its agent read the start in the same session"
+            ));
+        }
+        let (lost, _) = self.shown[0].ended_at(task).filter(|(_, outcome)| super::agree::is_offline(outcome))?;
+        let since = calm_since.filter(|since| lost < *since && since + 2 * FRAME_MS < t)?;
+        Some(format!("it was lost as offline at {lost}, and its node has had a session since {since}"))
+    }
+}

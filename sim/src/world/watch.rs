@@ -1,0 +1,198 @@
+//! What must come about on a node that nothing disturbs, and what a controller may say of one that is away: looked at once a second, and when
+//! a loss is committed.
+
+use std::collections::BTreeMap;
+
+use perilog_core::agent::Input;
+use perilog_core::controller::Record;
+use perilog_core::controller::io::Settings;
+use perilog_core::message::ToAgent;
+use perilog_core::{ActionId, Loss, Outcome, TaskId};
+
+use super::World;
+use super::agent::Pending;
+use super::site;
+use crate::plan::{Op, Step, What};
+
+const EVERY_MS: u64 = 1_000;
+/// A session ends for the machine a batch before it ends for the world.
+const SLACK_MS: u64 = 1_000;
+
+#[derive(Default)]
+pub(crate) struct Watch {
+    next: u64,
+    /// Per node: the agent's life, its bus and its session, and since when they stand and nothing disturbs.
+    calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
+    /// When a node's session with the controller last stood.
+    stood: BTreeMap<usize, u64>,
+    /// When each action was first committed.
+    begun: BTreeMap<ActionId, u64>,
+}
+
+impl World {
+    pub(crate) fn watch(&mut self) {
+        if self.t < self.watch.next {
+            return;
+        }
+        self.watch.next = self.t + EVERY_MS;
+        for at in 0..self.nodes.len() {
+            self.watch_node(at);
+        }
+        let mut to_stop = BTreeMap::new();
+        // When faults stop a sleep ends before its time, and what it put off comes as if it had not.
+        let cancels = !self.quiet && self.controllers[0].store.actions.iter().any(|row| !row.cancelling.is_empty());
+        let untouched = if cancels { self.truth.untouched() } else { Vec::new() };
+        for (run, at, task) in untouched {
+            let Some((_, since)) = self.watch.calm.get(&at) else { continue };
+            if self.is_cancelled(task) && !self.is_looked_at(at, task) {
+                to_stop.insert(run, *since);
+            }
+        }
+        self.truth.must_stop(&to_stop, self.t);
+    }
+
+    fn watch_node(&mut self, at: usize) {
+        if self.standing(at).is_some() {
+            self.watch.stood.insert(at, self.t);
+        }
+        match self.calm_now(at) {
+            None => drop(self.watch.calm.remove(&at)),
+            Some(now) => {
+                let entry = self.watch.calm.entry(at).or_insert((now, self.t));
+                if entry.0 != now {
+                    *entry = (now, self.t);
+                }
+            }
+        }
+    }
+
+    /// The session of this node with the first controller, in which both believe.
+    fn standing(&self, at: usize) -> Option<u64> {
+        let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
+        let conn = agent.conn?;
+        let c = self.conns.get(&conn).filter(|c| c.which == 0)?;
+        self.controllers[0].sessions.contains_key(&c.session).then_some(conn)
+    }
+
+    fn calm_now(&self, at: usize) -> Option<(u64, u64, u64)> {
+        let (t, node) = (self.t, &self.nodes[at]);
+        let until = node.cut_until.max(node.full_until).max(node.stalled_until).max(node.asleep_until);
+        let agent = node.agent.as_ref().filter(|agent| node.on && t > until && agent.bus && !agent.stopped)?;
+        Some((agent.life, agent.connection, self.standing(at)?))
+    }
+
+    fn is_cancelled(&self, task: TaskId) -> bool {
+        let rows = &self.controllers[0].store.actions;
+        rows.iter().any(|row| row.id == task.action && row.cancelling.contains(task.rank.0))
+    }
+
+    /// Its agent waits for an answer about it.
+    fn is_looked_at(&self, at: usize, task: TaskId) -> bool {
+        let agent = self.nodes[at].agent.as_ref();
+        let about = |pending: &Pending| matches!(pending, Pending::Start(of) | Pending::Look(of) if *of == task);
+        agent.is_some_and(|agent| agent.pending.values().any(about))
+    }
+
+    /// Something on the node was not as it should be.
+    pub(crate) fn disturb(&mut self, at: usize) {
+        self.watch.calm.remove(&at);
+        self.truth.disturbed(at, self.t);
+    }
+
+    /// An agent is about to be handed this, and obeys.
+    pub(crate) fn reads(&mut self, at: usize, input: &Input) {
+        let node = &self.nodes[at];
+        let (t, life, full) = (self.t, node.life, self.t < node.full_until);
+        let Input::Message(message) = input else { return };
+        if node.agent.as_ref().is_none_or(|agent| !agent.welcomed) {
+            return;
+        }
+        match message {
+            ToAgent::Start(start) => self.truth.read_start(at, start.task, t),
+            // On a full file system it cannot take the claim.
+            ToAgent::Cancel { task, .. } if !full => self.truth.read_cancel(at, life, *task, t),
+            ToAgent::Forget { tasks } => self.truth.read_forget(at, life, tasks),
+            _ => {}
+        }
+    }
+
+    /// Does anything speak against this claim?
+    pub(crate) fn check_begin(&self, at: usize, task: TaskId) -> Option<String> {
+        let session = self.watch.calm.get(&at).map(|((_, _, conn), since)| (*conn, *since));
+        let same = session.filter(|(conn, _)| self.standing(at) == Some(*conn));
+        // When faults stop a cut ends before its time, and what it held back comes piece by piece.
+        let fences = same.filter(|_| !self.quiet).map(|(conn, _)| conn);
+        self.truth.may_begin((at, self.nodes[at].life), task, fences, same.map(|(_, since)| since), self.t)
+    }
+
+    /// A batch is about to be committed: what it says is lost was away, or began in another boot.
+    pub(crate) fn check_losses(&mut self, which: usize, records: &[Record]) {
+        if which != 0 {
+            return;
+        }
+        for record in records {
+            match record {
+                Record::Action(row) => {
+                    self.watch.begun.entry(row.id).or_insert(self.t);
+                }
+                Record::Rank(row) => {
+                    if let Outcome::Lost { why } = row.ended.outcome {
+                        self.check_loss(row.task, why);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check_loss(&mut self, task: TaskId, why: Loss) {
+        let Some(at) = self.node_of(task) else { return };
+        let store = &self.controllers[0].store;
+        let known = store.ranks.iter().any(|row| row.task == task && row.ended.outcome == Outcome::Lost { why });
+        if known || !self.truth.is_sure(task, at) {
+            return;
+        }
+        let (t, node, controller) = (self.t, &self.nodes[at], &self.controllers[0]);
+        let grace = self.shortest_graces();
+        let wrong = match why {
+            Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
+                .then(|| "that boot of its node goes on".to_owned()),
+            Loss::Offline => {
+                let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
+                let since = begun.max(controller.loaded_at);
+                if t < since + grace.start_grace_ms {
+                    Some(format!("it could have been accepted only since {since}"))
+                } else {
+                    self.truth.was_accepted(task).then(|| "it had been accepted".to_owned())
+                }
+            }
+            Loss::Unreachable => {
+                let stood = self.watch.stood.get(&at).copied().unwrap_or_default().max(controller.loaded_at);
+                (t + SLACK_MS < stood + grace.unreachable_grace_ms).then(|| format!("its node was there at {stood}"))
+            }
+            _ => None,
+        };
+        if let Some(text) = wrong {
+            let text = format!("{task} on n{at} is said at {t} to be lost ({why:?}), and {text}");
+            return self.violate("3 true", &text);
+        }
+        if let Some(conn) = self.standing(at).filter(|_| why == Loss::Offline) {
+            self.truth.fenced(task, conn, t);
+        }
+    }
+
+    /// Of all that the controller is configured with in this world.
+    fn shortest_graces(&self) -> Settings {
+        let hurried = |step: &Step| matches!(step.what, What::Do(Op::Configure { .. }));
+        site::settings(u8::from(self.plan.steps.iter().any(hurried)))
+    }
+
+    /// Where a task's rank is, as the controller has it.
+    fn node_of(&self, task: TaskId) -> Option<usize> {
+        let store = &self.controllers[0].store;
+        let row = store.actions.iter().find(|row| row.id == task.action)?;
+        let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt)?;
+        let (_, host) = attempt.ranks.iter().zip(attempt.hosts.iter()).find(|(rank, _)| *rank == task.rank.0)?;
+        self.nodes.iter().position(|node| node.host.as_str() == host)
+    }
+}
