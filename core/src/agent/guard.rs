@@ -43,7 +43,7 @@ impl<'a> Held<'a> {
             return None;
         }
         let of_job = || self.jobs.get(&task.intent.start.job)?.iter().copied().find(|other| step(other) != step(task));
-        let any = || self.first.filter(|_| serialize);
+        let any = || self.first.filter(|_| serialize && !defect!(SerializeIgnored));
         self.released.or_else(of_job).or_else(any)
     }
 }

@@ -126,7 +126,7 @@ impl Machine {
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
-                    Some(why) => self.send_cancel(id, task, &why),
+                    Some(why) if !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
                     _ => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),
                 }
             }
@@ -139,7 +139,7 @@ impl Machine {
                         .then(|| action.row.cancel_why.clone().unwrap_or_default());
                     action.accept(rank);
                     self.touch(task.action, now);
-                    if let Some(why) = cancel {
+                    if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.send_cancel(id, task, &why);
                     }
                 } else if matches!(phase, Phase::Waiting { .. }) {
