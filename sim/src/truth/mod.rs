@@ -160,13 +160,6 @@ impl Truth {
         let (node, stem) = (run.node, run.stem.clone());
         self.check_nothing_ran(task, node, &stem);
         self.check_not_given(index);
-        let beside = self.runs.iter().find(|other| {
-            let lives = other.alive || (other.left_behind && other.lingering != Lingering::Keep);
-            lives && other.node == node && other.job == job && other.step != step
-        });
-        if let Some(other) = beside.map(|other| other.stem.clone()) {
-            self.broken(|| format!("host guard: a script of {stem} begins at {t} beside one of {other}"));
-        }
         self.check_alone(index, t);
     }
 
