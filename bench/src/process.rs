@@ -49,7 +49,12 @@ pub(crate) fn voluntary_switches(pid: u32) -> Result<BTreeMap<String, u64>> {
     for entry in std::fs::read_dir(&path).with_context(|| format!("reading {path}"))? {
         let thread = entry.with_context(|| format!("reading {path}"))?;
         let status = thread.path().join("status");
-        let text = std::fs::read_to_string(&status).with_context(|| format!("reading {}", status.display()))?;
+        let text = match std::fs::read_to_string(&status) {
+            Ok(text) => text,
+            // It has ended since the directory was read.
+            Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => continue,
+            Err(error) => return Err(error).with_context(|| format!("reading {}", status.display())),
+        };
         let count = field(&text, "voluntary_ctxt_switches:").context("no voluntary_ctxt_switches")?;
         switches.insert(thread.file_name().to_string_lossy().into_owned(), count);
     }

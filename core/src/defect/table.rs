@@ -74,11 +74,9 @@ table! {
     OrphanNotRebuilt: "a loaded unit with our ids whose directory is gone is ignored", "3 of DESIGN.md section 3: its intent is rebuilt, and it is adopted", Hunt::Simulator;
     AcceptedSentAgain: "an accepted task that its node does not know is sent again", "4 of DESIGN.md: it is lost", Hunt::Simulator;
     LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
-    BusTakesTerm: "a TERM that went into a bus that was lost is not sent again", "9 of DESIGN.md section 3: a cancel reaches the runner", Hunt::Simulator;
     CancelledBegins: "what a node shows as not begun is begun, also when its cancel was asked for", "9 of DESIGN.md section 3: a cancel reaches the runner", Hunt::Simulator;
     CancelSaidOnce: "a node that comes back with a cancelled task is not told again", "9 of DESIGN.md section 3: a cancel reaches the runner", Hunt::Simulator;
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host", "the host guard", Hunt::Simulator;
-    OfflineUnfenced: "not accepted in time: lost, and its node is not told", "5 of DESIGN.md: its id is fenced", Hunt::Simulator;
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
