@@ -10,7 +10,7 @@
 
 mod command;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use perilog_core::HostList;
@@ -68,6 +68,8 @@ pub(crate) async fn run(
 ) {
     let mut running = JoinSet::new();
     let mut told = Told::new();
+    // The keys of what runs, for one that does not come to its end.
+    let mut keys: HashMap<tokio::task::Id, String> = HashMap::new();
     loop {
         grew.mark_unchanged();
         let configured = command.borrow_and_update().clone();
@@ -82,7 +84,9 @@ pub(crate) async fn run(
                 }
                 told.insert(task.key.clone(), (Stand::Telling, backoff));
                 let command = command.clone();
-                running.spawn(async move { (command.tell(&task.body).await, task) });
+                let key = task.key.clone();
+                let run = running.spawn(async move { (command.tell(&task.body).await, task) });
+                keys.insert(run.id(), key);
             }
         }
         let times = told.values().filter_map(|(stand, _)| match stand {
@@ -93,10 +97,16 @@ pub(crate) async fn run(
         tokio::select! {
             changed = grew.changed() => if changed.is_err() { return },
             changed = command.changed() => if changed.is_err() { return },
-            Some(ended) = running.join_next() => {
-                // A panic in there would be a bug of ours; the task is told again when there is something new.
-                if let Ok((result, task)) = ended {
-                    ended_so(result, task, &inlet, &mut told).await;
+            Some(ended) = running.join_next_with_id() => {
+                let id = ended.as_ref().map_or_else(|error| error.id(), |(id, _)| *id);
+                let key = keys.remove(&id);
+                match ended {
+                    Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut told).await,
+                    // A panic in there is a bug of ours, and no reason never to tell it again.
+                    Err(_) => {
+                        let again = Stand::Again(Instant::now() + LAST_BACKOFF);
+                        told.extend(key.map(|key| (key, (again, LAST_BACKOFF))));
+                    }
                 }
             }
             () = sleep_until(again) => told.values_mut().for_each(|(stand, _)| {
