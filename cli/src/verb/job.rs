@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName, ResourceSet, Targets, Tolerance};
+use perilog_core::{Attempt, HostList, JobId, Part, ResourceName, ResourceSet, Targets, Tolerance};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -96,11 +96,11 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         }
         What::Finish(finish) => {
             let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets});
-            out.show(&Told(finish.job.clone(), door.ask::<LetGo>("JobFinish", &parameters)?))?;
+            out.show(&Told(finish.job.clone(), door.ask::<Part>("JobFinish", &parameters)?))?;
         }
         What::Cancel(cancel) => {
             let parameters = json!({"job": cancel.job, "attempt": cancel.attempt, "why": cancel.why});
-            out.show(&Told(cancel.job.clone(), door.ask::<LetGo>("JobCancel", &parameters)?))?;
+            out.show(&Told(cancel.job.clone(), door.ask::<Part>("JobCancel", &parameters)?))?;
         }
     }
     Ok(Exit::Ok)
@@ -143,21 +143,13 @@ impl Sentence for Added {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct LetGo {
-    ranks: IdSet,
-    resources: Vec<String>,
-}
-
-impl Sentence for LetGo {
+/// What was let go of.
+impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
-        let resources = self.resources.iter().map(|name| text::line(name));
-        let ranks = (!self.ranks.is_empty()).then(|| format!("ranks {}", self.ranks));
-        let parts: Vec<String> = ranks.into_iter().chain(resources).collect();
-        if parts.is_empty() {
+        if self.is_empty() {
             return format!("{job} held nothing of that any more");
         }
-        format!("{job} let go of {}; they are released when what follows is done: perilog wait {job}", parts.join(", "))
+        format!("{job} let go of {self}; that is released when what follows is done: perilog wait {job}")
     }
 }
 

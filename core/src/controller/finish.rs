@@ -15,13 +15,7 @@ use crate::targets::Targets;
 
 impl Machine {
     pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
-        let job = self.jobs.get(&add.job);
-        let (open, last) = (job.and_then(|j| j.open_attempt()), job.and_then(|j| j.last_attempt()));
-        let number = add.attempt.unwrap_or_else(|| open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
-        if Some(number) != open && last.is_some_and(|last| number <= last) {
-            let text = format!("attempt {number} of job {} is closed", add.job);
-            return Err(Refusal::AttemptClosed(text));
-        }
+        let number = self.choose_attempt(&add.job, add.attempt, |_| false)?;
         let layout = layout_of(&add)?;
         check(&add.terms, &layout)?;
         let hosts = layout.hosts().clone();
@@ -64,10 +58,7 @@ impl Machine {
         targets: Option<&Targets>,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let number = self.attempt_of(job, attempt)?;
-        let Some(entry) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else {
-            return Err(Refusal::NoSuchAttempt(format!("job {job} has no attempt {number}")));
-        };
+        let (number, entry) = self.attempt_of(job, attempt)?;
         let part = match targets {
             None => entry.whole(),
             Some(targets) => Part::of_ranks(entry.layout.choose(targets).map_err(Refusal::Invalid)?),
@@ -83,10 +74,7 @@ impl Machine {
         uid: u32,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let number = self.attempt_of(job, attempt)?;
-        let Some(entry) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else {
-            return Err(Refusal::NoSuchAttempt(format!("job {job} has no attempt {number}")));
-        };
+        let (number, entry) = self.attempt_of(job, attempt)?;
         // An epilog cleans up after the job, however that ended.
         let names = entry.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
@@ -98,10 +86,7 @@ impl Machine {
     }
 
     pub(super) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
-        let number = self.attempt_of(job, attempt)?;
-        let Some(entry) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else {
-            return Err(Refusal::NoSuchAttempt(format!("job {job} has no attempt {number}")));
-        };
+        let (_, entry) = self.attempt_of(job, attempt)?;
         let (mut ranks, mut checks) = (IdSet::new(), Vec::new());
         for id in &entry.actions {
             let Some(action) = self.actions.get(id).filter(|action| !self.settings.after.contains(&action.row.name))
@@ -116,10 +101,10 @@ impl Machine {
     }
 
     /// The attempt that a request means: the open one, or the last.
-    pub(super) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<Attempt, Refusal> {
+    pub(super) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &JobAttempt), Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
-        number.filter(|number| entry.attempts.contains_key(number)).ok_or_else(|| {
+        number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
             Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
         })
@@ -184,9 +169,6 @@ impl Machine {
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() {
                 action.grow(&new);
-                if last {
-                    action.grown();
-                }
                 self.index(id, &new);
                 self.touch(id, now);
                 self.start_ready(id, &new, now);
@@ -205,17 +187,14 @@ impl Machine {
     pub(super) fn begin(&mut self, mut row: ActionRow, now: Now) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
-        let context = json!({"action": row.name, "attempt": row.attempt, "id": id, "ranks": ranks});
+        let (name, attempt) = (row.name.clone(), row.attempt);
         // Stored in the order of their begins, which says who waits for whom.
         self.batch.records.push(Record::Action(Box::new(row.clone())));
         self.load_action(Action::new(row, now.mono_ms));
         self.arm(id, now);
         self.touch(id, now);
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
-        let mut context = context;
-        if let Some(object) = context.as_object_mut() {
-            object.insert("hosts".to_owned(), json!(hosts));
-        }
+        let context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
         self.event(&job, now, "action-start", context);
         self.start_ready(id, &ranks, now);
     }

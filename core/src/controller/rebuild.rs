@@ -48,9 +48,8 @@ impl Machine {
             return;
         };
         let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
-        let closed: Vec<_> =
-            job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt).collect();
-        let closed: Vec<_> = closed.into_iter().map(|(number, _)| *number).collect();
+        let older = job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt);
+        let closed: Vec<_> = older.map(|(number, _)| *number).collect();
         for number in closed {
             self.close_attempt(&held.job, number, now);
         }

@@ -71,12 +71,7 @@ impl Machine {
 
     /// The tasks that a choice means: of its actions, and of each the ranks.
     fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
-        let job = self.jobs.get(&which.job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {}", which.job)))?;
-        let number = which.attempt.or_else(|| job.open_attempt()).or_else(|| job.last_attempt());
-        let attempt = number.and_then(|n| job.attempts.get(&n)).ok_or_else(|| {
-            let known: Vec<String> = job.attempts.keys().map(ToString::to_string).collect();
-            Refusal::NoSuchAttempt(format!("no such attempt of job {}; it has {}", which.job, known.join(", ")))
-        })?;
+        let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
         let named = attempt
             .actions
@@ -96,11 +91,7 @@ impl Machine {
             }
         }
         if !found && let Some(name) = &which.action {
-            return Err(Refusal::NoSuchAction(format!(
-                "job {} attempt {} has no action {name}",
-                which.job,
-                number.unwrap_or_default()
-            )));
+            return Err(Refusal::NoSuchAction(format!("job {} attempt {} has no action {name}", which.job, number)));
         }
         Ok(tasks)
     }

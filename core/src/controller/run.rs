@@ -14,8 +14,10 @@ use crate::targets::Targets;
 
 impl Machine {
     pub(super) fn run(&mut self, run: RunRequest, now: Now) -> Result<Reply, Refusal> {
-        let attempt = self.choose_attempt(&run)?;
-        let id = ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
+        let id_in = |attempt| ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
+        let exists = |attempt| self.actions.contains_key(&id_in(attempt));
+        let attempt = self.choose_attempt(&run.job, run.attempt, exists)?;
+        let id = id_in(attempt);
         if self.actions.contains_key(&id) {
             return self.attach(id, &run);
         }
@@ -54,20 +56,24 @@ impl Machine {
 
     /// The attempt that a request means. A request without one means the open attempt; one for a closed or older attempt is refused,
     /// unless it only attaches.
-    fn choose_attempt(&self, run: &RunRequest) -> Result<Attempt, Refusal> {
-        let job = self.jobs.get(&run.job);
-        let (open, last) = (job.and_then(|j| j.open_attempt()), job.and_then(|j| j.last_attempt()));
-        let Some(asked) = run.attempt else {
+    pub(super) fn choose_attempt(
+        &self,
+        job: &JobId,
+        asked: Option<Attempt>,
+        attaches: impl Fn(Attempt) -> bool,
+    ) -> Result<Attempt, Refusal> {
+        let entry = self.jobs.get(job);
+        let (open, last) = (entry.and_then(|j| j.open_attempt()), entry.and_then(|j| j.last_attempt()));
+        let Some(asked) = asked else {
             return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
         };
-        let exists =
-            |attempt| self.actions.contains_key(&ActionId::of(self.settings.cluster, &run.job, attempt, &run.action));
-        if defect!(ReopenOlderAttempt) || Some(asked) == open || last.is_none_or(|last| asked > last) || exists(asked) {
+        let newer = last.is_none_or(|last| asked > last);
+        if defect!(ReopenOlderAttempt) || Some(asked) == open || newer || attaches(asked) {
             return Ok(asked);
         }
         let text = match open {
-            Some(open) => format!("attempt {asked} of job {} is closed; the open one is {open}", run.job),
-            None => format!("attempt {asked} of job {} is closed", run.job),
+            Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
+            None => format!("attempt {asked} of job {job} is closed"),
         };
         Err(Refusal::AttemptClosed(text))
     }

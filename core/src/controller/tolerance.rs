@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
-use crate::ids::{ActionId, JobId};
+use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::outcome::{Outcome, Verdict};
@@ -55,7 +55,7 @@ impl Machine {
     }
 
     /// Ranks that failed in an action of this attempt which succeeded without them.
-    pub(super) fn tolerated(&self, job: &JobId, attempt: crate::ids::Attempt) -> IdSet {
+    fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.jobs.get(job).and_then(|job| job.attempts.get(&attempt)).map(|attempt| attempt.actions.clone());
         for action in ids.into_iter().flatten().filter_map(|id| self.actions.get(&id)) {
@@ -73,7 +73,8 @@ impl Machine {
         if self.settings.after.contains(&name) {
             return;
         }
-        let (bad, good) = (action.bad(), action.row.ranks.difference(&action.bad()));
+        let bad = action.bad();
+        let good = action.row.ranks.difference(&bad);
         let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
@@ -110,12 +111,15 @@ impl Machine {
             }
         }
         let layout = self.layout(id);
-        let tell = |((check, message), ranks): ((String, String), IdSet)| json!({"check": check, "message": message, "hosts": layout.map(|layout| layout.hosts_of(&ranks)), "ranks": ranks});
+        let tell = |((check, message), ranks): ((String, String), IdSet)| {
+            let hosts = layout.map(|layout| layout.hosts_of(&ranks));
+            json!({"check": check, "message": message, "hosts": hosts, "ranks": ranks})
+        };
         by.into_iter().map(tell).collect()
     }
 
     /// The job goes on without these: what follows it has them from now on.
-    fn give_back(&mut self, job: &JobId, number: crate::ids::Attempt, ranks: &IdSet, now: Now) {
+    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
         let Some(attempt) = self.jobs.get(job).and_then(|job| job.attempts.get(&number)) else { return };
         let left = attempt.hold.ranks.clone();
