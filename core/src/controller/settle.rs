@@ -12,7 +12,7 @@
 //! | open            | live, ended                    | accepted; `Finished` follows |
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
-//! | ended           | waits for its turn             | Cancel: fenced |
+//! | ended           | waits for its turn, or starts  | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
@@ -142,8 +142,8 @@ impl Machine {
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.send_cancel(id, task, &why);
                     }
-                } else if matches!(phase, Phase::Waiting { .. }) {
-                    // It has not begun, and would when its turn comes.
+                } else if matches!(phase, Phase::Waiting { .. } | Phase::Starting) {
+                    // It has not begun, and would when its turn comes, or when systemd gets round to it.
                     self.send_cancel(id, task, "it has ended for the controller");
                 }
                 self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));

@@ -167,7 +167,14 @@ fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_h
     let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", waits)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
-    let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", live())]);
+    // Or in the queue of a systemd that is slow.
+    let starts = HeldState::Live { phase: Phase::Starting, age_ms: 10 };
+    let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", starts)]);
+    assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
+
+    let phase = Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
+    let runs = HeldState::Live { phase, age_ms: 10 };
+    let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", runs)]);
     assert_eq!(effects, []);
     assert_eq!(b.says(n0, finished(t, exit(4))), [ack(n0, t)]);
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
