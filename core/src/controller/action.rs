@@ -144,6 +144,10 @@ impl Action {
     /// Lets go of what it holds and is done with, as far as the policy says by now.
     pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         let done = |action: &Self| Part::of_ranks(action.row.held.ranks.difference(&action.open()));
+        if !matches!(policy, ReleasePolicy::Batches { .. }) {
+            // The policy is another than when the clock was wound.
+            self.batches = Batches::default();
+        }
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
             ReleasePolicy::Together => return Part::default(),

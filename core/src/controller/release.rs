@@ -25,7 +25,10 @@ impl Batches {
     /// Is it time, now that something waits to be let go or nothing does? The first to wait winds the clock.
     pub(super) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
-            _ if !waits => false,
+            _ if !waits => {
+                self.at_ms = None;
+                false
+            }
             None => {
                 self.waited_ms =
                     if self.waited_ms == 0 { first_ms } else { self.waited_ms.saturating_mul(2).min(ceiling_ms) };

@@ -272,3 +272,23 @@ fn a_job_that_somebody_will_finish_is_not_pruned_for_being_idle() {
     b.pass(40 * 86_400_000);
     assert_eq!(b.store.attempts, []);
 }
+
+/// A clock that was wound for one policy went on for ever under the next: the machine asked to be woken at a moment that had passed, and again.
+#[test]
+fn a_policy_that_changes_while_a_batch_waits_leaves_no_clock_behind() {
+    let batches = ReleasePolicy::Batches { first_ms: 10_000, ceiling_ms: 60_000 };
+    for (then, waits) in [(ReleasePolicy::Each, false), (ReleasePolicy::Together, true)] {
+        let (mut b, n) = with_policy(batches, 2);
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        b.ask(finish("j", None)).0.unwrap();
+        done(&mut b, &n, "epilog", 0, Outcome::Ok);
+        let mut settings = b.settings.clone();
+        settings.release.insert(ActionName::new("epilog").unwrap(), then);
+        b.settings = settings.clone();
+        b.batch(vec![Input::Settings(settings)]);
+        b.pass(10_000);
+        assert_eq!(releases(&b).is_empty(), waits);
+        let next = b.m.next_check(b.now);
+        assert!(next.is_none_or(|at| at > b.now.mono_ms), "{next:?}");
+    }
+}
