@@ -30,19 +30,17 @@ impl Truth {
     /// # Errors
     /// What speaks against it.
     pub(super) fn runs_agree(&self, task: TaskId, runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
+        // Of these a node cannot know any more; asked again, it may have had another unit of that name.
+        let traceless = runs.iter().all(|run| run.unloaded || run.rebooted);
         // Where a directory was removed, a unit stands for a claim of its runner: it may have had none, and has run nothing then.
         let by_unit =
             matches!(outcome, Outcome::Failed { why: Failure::NoResult(_) } | Outcome::Cancelled { status: Some(_) });
-        if by_unit && runs.is_empty() && self.is_cleared(task) {
-            return Ok(());
-        }
-        // Its outcome was on the disk and its unit gone, then the directory went before anybody was told: asked again, a node knows no better.
-        let traceless = |run: &&Run| run.unloaded || run.rebooted;
-        if nothing_ran(outcome) && self.is_cleared(task) && runs.iter().all(traceless) {
+        // Or its outcome was on the disk and its unit gone, then the directory went before anybody was told.
+        if (by_unit || nothing_ran(outcome)) && traceless && self.is_cleared(task) {
             return Ok(());
         }
         if let Outcome::Failed { why: Failure::Signal(signal) } = outcome
-            && runs.is_empty()
+            && traceless
             && self.died_unclaimed.contains(&(task, *signal))
         {
             return Ok(());

@@ -278,8 +278,10 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
+    /// ... and its node, or a controller, can know that still.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
-        self.told_cancelled.contains(&(machine, boot, task))
+        let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
+        known && self.told_cancelled.contains(&(machine, boot, task))
     }
 
     pub(crate) fn forgotten(&mut self, task: TaskId) {
@@ -353,9 +355,12 @@ impl Truth {
     /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
     /// longer than the retention. Then its action comes again, and what had been shown of it was forgotten with the attempt.
     fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
-        let untold = |run: &&Run| run.job == *job && run.step.0 == attempt && !self.buried.contains(&run.task);
-        let actions: BTreeSet<ActionId> = self.runs.iter().filter(untold).map(|run| run.task.action).collect();
-        self.shown[which].forget(&actions);
+        let untold: BTreeSet<ActionId> = self.shown[which]
+            .tasks_of(job, attempt)
+            .filter(|task| !self.buried.contains(task))
+            .map(|task| task.action)
+            .collect();
+        self.shown[which].forget(&untold);
     }
 
     /// Two machines of one name.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::controller::io::{ActionRow, AttemptRow};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::task::Lingering;
-use perilog_core::{ActionId, Loss, Outcome, Rank, TaskId, Verdict};
+use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, Rank, TaskId, Verdict};
 
 use super::{Truth, some};
 
@@ -15,6 +15,8 @@ pub(super) struct Shown {
     /// When each was first shown.
     since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
+    /// Whose each is.
+    of: BTreeMap<ActionId, (JobId, Attempt)>,
     /// How far each open rank had come.
     accepted: BTreeSet<TaskId>,
 }
@@ -36,7 +38,14 @@ impl Shown {
         self.outcomes.retain(|task, _| !actions.contains(&task.action));
         self.since.retain(|task, _| !actions.contains(&task.action));
         self.verdicts.retain(|action, _| !actions.contains(action));
+        self.of.retain(|action, _| !actions.contains(action));
         self.accepted.retain(|task| !actions.contains(&task.action));
+    }
+
+    /// What was shown of an attempt as ended.
+    pub(super) fn tasks_of(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = &TaskId> {
+        let of = move |task: &&TaskId| self.of.get(&task.action).is_some_and(|of| of.0 == *job && of.1 == attempt);
+        self.outcomes.keys().filter(of)
     }
 
     pub(super) fn outcome(&self, task: TaskId) -> Option<&Outcome> {
@@ -55,6 +64,7 @@ impl Shown {
         if let Some(verdict) = row.verdict {
             self.verdicts.insert(row.id, verdict);
         }
+        self.of.entry(row.id).or_insert_with(|| (row.job.clone(), row.attempt));
         self.accepted.extend(row.accepted.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }));
     }
 }

@@ -47,6 +47,7 @@ impl World {
             let boot = self.nodes[at].boot;
             self.after(1, Event::AgentUp { node: at, boot });
         }
+        self.flush();
         self.after(5_000, Event::TidyUp);
         self.after(VERDICTS_MS, Event::Verdicts);
         self.after(REST_MS - RECONNECT_MS, Event::Reconnect);

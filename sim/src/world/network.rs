@@ -318,6 +318,20 @@ impl World {
         }
     }
 
+    /// The cuts are over before their time: what they held back comes now.
+    pub(crate) fn flush(&mut self) {
+        let held: Vec<(u64, Side, usize)> = self
+            .conns
+            .iter()
+            .flat_map(|(id, c)| [(*id, Side::Agent, c.to_agent.len()), (*id, Side::Controller, c.to_controller.len())])
+            .collect();
+        for (conn, to, frames) in held {
+            for _ in 0..frames {
+                self.after(1, Event::Deliver { conn, to });
+            }
+        }
+    }
+
     fn hear(&mut self, conn: u64, frame: &[u8]) {
         let Some(c) = self.conns.get(&conn) else { return };
         let host = self.nodes[c.node].host.as_str().to_owned();
