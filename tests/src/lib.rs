@@ -5,6 +5,7 @@
 //! * [`Layer`]: the installed product, as a directory.
 //! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
 //! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
+//! * [`manager`]: a stand-in for the resource manager, with a ledger of what it was told, and what cannot be true of that.
 //! * [`Armed`]: a moment at which a daemon will die or stand still. `cargo xtask test` builds daemons that can; to run one test by hand, build
 //!   them so: `cargo build --workspace --bins --features perilog-agent/fault-points,perilog-controller/fault-points`.
 //! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
@@ -18,6 +19,7 @@ mod command;
 mod faults;
 mod layer;
 pub mod ledger;
+pub mod manager;
 mod node;
 mod points;
 mod rootfs;

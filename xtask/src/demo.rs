@@ -1,7 +1,11 @@
-//! `cargo xtask demo`: the product on real nodes, with faults, for people to watch. Its exit status is the comparison's.
+//! `cargo xtask demo [tolerance | release]`: the product on real nodes, with faults, for people to watch. Its exit status says whether what
+//! was seen is what it tells.
 
 mod narrator;
+mod release;
 mod scenario;
+mod stage;
+mod tolerance;
 
 use std::path::Path;
 
@@ -10,15 +14,31 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
+/// One demo: plays on nodes that have this product, and says whether it has shown what it tells.
+type Story = fn(Layer) -> Result<bool>;
+
+/// Each by the word after `demo`.
+const STORIES: [(&str, Story); 3] =
+    [("kills", scenario::play), ("tolerance", tolerance::play), ("release", release::play)];
+/// The one that needs no word.
+pub(crate) const FIRST: &str = "kills";
+
+/// Is there a demo of that name?
+pub(crate) fn is_there(name: &str) -> bool {
+    STORIES.iter().any(|(story, _)| *story == name)
+}
+
 /// As the user: what is needed, the build, and then the rest as root.
-pub(crate) fn run() -> Result<bool> {
+pub(crate) fn run(name: &str) -> Result<bool> {
     prerequisites::ensure_all()?;
     let built = cargo::build_programs()?;
-    let status = nodes::as_root(nodes::DEMO, &built.binaries)?.status().context("running the demo as root")?;
+    let mut command = nodes::as_root(nodes::DEMO, &built.binaries)?;
+    let status = command.arg(name).status().context("running the demo as root")?;
     Ok(status.success())
 }
 
 /// As root.
-pub(crate) fn on_nodes(binaries: &str) -> Result<bool> {
-    scenario::play(Layer::Built(Path::new(binaries).to_owned()))
+pub(crate) fn on_nodes(binaries: &str, name: &str) -> Result<bool> {
+    let (_, story) = STORIES.iter().find(|(story, _)| *story == name).with_context(|| format!("no demo {name}"))?;
+    story(Layer::Built(Path::new(binaries).to_owned()))
 }

@@ -16,7 +16,7 @@ use crate::tally::Tally;
 
 /// `xtask on-nodes-tests BINARIES PROGRAM...`
 pub(crate) const TESTS: &str = "on-nodes-tests";
-/// `xtask on-nodes-demo BINARIES`
+/// `xtask on-nodes-demo BINARIES STORY`
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
 /// Begins the line before what a test program says.

@@ -1,17 +1,34 @@
-//! How the demo talks: what is done, the command as an operator would type it, and what that said, as it says it.
+//! How a demo talks: what is done, the command as an operator would type it, and what that said, as it says it; and what of it was checked.
+//!
+//! ```text
+//! >> a sentence
+//!    [ctl]# a command
+//!    what it says
+//!    = what was checked, and is so          ! what is not, and what was found instead
+//! ```
 
+use std::cell::Cell;
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Result;
-use perilog_tests::{Cluster, Node, Running};
+use perilog_tests::{Cluster, Node, Output, Running, ledger};
 
 use crate::stages::say;
 
 /// For a loaded machine; each wait of the demo takes well under a second.
-const SOON: Duration = Duration::from_secs(90);
+pub(super) const SOON: Duration = Duration::from_secs(90);
 
 pub(super) struct Narrator<'a> {
     pub(super) cluster: &'a Cluster,
+    /// How many checks held, and how many did not.
+    checks: Cell<(u32, u32)>,
+}
+
+impl<'a> Narrator<'a> {
+    pub(super) const fn new(cluster: &'a Cluster) -> Self {
+        Self { cluster, checks: Cell::new((0, 0)) }
+    }
 }
 
 impl Narrator<'_> {
@@ -21,18 +38,58 @@ impl Narrator<'_> {
     }
 
     /// A command that ends by itself, shown with all it says.
-    pub(super) fn show(&self, node: &Node, command: &[&str]) -> Result<()> {
-        say(&format!("   [{}]# {}", node.name(), command.join(" ")))?;
+    pub(super) fn show(&self, node: &Node, command: &[&str]) -> Result<Output> {
+        say(&format!("   [{}]# {}", node.name(), typed(command)))?;
         let output = node.run(command)?;
         for line in output.stdout.lines().chain(output.stderr.lines()) {
             say(&format!("   {line}"))?;
         }
-        Ok(())
+        Ok(output)
+    }
+
+    /// `perilog` on the controller's node, shown with how it ended.
+    pub(super) fn perilog(&self, words: &[&str]) -> Result<Output> {
+        let output = self.show(self.cluster.controller()?, &[&["perilog"], words].concat())?;
+        if let Some(code @ 1..) = output.code() {
+            say(&format!("   (exit status {code})"))?;
+        }
+        Ok(output)
+    }
+
+    /// Is it so? What is not makes the demo fail, and goes on.
+    pub(super) fn check(&self, is_so: bool, what: &str, found: impl Display) -> Result<()> {
+        let (held, failed) = self.checks.get();
+        self.checks.set(if is_so { (held + 1, failed) } else { (held, failed + 1) });
+        if is_so { say(&format!("   = {what}")) } else { say(&format!("   ! not so: {what}; but: {found}")) }
+    }
+
+    /// The scripts' own word on a job against the controller's.
+    pub(super) fn compare(&self, job: &str, scripts: &[(&str, &[&str])], tasks: usize) -> Result<()> {
+        let comparison = self.cluster.compare(job, scripts)?;
+        for line in comparison.to_string().lines() {
+            say(&format!("   {line}"))?;
+        }
+        let what = format!("what the {tasks} tasks of {job} wrote into {} is what the controller tells", ledger::PATH);
+        let found = format!("{} tasks: {}", comparison.len(), comparison.faults().join("; "));
+        self.check(comparison.holds() && comparison.len() == tasks, &what, found)
+    }
+
+    /// The last line; whether all checks held.
+    pub(super) fn end(&self, sentence: &str) -> Result<bool> {
+        let (held, failed) = self.checks.get();
+        match (held, failed) {
+            (1.., 0) => say(&format!("\n>> {sentence} ({held} checks)"))?,
+            _ => say(&format!(
+                "\n>> NOT AS TOLD: {failed} of {} checks do not hold, see the lines with !",
+                held + failed
+            ))?,
+        }
+        Ok(held > 0 && failed == 0)
     }
 
     /// `perilog` on the controller's node, left running.
     pub(super) fn start(&self, words: &[&str]) -> Result<Watched> {
-        say(&format!("   [ctl]# perilog {}", words.join(" ")))?;
+        say(&format!("   [ctl]# perilog {}", typed(words)))?;
         Ok(Watched { running: self.cluster.start_perilog(words)?, shown: (0, 0) })
     }
 
@@ -58,6 +115,15 @@ impl Narrator<'_> {
         }
         Ok(())
     }
+}
+
+/// A command as one would type it into a shell.
+fn typed(command: &[&str]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,%@+[]*".contains(c);
+    let word = |word: &&str| {
+        if !word.is_empty() && word.chars().all(plain) { (*word).to_owned() } else { format!("'{word}'") }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// A command whose lines are shown as they come.

@@ -31,7 +31,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
         ">> a controller and four nodes, each with its own systemd, booted in {:.1} s",
         watch.elapsed().as_secs_f64()
     ))?;
-    let narrator = Narrator { cluster: &cluster };
+    let narrator = Narrator::new(&cluster);
     narrator.show(cluster.controller()?, &["perilog", "nodes"])?;
     prolog(&narrator)?;
     epilog(&narrator)?;

@@ -1,0 +1,215 @@
+//! `cargo xtask demo tolerance`: one node of four fails a check of its prolog. What a job may be forgiven, what never, and how it goes on.
+//!
+//! The fault is the node's: a file that is missing on n2. Scripts keep ledgers on their nodes, the resource manager keeps one of what it is
+//! told; what is checked is checked against these.
+
+use anyhow::{Context, Result};
+use perilog_core::IdSet;
+use perilog_tests::{Cluster, Layer};
+use serde_json::Value;
+
+use super::narrator::Narrator;
+use super::stage::{self, R_FILE};
+use crate::stages::say;
+
+/// Says that it is a failure of this node alone, and ends with 0: the scripts behind it run as everywhere.
+const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted'";
+/// Says nothing but its status.
+const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
+const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
+/// Without it what is given back early waits for the rest of the job's epilog.
+const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
+/// Of R: n2's.
+const AT_FAULT: u32 = 6;
+
+pub(super) fn play(layer: Layer) -> Result<bool> {
+    let builder =
+        Cluster::builder(4).layer(layer).script("prolog", "10-lustre", MARKED).script("prolog", "20-gpu", UNMARKED);
+    let builder = builder.script("prolog", "30-tmp", "exit 0").script("epilog", "10-clean", "exit 0");
+    let cluster = stage::set(builder.controller(CONTROLLER), "")?;
+    let narrator = Narrator::new(&cluster);
+    for rank in [0, 1, 3] {
+        cluster.node(rank)?.sh("touch /run/lustre")?;
+    }
+    narrator.tell("n2 has no file system. Its prolog looks for it, and marks that as a failure of this node alone")?;
+    narrator.show(cluster.node(2)?, &["tail", "-n", "1", "/etc/perilog/prolog.d/10-lustre"])?;
+    within(&narrator)?;
+    strict(&narrator)?;
+    unmarked(&narrator)?;
+    keep(&narrator)?;
+    never_fewer(&narrator)?;
+    narrator.end("What a job forgives is what its owner allowed and a script has marked, and nothing else")
+}
+
+fn within(narrator: &Narrator<'_>) -> Result<()> {
+    const JOB: &str = "f2mKAgF7";
+    let cluster = narrator.cluster;
+    narrator.tell(
+        "Tolerance 1: the prolog succeeds without n2, every script of it has run, and n2 is named to the job's owner",
+    )?;
+    narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--tolerate", "1", "--shrink"])?;
+    let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
+    narrator.check(run.code() == Some(0), "the prolog's verdict is ok", &run)?;
+    let failed = narrator.perilog(&["failed", JOB])?;
+    narrator.check(failed.stdout.trim() == "n2", "the owner's scripts are told n2", &failed)?;
+    narrator.tell(
+        "n2 is drained with what its script said, and no other node; the job lets go of it, and goes on with three",
+    )?;
+    wait_released(narrator, JOB, 1)?;
+    let drains = narrator.perilog(&["drain"])?;
+    let heard = cluster.heard()?;
+    let reason = heard.drained("n2").unwrap_or_default().to_owned();
+    narrator.check(
+        reason.contains("lustre: /p/lustre1 is not mounted"),
+        "the drain says which check, and its message",
+        &reason,
+    )?;
+    let others = ["n0", "n1", "n3"].iter().any(|host| heard.drained(host).is_some());
+    narrator.check(
+        !others && !["n0 ", "n1 ", "n3 "].iter().any(|host| drains.stdout.contains(host)),
+        "nobody else is drained",
+        &drains,
+    )?;
+    events(narrator, JOB, &["exception", "shrink", "drain", "release"])?;
+    narrator.check(
+        epilogs(narrator, JOB)? == [AT_FAULT].into_iter().collect(),
+        "the epilog has run on n2 and on no other node",
+        "other ranks",
+    )?;
+    let releases = heard.once(JOB);
+    let first = releases.first().context("a release")?;
+    let alone = releases.len() == 1 && first.ranks.to_string() == AT_FAULT.to_string() && !first.last;
+    narrator.check(
+        alone,
+        &format!("the resource manager got rank {AT_FAULT} back, with its part of R, and no more"),
+        format!("{releases:?}"),
+    )?;
+    narrator.tell("The job is over: the other three follow")?;
+    narrator.perilog(&["job", "finish", JOB])?;
+    back(narrator, JOB)?;
+    narrator.compare(JOB, SCRIPTS, 8)?;
+    narrator.perilog(&["undrain", "n2"]).map(drop)
+}
+
+fn strict(narrator: &Narrator<'_>) -> Result<()> {
+    const JOB: &str = "f2mKDv3R";
+    narrator.tell("The same failure with tolerance 0, which is the default: it is fatal")?;
+    narrator.perilog(&["job", "add", JOB, "--R", R_FILE])?;
+    let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
+    narrator.check(run.code() == Some(1), "the prolog's verdict is failed", &run)?;
+    fatal(narrator, JOB, "lustre: /p/lustre1 is not mounted")
+}
+
+fn unmarked(narrator: &Narrator<'_>) -> Result<()> {
+    const JOB: &str = "f2mKFLo1";
+    narrator
+        .tell("Now n2 has its file system, and a script of it fails that has marked nothing: fatal at any tolerance")?;
+    narrator.cluster.node(2)?.sh("touch /run/lustre /run/broken-gpu")?;
+    narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--tolerate", "100%"])?;
+    let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
+    narrator.check(run.code() == Some(1), "the prolog's verdict is failed", &run)?;
+    let fatal = fatal(narrator, JOB, "20-gpu: failed (exit 6)");
+    narrator.cluster.node(2)?.sh("rm /run/lustre /run/broken-gpu")?;
+    fatal
+}
+
+/// A prolog that failed for good: nobody goes on, nothing is shed, the node at fault is drained, and the epilog runs wherever the prolog did.
+fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
+    let cluster = narrator.cluster;
+    narrator.perilog(&["job", "cancel", job, "--reason", "its prolog failed"])?;
+    back(narrator, job)?;
+    let shed: Vec<String> =
+        kinds(narrator, job)?.into_iter().filter(|name| ["exception", "shrink"].contains(&name.as_str())).collect();
+    narrator.check(
+        shed.is_empty(),
+        "the job goes on without nobody: no exception that is not fatal, no shrink",
+        shed.join(", "),
+    )?;
+    let said = cluster.heard()?.drained("n2").unwrap_or_default().to_owned();
+    narrator.check(said.contains(reason), &format!("n2 is drained: {said}"), reason)?;
+    narrator.compare(job, SCRIPTS, 8)?;
+    narrator.perilog(&["undrain", "n2"]).map(drop)
+}
+
+fn keep(narrator: &Narrator<'_>) -> Result<()> {
+    const JOB: &str = "f2mKJ8SX";
+    narrator.tell("A job that asked for four and needs two (--keep 2): n2 fails its check again, and what is more than two good nodes goes back")?;
+    narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--keep", "2"])?;
+    let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
+    narrator.check(run.code() == Some(0), "the prolog's verdict is ok", &run)?;
+    narrator.cluster.bed().wait_until("n2 and n3 are given back", super::narrator::SOON, || {
+        let heard = narrator.cluster.heard()?;
+        Ok(heard.once(JOB).iter().map(|release| release.ranks.len()).sum::<u64>() == 2)
+    })?;
+    events(narrator, JOB, &["exception", "shrink", "release"])?;
+    let back_early = epilogs(narrator, JOB)?;
+    narrator.check(
+        back_early.to_string() == "6-7",
+        "n2, which failed, and n3, which was one too many, went back through their epilog",
+        &back_early,
+    )?;
+    narrator.perilog(&["job", "finish", JOB])?;
+    back(narrator, JOB)?;
+    narrator.compare(JOB, SCRIPTS, 8)?;
+    narrator.perilog(&["undrain", "n2"]).map(drop)
+}
+
+fn never_fewer(narrator: &Narrator<'_>) -> Result<()> {
+    const JOB: &str = "f2mKLoBq";
+    narrator.tell("Never fewer than it keeps: of four it keeps four, one may fail, and one does")?;
+    narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--keep", "4", "--tolerate", "1"])?;
+    let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
+    narrator.check(run.code() == Some(1), "the prolog's verdict is failed", &run)?;
+    fatal(narrator, JOB, "lustre: /p/lustre1 is not mounted")
+}
+
+/// The ranks on which the job's epilog began, by the ledgers.
+fn epilogs(narrator: &Narrator<'_>, job: &str) -> Result<IdSet> {
+    let ledger = narrator.cluster.ledger()?;
+    Ok(ledger.of_job(job).iter().filter(|(key, _)| key.action == "epilog").map(|(key, _)| key.rank).collect())
+}
+
+/// The names of the job's events.
+fn kinds(narrator: &Narrator<'_>, job: &str) -> Result<Vec<String>> {
+    let text = narrator.cluster.perilog(&["--json", "events", job])?.ok()?;
+    let name = |line: &str| -> Result<String> {
+        let event: Value = serde_json::from_str(line)?;
+        Ok(event["name"].as_str().unwrap_or_default().to_owned())
+    };
+    text.lines().map(name).collect()
+}
+
+/// The job's events so far of these kinds, as `perilog events` shows them.
+fn events(narrator: &Narrator<'_>, job: &str, kinds: &[&str]) -> Result<()> {
+    say(&format!("   [ctl]# perilog events {job} | grep -Ew '{}'", kinds.join("|")))?;
+    let text = narrator.cluster.perilog(&["events", job])?.ok()?;
+    for line in text.lines().filter(|line| kinds.iter().any(|kind| line.split_whitespace().nth(3) == Some(kind))) {
+        say(&format!("   {line}"))?;
+    }
+    for kind in kinds {
+        narrator.check(text.contains(kind), &format!("the event log has {kind}"), &text)?;
+    }
+    Ok(())
+}
+
+fn wait_released(narrator: &Narrator<'_>, job: &str, count: usize) -> Result<()> {
+    let what = format!("{count} releases of {job} are told");
+    narrator
+        .cluster
+        .bed()
+        .wait_until(&what, super::narrator::SOON, || Ok(narrator.cluster.heard()?.once(job).len() >= count))
+}
+
+/// Waits until all of the job was given back, and checks that it was R, each rank once.
+fn back(narrator: &Narrator<'_>, job: &str) -> Result<()> {
+    let r = stage::r()?;
+    let what = format!("the last release of {job} is told");
+    narrator.cluster.bed().wait_until(&what, super::narrator::SOON, || {
+        Ok(narrator.cluster.heard()?.once(job).iter().any(|release| release.last))
+    })?;
+    let heard = narrator.cluster.heard()?;
+    let ranks: Vec<String> = heard.once(job).iter().map(|release| release.ranks.to_string()).collect();
+    let faults = heard.faults(job, &r);
+    let whole = faults.is_empty() && heard.complete(job, &r)?;
+    narrator.check(whole, &format!("all of R is back, each rank once: {}", ranks.join(" + ")), faults.join("; "))
+}
