@@ -62,6 +62,7 @@ pub(crate) enum Verb {
     Nodes(verb::nodes::Args),
     Events(verb::events::Args),
     Wait(verb::wait::Args),
+    Milestone(verb::milestone::Args),
     Cancel(verb::cancel::Args),
     Kill(verb::kill::Args),
     Resolve(verb::resolve::Args),

@@ -152,7 +152,14 @@ impl Entry {
                 (at(), "", format!("attempt {}{}", field("attempt"), owner.unwrap_or_default()))
             }
             "attempt-closed" => (None, "", format!("attempt {} closed: {}", field("attempt"), field("why"))),
-            "milestone" => (at(), "", format!("reached {}", field("name"))),
+            "milestone" if self.context.contains_key("ranks") => {
+                let by = self.context.get("by").map(|by| format!(", by the word of uid {}", value(by)));
+                (at(), "", format!("reached {}{}", field("name"), by.unwrap_or_default()))
+            }
+            "milestone" => {
+                let without = self.text("without").map(|ranks| format!(", without ranks {}", text::line(ranks)));
+                (None, "ok", format!("the job has reached {}{}", field("name"), without.unwrap_or_default()))
+            }
             "overdue" => {
                 let limit =
                     self.context.get("limit_ms").and_then(Value::as_u64).map_or_else(|| "?".to_owned(), text::age);
@@ -362,6 +369,9 @@ mod tests {
             ("finish", prolog(json!({"outcome": "tolerable", "result": "tolerable", "checks": [{"check": "lustre", "message": "no mount"}, {"check": "gpu", "message": "x"}]})),
              "finish        prolog        n3: tolerable: lustre \"no mount\" and 1 more check"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
+            ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
+             "milestone                   n[0-1]: reached data-out, by the word of uid 0"),
+            ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}), "milestone                   the job has reached data-out, without ranks 3"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
              "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000, "doing": "4711 D mount in rpc_wait"})),

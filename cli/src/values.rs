@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use perilog_core::outcome::{signal_name, signal_number};
 use perilog_core::{
-    ActionName, Attempt, HostList, HostName, JobId, ParseError, ResourceName, Span, Targets, Tolerance, environment,
+    ActionName, Attempt, HostList, HostName, JobId, MilestoneName, ParseError, ResourceName, Span, Targets, Tolerance,
+    environment,
 };
 
 /// Most characters of a malformed text shown on either side of the place.
@@ -141,14 +142,22 @@ pub(crate) struct Awaited {
     pub(crate) action: Option<ActionName>,
 }
 
+impl Awaited {
+    /// Not an event that every log may have.
+    pub(crate) fn is_milestone(&self) -> bool {
+        !perilog_core::milestone::EVENTS.contains(&self.event.as_str())
+    }
+}
+
+pub(crate) fn milestone(text: &str) -> Result<MilestoneName, Pointed> {
+    pointed(text)
+}
+
 pub(crate) fn awaited(text: &str) -> Result<Awaited, Pointed> {
     let (event, name) = text.split_once(':').map_or((text, None), |(event, name)| (event, Some(name)));
-    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
-    match event.bytes().position(|b| !fits(b)) {
-        Some(at) => return Err(Pointed::new(text, at, "the name of an event or milestone: [a-z0-9._-]".to_owned())),
-        None if event.is_empty() => return Err(Pointed::new(text, 0, "the name of an event or milestone".to_owned())),
-        None => {}
-    }
+    MilestoneName::new(event).map_err(|error| {
+        Pointed::new(text, error.at, format!("the name of an event or milestone: {}", error.expected))
+    })?;
     let action = name
         .map(|name| {
             let offset = event.len() + 1;
@@ -183,7 +192,7 @@ mod tests {
             (shown(signal("TURM")), "expected a signal such as TERM, KILL, USR1 or 10 (kill -l lists them)\n\n    TURM\n    ^"),
             (shown(awaited("finish:Prolog")), "expected [a-z][a-z0-9-]\n\n    finish:Prolog\n           ^"),
             (shown(awaited("data-out")), "fine"),
-            (shown(awaited(":prolog")), "expected the name of an event or milestone\n\n    :prolog\n    ^"),
+            (shown(awaited(":prolog")), "expected the name of an event or milestone: 1 to 64 of [A-Za-z0-9._-]\n\n    :prolog\n    ^"),
         ];
         for (seen, expect) in table {
             if expect.is_empty() {

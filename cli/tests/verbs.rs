@@ -57,11 +57,20 @@ fn wait_has_its_forms() {
         vec![steps]
     };
     let milestone = || epilog(7, "milestone", json!({"ranks": "0", "hosts": "n0", "name": "data-out"}));
+    let of_rank = || event(7, "milestone", json!({"ranks": "0", "hosts": "n0", "name": "data-out"}));
+    let of_job = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "milestone", "context": {"attempt": "0", "name": "data-out"}});
+    let release = |last: bool| json!({"sequence": 8, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": last}});
     let closed = || json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed", "context": {"attempt": "0", "why": "a newer one"}});
     #[rustfmt::skip]
     let table: Vec<(&[&str], Vec<Value>, i32, &str, &str)> = vec![
         (&["--action", "prolog"], vec![], 0, "prolog of f1 ok on 2 ranks\n", ""),
         (&["--for", "data-out:epilog"], vec![milestone()], 0, "data-out of f1\n", ""),
+        // A rank's is not the job's.
+        (&["--for", "data-out", "--timeout", "0s"], vec![of_rank()], 124, "", "perilog: still waiting for data-out of f1; see: perilog ps\n"),
+        (&["--for", "data-out"], vec![of_rank(), release(false), of_job(9)], 0, "data-out of f1\n", ""),
+        (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n", ""),
+        (&["--for", "data-out"], vec![of_rank(), closed()], 1, "f1: the attempt was closed (a newer one) without data-out\n", ""),
+        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "clean of f1\n", ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
         (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
         (&["--action", "epilog"], vec![closed()], 1, "f1: the attempt was closed (a newer one) before epilog began\n", ""),
@@ -88,6 +97,24 @@ fn events_are_lines_for_people_and_rfc_18_for_programs() {
     assert_eq!(first, log()["events"][0]);
     let (quiet, _) = Place::new().ask(&["events", "f1", "-q"], script());
     assert_eq!(quiet.out, "attempt\naction-start\nfinish\nverdict\n");
+}
+
+#[test]
+fn a_milestone_is_said_by_hand() {
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], Value, Value, &str)> = vec![
+        (&[], json!(null), json!({"ranks": "0-3", "reached": true}), "f1: data-out is reached on ranks 0-3; the job has reached it\n"),
+        (&["--ranks", "n1"], json!("n1"), json!({"ranks": "1", "reached": false}),
+         "f1: data-out is reached on ranks 1; others of its ranks have not yet\n"),
+        (&["--ranks", "1"], json!("1"), json!({"ranks": "", "reached": false}),
+         "f1: those ranks had reached data-out before; others of its ranks have not yet\n"),
+    ];
+    for (args, targets, reply, out) in table {
+        let args = [&["milestone", "f1", "data-out"], args].concat();
+        let (said, asked) = Place::new().ask(&args, vec![vec![Call("Milestone"), Done(reply)]]);
+        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{args:?}");
+        assert_eq!(asked[0], json!({"job": "f1", "name": "data-out", "targets": targets, "attempt": null}));
+    }
 }
 
 #[test]

@@ -92,6 +92,10 @@ text_id! {
     ResourceName, "resource name", check_resource
 }
 text_id! {
+    /// A point that a job reaches, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`.
+    MilestoneName, "milestone", check_job
+}
+text_id! {
     /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot where systemd counts them.
     BootId, "boot id", check_token
 }

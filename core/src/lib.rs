@@ -20,6 +20,7 @@ pub mod idset;
 pub mod job;
 pub mod judge;
 pub mod message;
+pub mod milestone;
 pub mod outcome;
 pub mod parse;
 pub mod resource_set;
@@ -31,11 +32,12 @@ pub use eventlog::Event;
 pub use fluid::Fluid;
 pub use hostlist::HostList;
 pub use ids::{
-    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, Rank,
-    ResourceName, TaskId,
+    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, MilestoneName,
+    Rank, ResourceName, TaskId,
 };
 pub use idset::IdSet;
 pub use job::{Part, Terms, Tolerance};
+pub use milestone::Milestones;
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;
 pub use resource_set::{InvalidR, ResourceSet};

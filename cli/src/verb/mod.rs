@@ -9,6 +9,7 @@ pub(crate) mod failed;
 pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod logs;
+pub(crate) mod milestone;
 pub(crate) mod nodes;
 pub(crate) mod ps;
 pub(crate) mod reached;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Nodes(args) => nodes::run(args, &door, out),
         Verb::Events(args) => events::run(args, door, out),
         Verb::Wait(args) => wait::run(args, door, out),
+        Verb::Milestone(args) => milestone::run(args, &door, out),
         Verb::Cancel(args) => cancel::run(args, &door, out),
         Verb::Job(args) => job::run(args, &door, out),
         Verb::Failed(args) => failed::run(args, &door, out),

@@ -19,17 +19,17 @@ use crate::{style, text};
 
 /// Wait for a job's verdicts, or for an event
 ///
-/// Until every action of the open attempt has its verdict; exits by the worst of them. With --action: until that one has its verdict, also if it has not begun yet. With --for: until an event or milestone of that name has
-/// come. A controller that goes away is waited for. With --json: the verdicts, or the event, as RFC 18 events.
+/// Until every action of the open attempt has its verdict; exits by the worst of them. With --action: until that one has its verdict, also if it has not begun yet. With --for: until the job has reached a milestone of that
+/// name, or until an event of that name has come. A controller that goes away is waited for. With --json: the verdicts, or the event, as RFC 18 events.
 #[derive(Debug, clap::Args)]
-#[command(after_help = exit::help())]
+#[command(after_help = help())]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
     /// Only for this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action, conflicts_with = "awaited")]
     action: Option<ActionName>,
-    /// For an event (finish, verdict, attempt-closed...) or a milestone (data-out...), of that action.
+    /// For a milestone of the job (data-out), clean (everything was given back), or an event (job-finish, verdict, finish...); with :ACTION for one that a rank of that action reached, or an event of that action.
     #[arg(long = "for", value_name = "EVENT[:ACTION]", value_parser = values::awaited, id = "awaited")]
     awaited: Option<Awaited>,
     /// Of this attempt; without it of the newest.
@@ -38,6 +38,14 @@ pub(crate) struct Args {
     /// At most so long; 0s only looks.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
+}
+
+fn help() -> String {
+    format!(
+        "{}\n\nWith --for: 0 as soon as it has come, at once where it has come already (by a verdict's status where it is a verdict); 1 where it\n\
+         will not come: another attempt took this one's place, everything was given back without it, or its action ended without it.",
+        exit::help()
+    )
 }
 
 pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
@@ -87,6 +95,8 @@ struct Action {
 struct AttemptLog {
     actions: BTreeMap<String, Action>,
     closed: Option<String>,
+    /// Everything was given back.
+    clean: bool,
     awaited: Option<Entry>,
 }
 
@@ -117,6 +127,7 @@ impl Ledger {
         if entry.name == "attempt-closed" {
             log.closed = Some(text::line(entry.text("why").unwrap_or("no reason given")));
         }
+        log.clean |= is_last_release(&entry);
         if self.args.awaited.as_ref().is_some_and(|awaited| is_awaited(awaited, &entry)) {
             log.awaited.get_or_insert_with(|| entry.clone());
         }
@@ -194,6 +205,9 @@ impl Ledger {
         if let Some(why) = &log.closed {
             return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));
         }
+        if log.clean && awaited.action.is_none() && awaited.is_milestone() {
+            return Some(self.never(format!("everything was given back without {}", awaited.event)));
+        }
         // After its verdict an action tells no more than late results.
         let (decided, _) = log.actions.get(awaited.action.as_ref()?.as_str())?.verdict.as_ref()?;
         (awaited.event != "late")
@@ -233,10 +247,21 @@ impl Action {
     }
 }
 
+/// An event; or a milestone, of a rank in that action or else of the job.
 fn is_awaited(awaited: &Awaited, entry: &Entry) -> bool {
-    let named =
-        entry.name == awaited.event || (entry.name == "milestone" && entry.text("name") == Some(&awaited.event));
+    let named = match awaited.event.as_str() {
+        "clean" => is_last_release(entry),
+        event => {
+            let milestone =
+                awaited.is_milestone() && entry.name == "milestone" && entry.text("name") == Some(&awaited.event);
+            entry.name == event || milestone && (awaited.action.is_some() || !entry.context.contains_key("ranks"))
+        }
+    };
     named && awaited.action.as_ref().is_none_or(|action| entry.action() == Some(action.as_str()))
+}
+
+fn is_last_release(entry: &Entry) -> bool {
+    entry.name == "release" && entry.context.get("final").is_some_and(|last| last == true)
 }
 
 impl Faces for End {

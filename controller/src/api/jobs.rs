@@ -73,6 +73,22 @@ impl Parameters for JobCancel {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct Milestone {
+    job: String,
+    attempt: Option<String>,
+    name: String,
+    targets: Option<String>,
+}
+
+impl Parameters for Milestone {
+    fn request(self) -> Result<Request, Refusal> {
+        let (job, attempt, targets) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.targets)?);
+        Ok(Request::Milestone { job, attempt, name: parse(&self.name)?, targets })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Failed {
     job: String,
     attempt: Option<String>,

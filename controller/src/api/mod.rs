@@ -123,6 +123,7 @@ impl Api {
             "JobAdd" => self.simple::<jobs::JobAdd>(call).await,
             "JobFinish" => self.simple::<jobs::JobFinish>(call).await,
             "JobCancel" => self.simple::<jobs::JobCancel>(call).await,
+            "Milestone" => self.simple::<jobs::Milestone>(call).await,
             "Failed" => self.simple::<jobs::Failed>(call).await,
             "Drains" => self.simple::<jobs::Drains>(call).await,
             "Drain" => self.simple::<jobs::Drain>(call).await,
@@ -196,6 +197,7 @@ fn value(reply: Reply) -> Value {
         }
         Reply::Finished(part) => json!({ "ranks": part.ranks, "resources": part.resources }),
         Reply::Failed { ranks, hosts, checks } => json!({ "ranks": ranks, "hosts": hosts, "checks": checks }),
+        Reply::Said { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
         Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Done => json!({}),

@@ -26,6 +26,7 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Added { .. }
         | Reply::Finished(_)
         | Reply::Failed { .. }
+        | Reply::Said { .. }
         | Reply::Drains(_)
         | Reply::TookOver { .. }
         | Reply::Done => {}

@@ -127,6 +127,7 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         hold: json(row, "hold")?,
         released: json(row, "released")?,
         complete: column(row, "complete")?,
+        milestones: json(row, "milestones")?,
     })
 }
 

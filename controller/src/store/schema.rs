@@ -45,6 +45,7 @@ CREATE TABLE attempts (
     hold TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that the job itself holds
     released TEXT NOT NULL DEFAULT '{}',
     complete INTEGER NOT NULL DEFAULT 0,
+    milestones TEXT NOT NULL DEFAULT '{}', -- who said what, and who need not
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -139,6 +140,7 @@ ALTER TABLE attempts ADD COLUMN added INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN hold TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE attempts ADD COLUMN released TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE attempts ADD COLUMN complete INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN milestones TEXT NOT NULL DEFAULT '{}';
 UPDATE attempts SET hold = json_object('ranks', ranks) WHERE open;
 UPDATE attempts SET released = json_object('ranks', ranks), complete = 1 WHERE NOT open;
 ALTER TABLE actions ADD COLUMN held TEXT NOT NULL DEFAULT '{}';

@@ -6,10 +6,10 @@ use std::path::Path;
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, Edge, NodeRow, OutboxEntry, RankRow};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::ids::ResourceName;
-use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, TaskId};
+use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, MilestoneName, TaskId};
 use perilog_core::outcome::{Failure, Outcome, Verdict};
 use perilog_core::task::Ended;
-use perilog_core::{ActionName, Attempt, Event, IdSet, JobId, Part, Rank, Terms, Tolerance};
+use perilog_core::{ActionName, Attempt, Event, IdSet, JobId, Milestones, Part, Rank, Terms, Tolerance};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
@@ -114,6 +114,7 @@ fn record() -> impl Strategy<Value = Record> {
                 hold: Part { ranks: IdSet::from(0..=3), resources: [ResourceName::new("rabbit:1").unwrap()].into() },
                 released: Part::default(),
                 complete: !open,
+                milestones: milestones(open),
             })
         },
     );
@@ -247,6 +248,17 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables(&new.path().join("controller.db")));
 }
 
+fn milestones(some: bool) -> Milestones {
+    let mut milestones = Milestones::default();
+    if some {
+        let name = MilestoneName::new("data-out").unwrap();
+        milestones.say(&name, &IdSet::from(0..=3)).unwrap();
+        milestones.leave(&IdSet::from(4..=5));
+        milestones.reach(&IdSet::from(0..=5), &IdSet::new());
+    }
+    milestones
+}
+
 #[test]
 fn a_damaged_row_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -264,6 +276,7 @@ fn a_damaged_row_is_named() {
         hold: Part::default(),
         released: Part::default(),
         complete: false,
+        milestones: Milestones::default(),
     };
     store.commit(&[Record::Attempt(row)]).unwrap();
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();

@@ -68,8 +68,9 @@ fn node(db: &Connection, row: &NodeRow) -> Result<()> {
 fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
+             milestones)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -82,7 +83,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             row.added,
             json(&row.hold)?,
             json(&row.released)?,
-            row.complete
+            row.complete,
+            json(&row.milestones)?
         ],
     )
 }

@@ -35,8 +35,6 @@ pub(super) struct Action {
     /// When to look at limits next; `None`: nothing can pass.
     pub(super) check_ms: Option<u64>,
     pub(super) batches: Batches,
-    /// Milestones that the event log has, so that one told twice is an event once.
-    milestones: BTreeSet<(Rank, String)>,
     /// Ranks that ended in this batch and are not in the event log yet.
     pub(super) fresh: Vec<Fresh>,
     /// Ranks that ended and that later actions may be waiting for.
@@ -76,7 +74,6 @@ impl Action {
             ready_ms: BTreeMap::new(),
             check_ms: None,
             batches: Batches::default(),
-            milestones: BTreeSet::new(),
             fresh: Vec::new(),
             freed: IdSet::new(),
             changed: true,
@@ -279,12 +276,6 @@ impl Action {
         row.late.push(ended);
         self.changed_ranks.insert(rank);
         true
-    }
-
-    /// `false`: told before, or more of them than a task may have.
-    pub(super) fn first_milestone(&mut self, rank: Rank, name: &str) -> bool {
-        let of_rank = self.milestones.range((rank, String::new())..).take_while(|(r, _)| *r == rank).count();
-        of_rank < crate::judge::MAX_LISTED && self.milestones.insert((rank, name.to_owned()))
     }
 
     pub(super) fn cancelling(&mut self, rank: Rank, why: &str) {

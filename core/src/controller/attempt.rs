@@ -9,6 +9,7 @@ use crate::controller::io::AttemptRow;
 use crate::controller::layout::Layout;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::job::{Part, Terms};
+use crate::milestone::Milestones;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct JobAttempt {
@@ -23,24 +24,49 @@ pub(super) struct JobAttempt {
     pub(super) hold: Part,
     pub(super) released: Part,
     pub(super) complete: bool,
+    pub(super) milestones: Milestones,
+    /// It was said in the log that there are more of them than are kept.
+    pub(super) too_many_milestones: bool,
 }
 
 impl JobAttempt {
     /// It holds all that it has.
     pub(super) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
         let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };
-        let (released, actions) = (Part::default(), Vec::new());
-        Self { layout, userid, open: true, touched_ms: wall_ms, actions, terms, added, hold, released, complete: false }
+        Self {
+            layout,
+            userid,
+            open: true,
+            touched_ms: wall_ms,
+            actions: Vec::new(),
+            terms,
+            added,
+            hold,
+            released: Part::default(),
+            complete: false,
+            milestones: Milestones::default(),
+            too_many_milestones: false,
+        }
     }
 
     /// As it was stored; `None`: its ranks and hosts do not fit.
     pub(super) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
-        let AttemptRow { job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete } =
-            row;
-        let layout = Layout::new(ranks, hosts).ok()?;
-        let actions = Vec::new();
-        let entry = Self { layout, userid, open, touched_ms, actions, terms, added, hold, released, complete };
-        Some((job, attempt, entry))
+        let layout = Layout::new(row.ranks, row.hosts).ok()?;
+        let entry = Self {
+            layout,
+            userid: row.userid,
+            open: row.open,
+            touched_ms: row.touched_ms,
+            actions: Vec::new(),
+            terms: row.terms,
+            added: row.added,
+            hold: row.hold,
+            released: row.released,
+            complete: row.complete,
+            milestones: row.milestones,
+            too_many_milestones: false,
+        };
+        Some((row.job, row.attempt, entry))
     }
 
     pub(super) fn row(&self, job: JobId, attempt: Attempt) -> AttemptRow {
@@ -57,6 +83,7 @@ impl JobAttempt {
             hold: self.hold.clone(),
             released: self.released.clone(),
             complete: self.complete,
+            milestones: self.milestones.clone(),
         }
     }
 

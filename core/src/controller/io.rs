@@ -15,6 +15,7 @@ use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostNa
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::message::{FromAgent, ToAgent};
+use crate::milestone::Milestones;
 use crate::outcome::Verdict;
 use crate::task::{Ended, Start};
 
@@ -234,6 +235,7 @@ pub struct AttemptRow {
     pub released: Part,
     /// `final` was said: everything is released, for good.
     pub complete: bool,
+    pub milestones: Milestones,
 }
 
 /// A host that the resource manager shall give no work to.

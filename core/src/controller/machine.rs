@@ -12,6 +12,7 @@ use crate::controller::io::{
     Reply, SessionId, Settings, Snapshot,
 };
 use crate::controller::layout::Layout;
+use crate::controller::milestones::Saying;
 use crate::controller::session::Session;
 use crate::defect;
 use crate::eventlog::Event;
@@ -85,6 +86,8 @@ pub(super) struct Batch {
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
     /// What somebody has let go of: released when nobody else holds it.
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
+    /// Milestones that were said, by who said them.
+    pub(super) said: BTreeMap<Saying, IdSet>,
     pub(super) wake_ms: Option<u64>,
 }
 
@@ -248,6 +251,7 @@ impl Machine {
     fn close_batch(&mut self, now: Now) -> Output {
         // What ends lets others begin, a verdict lets go, and what is let go may begin what follows: until nothing is left to look at.
         let mut changed = BTreeSet::new();
+        self.tell_milestones(now);
         while let Some(id) = self.batch.touched.pop_first() {
             self.tell(id, now);
             self.settle_action(id, now);

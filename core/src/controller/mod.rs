@@ -4,7 +4,8 @@
 //! and, once that is done, what may leave. The rooms: `session` and `rivals` (who speaks for a host), `settle` (what a node holds against what we
 //! think), `rebuild` (a lost store), `progress` (what nodes tell), `run` and `requests` (what people ask), `finish` (what a job holds, and how it
 //! lets go), `order` (what may begin on a rank), `tolerance` (what is forgiven), `release` (what goes back), `drain` (who is at fault), `limits`
-//! (what time does), `events` (what is told), `views` (what is shown); `attempt`, `action` and `layout` are the values that they share.
+//! (what time does), `milestones` (what a job has
+//! reached), `events` (what is told), `views` (what is shown); `attempt`, `action` and `layout` are the values that they share.
 
 mod action;
 mod attempt;
@@ -15,6 +16,7 @@ pub mod io;
 mod layout;
 mod limits;
 mod machine;
+mod milestones;
 mod order;
 mod progress;
 mod rebuild;

@@ -42,7 +42,7 @@ impl Machine {
             self.drain_for(task, &ended, now);
         }
         for name in milestones {
-            self.milestone(task, &name, now);
+            self.task_says(task, &name);
         }
         self.touch(task.action, now);
     }
@@ -85,7 +85,7 @@ impl Machine {
         let repeated = |kind: fn(&Phase) -> bool| told.as_ref().is_some_and(kind);
         match &phase {
             Phase::Milestone { name } => {
-                self.milestone(task, name, now);
+                self.task_says(task, name);
                 return;
             }
             Phase::Overdue { script, limit_ms, doing } if !repeated(|p| matches!(p, Phase::Overdue { .. })) => {
@@ -103,20 +103,6 @@ impl Machine {
             _ => {}
         }
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
-    }
-
-    fn milestone(&mut self, task: TaskId, milestone: &str, now: Now) {
-        let Some(action) = self.actions.get_mut(&task.action) else {
-            return;
-        };
-        // Told while it runs and again with its end: an event once.
-        if !action.first_milestone(task.rank, milestone) {
-            return;
-        }
-        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-        let host = self.host_of(task);
-        let context = json!({"action": name, "attempt": attempt, "name": milestone, "ranks": task.rank.0.to_string(), "hosts": host});
-        self.event(&job, now, "milestone", context);
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
@@ -141,6 +127,9 @@ impl Machine {
     }
 
     pub(super) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+        for name in &ended.milestones {
+            self.task_says(task, name);
+        }
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };

@@ -96,6 +96,8 @@ impl Machine {
         attempt.released.extend_with(free);
         let all = attempt.released == attempt.whole();
         attempt.complete = all;
+        let goes_on = !attempt.hold.ranks.is_empty();
+        let left = goes_on && attempt.milestones.leave(&free.ranks);
         if all {
             attempt.touched_ms = now.wall_ms;
         }
@@ -111,6 +113,9 @@ impl Machine {
                 body.insert("at_ms".to_owned(), now.wall_ms.into());
             }
             self.outbox(Edge::ReleaseHook, job, number, "release", body);
+        }
+        if left {
+            self.reach_milestones(job, number, now);
         }
     }
 

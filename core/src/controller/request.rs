@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::controller::io::{DrainRow, OutboxEntry};
 use crate::controller::view::{JobView, NodeView, PsRow, StatusView, WhyView};
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::message::Ask;
@@ -30,6 +30,13 @@ pub enum Request {
         job: JobId,
         attempt: Option<Attempt>,
         why: String,
+    },
+    /// Ranks of a job have reached this point; all that it has where `targets` is `None`.
+    Milestone {
+        job: JobId,
+        attempt: Option<Attempt>,
+        name: MilestoneName,
+        targets: Option<Targets>,
     },
     /// Who failed in what ran for the job before it.
     Failed {
@@ -204,6 +211,11 @@ pub enum Reply {
         ranks: IdSet,
         hosts: HostList,
         checks: Vec<serde_json::Value>,
+    },
+    /// Ranks of which it is news, and whether the job has reached it.
+    Said {
+        ranks: IdSet,
+        reached: bool,
     },
     Drains(Vec<DrainRow>),
     TookOver {

@@ -25,6 +25,9 @@ impl Machine {
             Request::JobAdd(add) => self.job_add(*add, now),
             Request::JobFinish { job, attempt, targets } => self.job_finish(&job, attempt, targets.as_ref(), now),
             Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid, now),
+            Request::Milestone { job, attempt, name, targets } => {
+                self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, now)
+            }
             Request::Failed { job, attempt } => self.failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
             Request::Drain { hosts, reason } => self.drain(&hosts, &reason, uid, now),

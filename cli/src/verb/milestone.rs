@@ -1,0 +1,65 @@
+//! `perilog milestone`: says by hand, or for the resource manager, that a job's ranks have reached a point.
+
+use perilog_core::{Attempt, IdSet, JobId, MilestoneName, Part, Targets};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::values;
+
+/// Say that a job has reached a milestone
+///
+/// As `perilog-report milestone NAME` does for the rank on which a script runs. Each rank reaches it once. The job has reached it when all of its ranks have, but for those that failed within its tolerance and those that were given back
+/// while the job went on; then `perilog wait JOB --for NAME` ends.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Args {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    #[arg(value_name = "NAME", value_parser = values::milestone)]
+    name: MilestoneName,
+    /// Only for these ranks, as an idset or as a hostlist; without it for all.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
+    /// Of this attempt; without it of the open one.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Said> = door.ask("Milestone", &args)?;
+    out.show(&Told { args, answer })?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Said {
+    ranks: IdSet,
+    reached: bool,
+}
+
+struct Told {
+    args: Args,
+    answer: Answer<Said>,
+}
+
+impl Faces for Told {
+    fn table(&self, page: &mut Page) {
+        let Args { job, name, .. } = &self.args;
+        let Said { ranks, reached } = &self.answer.body;
+        let news = match ranks.is_empty() {
+            true => format!("{job}: those ranks had reached {name} before"),
+            false => format!("{job}: {name} is reached on {}", Part::of_ranks(ranks.clone())),
+        };
+        let job = if *reached { "the job has reached it" } else { "others of its ranks have not yet" };
+        page.line(format_args!("{news}; {job}"));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.answer.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}

@@ -1,0 +1,133 @@
+//! Milestones as they are said: by scripts while they run and again with their end, by services for their actions, by hand. What is news is told
+//! once per rank, and once for the job when all its ranks have said it ([`crate::milestone`]). What was said is in the attempt's row, so that it
+//! is told once over any crash.
+
+use serde_json::{Map, json};
+
+use crate::agent::io::Level;
+use crate::controller::action::Stand;
+use crate::controller::io::{Now, Refusal, Reply};
+use crate::controller::machine::Machine;
+use crate::ids::{ActionName, Attempt, JobId, MilestoneName, TaskId};
+use crate::idset::IdSet;
+use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
+use crate::targets::Targets;
+
+/// What was said, and by whom: all that say the same in one batch are told in one event.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Saying {
+    job: JobId,
+    attempt: Attempt,
+    name: MilestoneName,
+    /// In which action.
+    action: Option<ActionName>,
+    /// By whose hand.
+    by: Option<u32>,
+}
+
+impl Machine {
+    /// A script said so, whatever has become of its task meanwhile.
+    pub(super) fn task_says(&mut self, task: TaskId, name: &str) {
+        let Some(action) = self.actions.get(&task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
+            return;
+        };
+        // The runner takes no other names.
+        let Ok(name) = MilestoneName::new(name) else { return };
+        let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
+        let saying = Saying { job, attempt, name, action, by: None };
+        // What there is no room for was noted.
+        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0));
+    }
+
+    pub(super) fn say_by_hand(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        name: &MilestoneName,
+        targets: Option<&Targets>,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let (number, entry) = self.attempt_of(job, attempt)?;
+        if !entry.open {
+            return Err(Refusal::AttemptClosed(format!("attempt {number} of job {job} is closed")));
+        }
+        let ranks = match targets {
+            Some(targets) => entry.layout.choose(targets).map_err(Refusal::Invalid)?,
+            None => entry.layout.ranks().clone(),
+        };
+        if EVENTS.contains(&name.as_str()) {
+            return Err(Refusal::Invalid(format!("{name} is an event of every job: call the milestone otherwise")));
+        }
+        let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
+        let ranks = self.say(saying, &ranks).map_err(|TooMany| {
+            let text = format!("job {job} attempt {number} has {MAX_NAMES} milestones already, and can have no more");
+            Refusal::Conflict(text)
+        })?;
+        self.tell_milestones(now);
+        let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
+    }
+
+    /// Notes it, to be told when the batch ends. The ranks of which it is news.
+    fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
+        let Some(entry) = self.jobs.get_mut(&saying.job).and_then(|entry| entry.attempts.get_mut(&saying.attempt))
+        else {
+            return Ok(IdSet::new());
+        };
+        match entry.milestones.say(&saying.name, ranks) {
+            Ok(news) => {
+                if !news.is_empty() {
+                    self.batch.said.entry(saying).or_default().extend_with(&news);
+                }
+                Ok(news)
+            }
+            Err(TooMany) => {
+                if !std::mem::replace(&mut entry.too_many_milestones, true) {
+                    let Saying { job, attempt, name, .. } = saying;
+                    let text = format!(
+                        "attempt {attempt} has {MAX_NAMES} milestones, and scripts say others ({name}): they are not told"
+                    );
+                    self.note(Level::Warning, Some(&job), None, text);
+                }
+                Err(TooMany)
+            }
+        }
+    }
+
+    /// What was said in this batch, into the event logs; then what the jobs have reached by that.
+    pub(super) fn tell_milestones(&mut self, now: Now) {
+        for (saying, ranks) in std::mem::take(&mut self.batch.said) {
+            let Saying { job, attempt, name, action, by } = saying;
+            let entry = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&attempt));
+            let hosts = entry.map(|entry| entry.layout.hosts_of(&ranks));
+            let mut context = Map::new();
+            context.extend(action.map(|action| ("action".to_owned(), json!(action))));
+            context.extend([("attempt".to_owned(), json!(attempt)), ("name".to_owned(), json!(name))]);
+            context.extend([("ranks".to_owned(), json!(ranks)), ("hosts".to_owned(), json!(hosts))]);
+            context.extend(by.map(|by| ("by".to_owned(), json!(by))));
+            self.event(&job, now, "milestone", context.into());
+            self.batch.attempts.insert((job.clone(), attempt));
+            self.reach_milestones(&job, attempt, now);
+        }
+    }
+
+    /// Something was said, or some need not say it any more: what the job has reached by now.
+    pub(super) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
+            return;
+        }
+        let forgiven = self.tolerated(job, number);
+        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven) {
+            let mut context = json!({"attempt": number, "name": name});
+            if !without.is_empty() {
+                context["without"] = json!(without);
+            }
+            self.batch.attempts.insert((job.clone(), number));
+            self.event(job, now, "milestone", context.clone());
+            self.tell_manager(job, number, "milestone", context);
+        }
+    }
+}

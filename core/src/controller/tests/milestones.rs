@@ -1,0 +1,178 @@
+//! What ranks say they have reached, and when the job has.
+
+use serde_json::{Value, json};
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
+use crate::job::{Terms, Tolerance};
+use crate::task::Check;
+
+fn told(b: &Bench) -> Vec<Value> {
+    contexts(b, "milestone")
+}
+
+/// Of each event: the ranks, or `job`.
+fn who(b: &Bench) -> Vec<String> {
+    told(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
+}
+
+fn says(b: &mut Bench, session: SessionId, action: &str, rank: u32, name: &str) {
+    let phase = Phase::Milestone { name: name.to_owned() };
+    b.says(session, FromAgent::Moved { task: task(action, "j", rank), phase, age_ms: 1 });
+}
+
+fn ends(b: &mut Bench, session: SessionId, action: &str, rank: u32, outcome: Outcome, milestones: &[&str]) {
+    let checks = match outcome {
+        Outcome::Tolerable => vec![Check { check: "lustre".into(), message: "gone".into() }],
+        _ => vec![],
+    };
+    let milestones = milestones.iter().map(|name| (*name).to_owned()).collect();
+    let ended = Ended { milestones, checks, ..ended(outcome) };
+    b.says(session, FromAgent::Finished { task: task(action, "j", rank), ended: Box::new(ended) });
+}
+
+fn by_hand(name: &str, targets: Option<&str>) -> Request {
+    let targets = targets.map(|t| t.parse().unwrap());
+    Request::Milestone { job: job("j"), attempt: None, name: MilestoneName::new(name).unwrap(), targets }
+}
+
+fn said(ranks: &str, reached: bool) -> Result<Reply, Refusal> {
+    Ok(Reply::Said { ranks: ranks.parse().unwrap(), reached })
+}
+
+#[test]
+fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
+    let (mut b, n) = bench(2, |_| {});
+    b.run("prolog", "j", "n[0-1]");
+    for session in &n {
+        b.says(*session, FromAgent::Accepted { task: task("prolog", "j", (session.0 - 1) as u32) });
+    }
+    says(&mut b, n[0], "prolog", 0, "data-in");
+    says(&mut b, n[0], "prolog", 0, "data-in");
+    assert_eq!(who(&b), ["0"]);
+    let mut b = b.restart();
+    // Its agent tells all of it again, and once more with its end.
+    let held = |rank| vec![super::held("prolog", "j", rank, "n[0-1]", live())];
+    let (n0, _) = b.up("n0", "b", held(0));
+    let (n1, _) = b.up("n1", "b", held(1));
+    says(&mut b, n0, "prolog", 0, "data-in");
+    says(&mut b, n1, "prolog", 1, "data-in");
+    ends(&mut b, n0, "prolog", 0, Outcome::Ok, &["data-in"]);
+    let mut b = b.restart();
+    let (n1, _) = b.up("n1", "b", held(1));
+    ends(&mut b, n1, "prolog", 1, Outcome::Ok, &["data-in"]);
+    assert_eq!(who(&b), ["0", "1", "job"]);
+    assert_eq!(
+        told(&b)[1..],
+        [
+            json!({"action": "prolog", "attempt": "0", "name": "data-in", "ranks": "1", "hosts": "n1"}),
+            json!({"attempt": "0", "name": "data-in"})
+        ]
+    );
+    // The resource manager is told of the job's.
+    let of_job = b.store.outbox.iter().filter(|entry| entry.body["event"] == "milestone").count();
+    assert_eq!(of_job, 1);
+}
+
+#[test]
+fn ranks_that_say_it_in_one_batch_are_one_event() {
+    let (mut b, n) = bench(4, |_| {});
+    b.run("prolog", "j", "n[0-3]");
+    let phase = || Phase::Milestone { name: "data-in".into() };
+    let told_by = |rank: u32| FromAgent::Moved { task: task("prolog", "j", rank), phase: phase(), age_ms: 1 };
+    b.batch((0..4).map(|rank| from(n[rank as usize], told_by(rank))).collect());
+    assert_eq!(who(&b), ["0-3", "job"]);
+}
+
+/// Who failed within the tolerance, or was given back while the job went on, is waited for no more.
+#[test]
+fn the_job_reaches_it_without_those_that_it_goes_on_without() {
+    let terms = Terms { tolerate: Tolerance::Ranks(1), shrink: true, ..Terms::default() };
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", terms)).0.unwrap();
+    b.run("prolog", "j", "n[0-3]");
+    ends(&mut b, n[0], "prolog", 0, Outcome::Ok, &["ready"]);
+    ends(&mut b, n[1], "prolog", 1, Outcome::Ok, &["ready"]);
+    ends(&mut b, n[2], "prolog", 2, Outcome::Ok, &["ready"]);
+    assert_eq!(who(&b), ["0", "1", "2"]);
+    // The verdict forgives it, and the job has reached what the others have said.
+    ends(&mut b, n[3], "prolog", 3, Outcome::Tolerable, &[]);
+    assert_eq!(who(&b), ["0", "1", "2", "job"]);
+    assert_eq!(told(&b)[3], json!({"attempt": "0", "name": "ready", "without": "3"}));
+    // It goes back; and so does rank 2, early.
+    b.ask(finish("j", Some("2"))).0.unwrap();
+    assert_eq!(b.ask(by_hand("data-out", Some("0-1"))).0, said("0-1", false));
+    ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
+    assert_eq!(who(&b)[4..], ["0-1"], "its epilog's action has not ended, and so it is not given back");
+    ends(&mut b, n[3], "epilog", 3, Outcome::Ok, &[]);
+    let mut b = b.restart();
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!(b.ask(by_hand("data-out", Some("2"))).0, said("2", true));
+    assert_eq!(told(&b).last().unwrap()["without"], "3");
+}
+
+#[test]
+fn given_back_early_each_as_it_comes() {
+    let (mut b, n) = bench(3, |settings| {
+        settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
+    });
+    b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
+    b.ask(by_hand("half", Some("0-1"))).0.unwrap();
+    b.ask(finish("j", Some("2"))).0.unwrap();
+    assert_eq!(who(&b), ["0-1"]);
+    ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
+    assert_eq!(who(&b), ["0-1", "job"]);
+    // After the job's end nobody leaves it any more: what fails in its epilog has not said what it did not say.
+    b.ask(finish("j", None)).0.unwrap();
+    ends(&mut b, n[0], "epilog", 0, Outcome::Ok, &["data-out"]);
+    ends(&mut b, n[1], "epilog", 1, exit(1), &[]);
+    assert_eq!(contexts(&b, "release").last().unwrap()["final"], true);
+    assert_eq!(who(&b), ["0-1", "job", "0"]);
+}
+
+#[test]
+fn what_is_said_in_the_last_end_is_told_before_the_last_release() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    ends(&mut b, n[0], "epilog", 0, Outcome::Ok, &["data-out"]);
+    assert_eq!(b.told("j")[3..], ["milestone", "milestone", "finish", "verdict", "release"]);
+}
+
+#[test]
+fn what_comes_late_was_said_all_the_same() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    b.ask(Request::Resolve { which: which("j", Some("0")), ok: true, reason: "seen".into() }).0.unwrap();
+    ends(&mut b, n[0], "prolog", 0, Outcome::Ok, &["data-in"]);
+    assert_eq!(who(&b), ["0", "job"]);
+}
+
+#[test]
+fn what_operators_say() {
+    let (mut b, _) = bench(3, |_| {});
+    b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
+    for (targets, reply) in [
+        (Some("0-1"), said("0-1", false)),
+        (Some("1"), said("", false)),
+        (Some("7"), Err(Refusal::Invalid("rank 7 is none of ranks 0-2".into()))),
+        (None, said("2", true)),
+        (None, said("", true)),
+    ] {
+        assert_eq!(b.ask(by_hand("data-out", targets)).0, reply, "{targets:?}");
+    }
+    assert_eq!(told(&b)[0]["by"], 0);
+    let refused = b.ask(by_hand("finish", None)).0;
+    assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
+    // Of the next attempt nothing was said yet; of the last nothing can be said any more.
+    b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+    assert_eq!(b.ask(by_hand("data-out", Some("0"))).0, said("0", false));
+    let older = Request::Milestone {
+        job: job("j"),
+        attempt: Some(Attempt::FIRST),
+        name: MilestoneName::new("x").unwrap(),
+        targets: None,
+    };
+    assert!(matches!(b.ask(older).0, Err(Refusal::AttemptClosed(_))));
+}
