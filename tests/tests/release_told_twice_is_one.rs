@@ -1,0 +1,58 @@
+//! The release hook has carried out a release, and the controller is killed before it hears that: told again, under the same sequence. So is one that
+//! a busy resource manager refused. After (job, attempt, sequence) each is there once, in order, and the fragments are R.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perilog_core::ResourceSet;
+use perilog_tests::{Cluster, manager};
+
+const SOON: Duration = Duration::from_secs(90);
+const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"4-6","children":{"core":"0-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-2]"]}}"#;
+
+/// Well in the end: a drain would wait for the same hook.
+const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
+
+#[test]
+fn a_release_that_nobody_confirmed_is_told_again_and_is_the_same() -> Result<()> {
+    let builder = Cluster::builder(3).script("epilog", "10-gate", AT_GATE).controller(manager::CONFIGURATION);
+    let cluster = builder.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
+    cluster.stay_down()?;
+    cluster.manage(manager::BUSY)?;
+    cluster.controller()?.write_file("/root/R.json", R)?;
+    cluster.boot()?;
+    let wait_told = |what: &str, is_so: &dyn Fn(&manager::Heard) -> bool| {
+        cluster.bed().wait_until(what, SOON, || Ok(is_so(&cluster.heard()?)))
+    };
+    cluster.perilog(&["job", "add", "j", "--R", "/root/R.json"])?.ok()?;
+    cluster.perilog(&["job", "finish", "j"])?.ok()?;
+    cluster.wait_begun("j", &[4, 5, 6])?;
+    // Done, not confirmed: killed in the middle.
+    cluster.controller()?.write_file(manager::HOLD, "")?;
+    cluster.open_gate(1)?;
+    wait_told("n1 is released", &|heard| heard.once("j").len() == 1)?;
+    // Behind it: released, and not told before the first is confirmed.
+    cluster.open_gate(0)?;
+    cluster.wait_scripts_ended("j", &[4])?;
+    cluster.bed().wait_until("n0 is released", SOON, || {
+        Ok(cluster.perilog(&["events", "j"])?.ok()?.matches("released:").count() == 2)
+    })?;
+    cluster.kill_controller()?;
+    cluster.controller()?.sh(&format!("rm {}", manager::HOLD))?;
+    cluster.start_controller()?;
+    wait_told("n1 is told again, then n0", &|heard| heard.again("j") >= 1 && heard.once("j").len() == 2)?;
+    // Killed between two releases: the next is another controller's.
+    cluster.kill_controller()?;
+    cluster.open_gate(2)?;
+    cluster.wait_scripts_ended("j", &[6])?;
+    cluster.start_controller()?;
+    wait_told("n2 is released", &|heard| heard.once("j").len() == 3)?;
+    let (heard, r) = (cluster.heard()?, ResourceSet::from_json(R)?);
+    let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
+    ensure!(ranks == ["5", "4", "6"], "{ranks:?}");
+    let faults = heard.faults("j", &r);
+    ensure!(faults.is_empty() && heard.complete("j", &r)?, "{faults:?} {:?}", heard.releases);
+    cluster
+        .bed()
+        .wait_until("nothing waits for the hook", SOON, || Ok(!cluster.perilog(&["ps"])?.ok()?.contains("release")))
+}

@@ -1,0 +1,63 @@
+//! A job that asked for four nodes and keeps two: who failed a marked check goes back, and so does the surplus, through their epilog and while the
+//! job goes on. One that keeps four, and has three good ones left, fails and keeps all.
+
+use anyhow::{Result, ensure};
+use perilog_core::{IdSet, ResourceSet};
+use perilog_tests::{Cluster, manager};
+
+const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"4-7","children":{"core":"0-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"]}}"#;
+const PROLOG: &str = "[ \"$(uname -n)\" != n1 ] || perilog-report tolerable --check lustre 'not mounted'";
+const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre"]), ("epilog", &["10-clean"])];
+const SOON: std::time::Duration = std::time::Duration::from_secs(90);
+
+fn cleaned(cluster: &Cluster, job: &str) -> Result<IdSet> {
+    let ledger = cluster.ledger()?;
+    Ok(ledger.of_job(job).iter().filter(|(key, _)| key.action == "epilog").map(|(key, _)| key.rank).collect())
+}
+
+#[test]
+fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
+    let builder = Cluster::builder(4).script("prolog", "10-lustre", PROLOG).script("epilog", "10-clean", "exit 0");
+    let cluster =
+        builder.controller(manager::CONFIGURATION).controller("[action.epilog]\nrelease = \"0\"\n").build()?;
+    cluster.manage("")?;
+    cluster.controller()?.write_file("/root/R.json", R)?;
+    cluster.boot()?;
+    let r = ResourceSet::from_json(R)?;
+    let given = |job: &str| -> Result<IdSet> {
+        Ok(cluster.heard()?.once(job).iter().flat_map(|release| release.ranks.iter()).collect())
+    };
+    let wait_given = |job: &str, ranks: &str| {
+        let ranks: IdSet = ranks.parse()?;
+        cluster.bed().wait_until(&format!("{ranks} of {job} are given back"), SOON, || Ok(given(job)? == ranks))
+    };
+
+    cluster.perilog(&["job", "add", "two", "--R", "/root/R.json", "--keep", "2"])?.ok()?;
+    cluster.perilog(&["run", "prolog", "--job", "two"])?.ok()?;
+    // Ranks 4 and 6 are the first two good ones: 5 failed, 7 is one too many.
+    wait_given("two", "5,7")?;
+    ensure!(cleaned(&cluster, "two")?.to_string() == "5,7", "{}", cleaned(&cluster, "two")?);
+    let heard = cluster.heard()?;
+    ensure!(heard.drained("n1").is_some() && heard.drained("n3").is_none(), "{:?}", heard.drains);
+    let events = cluster.perilog(&["--json", "events", "two"])?.ok()?;
+    let shrink = events.lines().find(|line| line.contains("\"name\":\"shrink\""));
+    ensure!(shrink.is_some_and(|line| line.contains("\"left\":\"4,6\"")), "{events}");
+    cluster.perilog(&["job", "finish", "two"])?.ok()?;
+    wait_given("two", "4-7")?;
+
+    cluster.perilog(&["job", "add", "four", "--R", "/root/R.json", "--keep", "4", "--tolerate", "1"])?.ok()?;
+    let run = cluster.perilog(&["run", "prolog", "--job", "four"])?;
+    ensure!(run.code() == Some(1), "{run}");
+    ensure!(given("four")?.is_empty() && cleaned(&cluster, "four")?.is_empty(), "{:?}", cluster.heard()?.once("four"));
+    cluster.perilog(&["job", "finish", "four"])?.ok()?;
+    wait_given("four", "4-7")?;
+
+    for job in ["two", "four"] {
+        let heard = cluster.heard()?;
+        let faults = heard.faults(job, &r);
+        ensure!(faults.is_empty() && heard.complete(job, &r)?, "{job}: {faults:?} {:?}", heard.once(job));
+        let comparison = cluster.compare(job, SCRIPTS)?;
+        ensure!(comparison.holds() && comparison.len() == 8, "{comparison}");
+    }
+    Ok(())
+}
