@@ -13,6 +13,8 @@ use crate::verb;
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
 /// Ranks are given as an idset (0-3,7) or as a hostlist (n[0-3,7]) wherever --ranks stands; lengths of time as 500ms, 30s, 1.5m, 2h.
+/// A job is named as its resource manager names it; a Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy), in other forms it is another job's name
+/// (flux job id --to=f58plain).
 #[derive(Debug, Parser)]
 #[command(name = "perilog", version, after_help = exit::help(), max_term_width = 120, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -72,6 +74,8 @@ pub(crate) enum Verb {
     Drain(verb::drain::Args),
     Undrain(verb::drain::Lift),
     Status(verb::status::Args),
+    Quiesce(verb::quiet::Args),
+    Resume(verb::quiet::Resume),
     Controller(verb::controller::Args),
     Ca(verb::ca::Args),
     Try(verb::try_::Args),

@@ -179,6 +179,16 @@ impl Entry {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
                 (at(), "cancelled", format!("cancel asked for by uid {}{}", field("by"), why.unwrap_or_default()))
             }
+            "resolve" => {
+                let ok = self.context.get("ok").is_some_and(|ok| ok == true);
+                let what = format!(
+                    "uid {} resolves it as {}, once its drain is in force: {}",
+                    field("by"),
+                    if ok { "ok" } else { "failed" },
+                    field("reason")
+                );
+                (at(), "resolving", what)
+            }
             "job-finish" => (at(), "", format!("the job let go of {}", self.part())),
             "shrink" => (at(), "", format!("goes back; the job goes on with {}", field("left_hosts"))),
             "release" => {
@@ -378,6 +388,8 @@ mod tests {
              "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on: 4711 D mount in rpc_wait"),
             ("lingering", prolog(json!({"processes": [{"pid": 42, "command": "mountd"}]})),
              "lingering     prolog        n3: lingering: the scripts ended, these processes did not: 42 (mountd)"),
+            ("resolve", prolog(json!({"ok": true, "by": 0, "reason": "it is gone"})),
+             "resolve       prolog        n3: uid 0 resolves it as ok, once its drain is in force: it is gone"),
             ("cancel", json!({"action": "prolog", "attempt": "0", "ranks": "0-3", "why": "wrong job", "by": 0}),
              "cancel        prolog        rank 0-3: cancel asked for by uid 0: wrong job"),
             ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok", "result": "ok"}),

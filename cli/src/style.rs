@@ -16,7 +16,7 @@ pub(crate) fn of(word: &str) -> Style {
     match word {
         "ok" | "online" => GOOD,
         "failed" | "timeout" | "lost" | "overdue" | "offline" | "refused" => BAD,
-        "tolerable" | "cancelled" | "resolved" | "lingering" | "unknown" | "probing" => CARE,
+        "tolerable" | "cancelled" | "resolved" | "resolving" | "lingering" | "unknown" | "probing" => CARE,
         _ => PLAIN,
     }
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use perilog_core::outcome::{signal_name, signal_number};
 use perilog_core::{
-    ActionName, Attempt, HostList, HostName, JobId, MilestoneName, ParseError, ResourceName, Span, Targets, Tolerance,
-    environment,
+    ActionName, Attempt, Fluid, HostList, HostName, JobId, MilestoneName, ParseError, ResourceName, Span, Targets,
+    Tolerance, environment,
 };
 
 /// Most characters of a malformed text shown on either side of the place.
@@ -55,7 +55,12 @@ fn pointed<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, Pointed> {
     text.parse().map_err(|error| Pointed::of(text, error))
 }
 
+/// As Flux shows it, with its sign, it is the plain F58 that perilog has: `ƒuZZybuNNy` is `fuZZybuNNy`. Every other form is some resource manager's
+/// name of a job, and stays as it is: `1234` is Slurm's.
 pub(crate) fn job(text: &str) -> Result<JobId, Pointed> {
+    if text.trim_start().starts_with('\u{192}') {
+        return pointed::<Fluid>(text).map(Fluid::job);
+    }
     pointed(text)
 }
 
@@ -183,7 +188,8 @@ mod tests {
             (shown(hosts("n[3-1]")), "expected the end of an ascending range, 3 or more\n\n    n[3-1]\n        ^"),
             (shown(hosts("")), "expected at least one rank or host\n\n    \n    ^"),
             (shown(hosts("n0,n/1")), "expected [A-Za-z0-9._-], starting with a letter or a digit\n\n    n0,n/1\n        ^"),
-            (shown(job("ƒuZZ")), "expected [A-Za-z0-9._-]\n\n    ƒuZZ\n    ^"),
+            (shown(job("ƒuZ0Z")), "expected a digit of base 58 (no 0, I, O or l)\n\n    ƒuZ0Z\n       ^"),
+            (shown(job("uƒZZ")), "expected [A-Za-z0-9._-]\n\n    uƒZZ\n     ^"),
             (shown(targets("0-3,x[")), ""),
             (shown(variable("A-B=1")), "expected a name of [A-Za-z_][A-Za-z0-9_]*\n\n    A-B=1\n     ^"),
             (shown(variable("AB")), "expected NAME=VALUE\n\n    AB\n      ^"),
@@ -210,6 +216,20 @@ mod tests {
         let lines: Vec<&str> = seen.lines().skip(2).collect();
         assert_eq!(lines[0], format!("    …{}/{}…", "a".repeat(40), "b".repeat(39)));
         assert_eq!(lines[1].find('^'), Some(4 + 1 + 40));
+    }
+
+    #[test]
+    fn a_flux_id_with_its_sign_is_plain_and_nothing_else_is_touched() {
+        for (text, id) in [
+            ("ƒuZZybuNNy", "fuZZybuNNy"),
+            ("fuZZybuNNy", "fuZZybuNNy"),
+            ("1234", "1234"),
+            ("0x1234", "0x1234"),
+            ("0017.e9fb.8df1.6c2e", "0017.e9fb.8df1.6c2e"),
+            ("flux", "flux"),
+        ] {
+            assert_eq!(job(text).unwrap().as_str(), id);
+        }
     }
 
     #[test]

@@ -100,6 +100,55 @@ fn events_are_lines_for_people_and_rfc_18_for_programs() {
 }
 
 #[test]
+fn what_may_be_alive_is_resolved_when_it_is_drained() {
+    for (tasks, waiting, out) in [
+        (
+            3,
+            1,
+            "resolved 2 tasks of f1 as failed\n1 task of f1 will be failed when the drain of their nodes is in force; see: perilog ps\n",
+        ),
+        (1, 1, "1 task of f1 will be failed when the drain of their nodes is in force; see: perilog ps\n"),
+    ] {
+        let args = &["resolve", "f1", "--ranks", "0-2", "--reason", "gone"];
+        let script = vec![vec![Call("Resolve"), Done(json!({"tasks": tasks, "waiting": waiting}))]];
+        let (said, _) = Place::new().ask(args, script);
+        assert_eq!((said.code, said.out.as_str()), (Some(0), out));
+    }
+}
+
+#[test]
+fn quiet_is_asked_for_waited_for_and_lifted() {
+    let open = |actions: u64, tasks: u64| Done(json!({"actions": actions, "tasks": tasks}));
+    let asked = |n: usize| vec![Call("Quiesce"), open(n as u64, 4 * n as u64)];
+    let quiet = "quiet: nothing new is begun until: perilog resume; ";
+    let waits = "perilog: quiet; waiting for 1 action over 4 tasks\n";
+    let over = "perilog: something is open still (perilog ps); it stays quiet until: perilog resume\n";
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], Vec<Vec<fake::Step>>, i32, String, String)> = vec![
+        (&[], vec![asked(0)], 0, format!("{quiet}nothing is open\n"), String::new()),
+        (&[], vec![asked(1)], 0, format!("{quiet}1 action over 4 tasks still open, and not disturbed (perilog ps)\n"), String::new()),
+        (&["--wait"], vec![asked(0)], 0, format!("{quiet}nothing is open\n"), String::new()),
+        (&["--wait"], vec![asked(1), asked(0)], 0, format!("{quiet}nothing is open\n"), waits.to_owned()),
+        (&["--wait", "10ms"], vec![asked(1), vec![Call("Quiesce"), Hold]], 124, String::new(), format!("{waits}{over}")),
+    ];
+    for (args, script, code, out, err) in table {
+        let (said, asked) = Place::new().ask(&[&["quiesce", "--reason", "new release"], args].concat(), script);
+        assert_eq!(
+            (said.code, said.out.as_str(), said.err.as_str()),
+            (Some(code), out.as_str(), err.as_str()),
+            "{args:?}"
+        );
+        assert_eq!(asked[0], json!({"reason": "new release", "wait": false}));
+        assert!(asked.iter().skip(1).all(|asked| asked["wait"] == true));
+    }
+    for (was_quiet, out) in [(true, "new starts begin again\n"), (false, "it was not quiet\n")] {
+        let script = vec![vec![Call("Resume"), Done(json!({ "was_quiet": was_quiet }))]];
+        let (said, _) = Place::new().ask(&["resume"], script);
+        assert_eq!((said.code, said.out.as_str()), (Some(0), out));
+    }
+}
+
+#[test]
 fn a_milestone_is_said_by_hand() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, &str)> = vec![

@@ -12,6 +12,7 @@ pub(crate) mod logs;
 pub(crate) mod milestone;
 pub(crate) mod nodes;
 pub(crate) mod ps;
+pub(crate) mod quiet;
 pub(crate) mod reached;
 pub(crate) mod resolve;
 pub(crate) mod run;
@@ -46,6 +47,8 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Logs(args) => logs::run(args, &door, out),
         Verb::Why(args) => why::run(args, &door, out),
         Verb::Status(args) => status::run(args, &door, out),
+        Verb::Quiesce(args) => quiet::run(args, door, out),
+        Verb::Resume(args) => quiet::resume(args, &door, out),
         Verb::Controller(args) => controller::run(args, &door, out),
         Verb::Ca(args) => ca::run(args, out),
         Verb::Try(args) => try_::run(args, out),

@@ -12,7 +12,7 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{text, values};
+use crate::{style, text, values};
 
 /// What has not ended: age, state, reason
 ///
@@ -34,10 +34,16 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 #[derive(Debug, Deserialize)]
 struct Ps {
     rows: Vec<PsRow>,
+    /// What you should know of all of it.
+    #[serde(default)]
+    notes: Vec<String>,
 }
 
 impl Faces for Answer<Ps> {
     fn table(&self, page: &mut Page) {
+        for note in &self.body.notes {
+            page.line(style::CARE.style(text::line(note)));
+        }
         let mut rows: Vec<&PsRow> = self.body.rows.iter().collect();
         if rows.is_empty() {
             page.line("nothing waits, nothing runs");

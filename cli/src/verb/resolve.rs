@@ -1,17 +1,19 @@
 //! `perilog resolve`: an operator's word in the place of an outcome that will not come.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::reached::{Which, reach};
-use crate::door::Door;
+use super::reached::Which;
+use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::Out;
+use crate::out::{Faces, Out, Page};
+use crate::text;
 
 /// Settle by hand what will not end by itself
 ///
-/// The ranks count as failed from now on, or with --ok as ok. For what will not end by itself, such as a node that is gone for good. It stops no script: one that lives goes on, and its own result
-/// is recorded as late. Recorded with your uid and the reason, for good.
+/// The ranks count as failed, or with --ok as ok. For what will not end by itself, such as a node that is gone for good. What may be alive is drained first, and settled when the drain is in force (until then `perilog ps` shows it as
+/// resolving). It stops no script: one that runs goes on, and its own result is recorded as late; what has not begun never does. Recorded with your uid and the reason, for good.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -32,10 +34,47 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             "say which ranks of {job} are meant: --ranks RANKS (an idset or a hostlist)"
         )));
     }
-    let some = format!("resolved {{}} of {job} as {}", if args.ok { "ok" } else { "failed" });
-    let none = format!("nothing to resolve: what was named of {job} has ended");
-    let tasks = reach(door, &mut out, "Resolve", &args, &some, &none)?;
+    let answer: Answer<Resolved> = door.ask("Resolve", &args)?;
+    let tasks = answer.body.tasks;
+    out.show(&Told { args, answer })?;
     Ok(if tasks == 0 { Exit::Failed } else { Exit::Ok })
+}
+
+#[derive(Debug, Deserialize)]
+struct Resolved {
+    tasks: u64,
+    #[serde(default)]
+    waiting: u64,
+}
+
+struct Told {
+    args: Args,
+    answer: Answer<Resolved>,
+}
+
+impl Faces for Told {
+    fn table(&self, page: &mut Page) {
+        let (job, word) = (&self.args.which.job, if self.args.ok { "ok" } else { "failed" });
+        let Resolved { tasks, waiting } = self.answer.body;
+        if tasks == 0 {
+            page.line(format_args!("nothing to resolve: what was named of {job} has ended"));
+        }
+        if tasks > waiting {
+            page.line(format_args!("resolved {} of {job} as {word}", text::count(tasks - waiting, "task")));
+        }
+        if waiting > 0 {
+            page.line(format_args!(
+                "{} of {job} will be {word} when the drain of their nodes is in force; see: perilog ps",
+                text::count(waiting, "task")
+            ));
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.answer.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
 }
 
 fn reason(text: &str) -> Result<String, &'static str> {

@@ -197,6 +197,30 @@ impl Parameters for TakeOver {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct Quiesce {
+    reason: Option<String>,
+    wait: Option<bool>,
+}
+
+impl Parameters for Quiesce {
+    fn request(self) -> Result<Request, Refusal> {
+        let reason = text("reason", self.reason.unwrap_or_default())?;
+        Ok(Request::Quiesce { reason, wait: self.wait.unwrap_or(false) })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Resume {}
+
+impl Parameters for Resume {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::Resume)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct OutboxApplied {
     through: u64,
 }

@@ -18,7 +18,10 @@ pub(super) fn output(reply: &mut Reply) {
         }
         Reply::Running { .. }
         | Reply::Reached { .. }
-        | Reply::Ps(_)
+        | Reply::Ps { .. }
+        | Reply::Resolved { .. }
+        | Reply::Quiet { .. }
+        | Reply::Resumed { .. }
         | Reply::Nodes(_)
         | Reply::Asked { .. }
         | Reply::Status(_)

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use perilog_core::controller::Snapshot;
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
 use perilog_core::{JobId, Rank};
 use rusqlite::types::FromSql;
@@ -24,6 +24,7 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
         actions: rows(&db, "actions", "SELECT * FROM actions ORDER BY number", action)?,
         ranks: rows(&db, "ranks", "SELECT * FROM ranks ORDER BY action, rank", rank)?,
         drains: rows(&db, "drains", "SELECT * FROM drains ORDER BY host", drain)?,
+        quiet: rows(&db, "quiet", "SELECT * FROM quiet", quiet)?.pop(),
         outbox: rows(&db, "outbox", "SELECT * FROM outbox ORDER BY sequence", outbox)?,
         outbox_last: db
             .query_row("SELECT sequence FROM outbox_last", [], |row| row.get::<_, i64>(0))
@@ -156,6 +157,7 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         events_from: number(row, "events_from")?,
         held: json(row, "held")?,
         growing: column(row, "growing")?,
+        resolving: json(row, "resolving")?,
     })
 }
 
@@ -167,7 +169,12 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
         by: column(row, "by")?,
         confirmed: column(row, "confirmed")?,
         lifted: column(row, "lifted")?,
+        told: column(row, "told")?,
     })
+}
+
+fn quiet(row: &Row<'_>) -> Result<Quiet, Wrong> {
+    Ok(Quiet { since_ms: number(row, "since_ms")?, by: column(row, "by")?, reason: column(row, "reason")? })
 }
 
 fn rank(row: &Row<'_>) -> Result<RankRow, Wrong> {

@@ -73,7 +73,8 @@ CREATE TABLE actions (
     unknown TEXT NOT NULL,              -- rebuilt from what nodes told: not heard of yet
     events_from INTEGER NOT NULL,
     held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it has not let go of
-    growing INTEGER NOT NULL DEFAULT 0  -- it follows the job, and more ranks are to come
+    growing INTEGER NOT NULL DEFAULT 0, -- it follows the job, and more ranks are to come
+    resolving TEXT NOT NULL DEFAULT '[]' -- [{ranks, ok, reason, by}] that wait for a drain
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 
@@ -92,8 +93,15 @@ CREATE TABLE drains (
     reason TEXT NOT NULL,
     \"by\" INTEGER,                     -- a user id, or nobody: perilog itself
     confirmed INTEGER NOT NULL,         -- in force
-    lifted INTEGER NOT NULL             -- undrained, and the hook has not confirmed that
+    lifted INTEGER NOT NULL,            -- undrained, and the hook has not confirmed that
+    told INTEGER NOT NULL DEFAULT 0     -- a hook has drained it
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE quiet (                    -- one row: no new starts
+    since_ms INTEGER NOT NULL,
+    \"by\" INTEGER NOT NULL,
+    reason TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE events (
     job TEXT NOT NULL,
@@ -152,8 +160,11 @@ CREATE TABLE drains (
     reason TEXT NOT NULL,
     \"by\" INTEGER,
     confirmed INTEGER NOT NULL,
-    lifted INTEGER NOT NULL
+    lifted INTEGER NOT NULL,
+    told INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE quiet (since_ms INTEGER NOT NULL, \"by\" INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;
+ALTER TABLE actions ADD COLUMN resolving TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE outbox ADD COLUMN edge TEXT NOT NULL DEFAULT 'manager';
 "];
 

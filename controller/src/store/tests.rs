@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, Edge, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::io::{
+    ActionRow, AttemptRow, DrainRow, Edge, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
+};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::ids::ResourceName;
 use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, MilestoneName, TaskId};
@@ -83,6 +85,15 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 events_from: began_ms,
                 held: Part { ranks: next(), resources: [ResourceName::new("rabbit:1").unwrap()].into() },
                 growing: userid.is_some(),
+                resolving: userid
+                    .map(|by| Resolving {
+                        ranks: IdSet::from(3..=4),
+                        ok: by % 2 == 0,
+                        reason: "gone \"x\"".to_owned(),
+                        by,
+                    })
+                    .into_iter()
+                    .collect(),
             })
         },
     )
@@ -136,7 +147,7 @@ fn record() -> impl Strategy<Value = Record> {
     let drain = (0..4u8, 0..1_000_000u64, any::<(Option<u32>, bool, bool)>()).prop_map(
         |(n, since_ms, (by, confirmed, lifted))| {
             let (host, reason) = (HostName::new(&format!("n{n}")).unwrap(), "prolog 10-a: exit 1: \"x\"".to_owned());
-            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted })
+            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted, told: confirmed && !lifted })
         },
     );
     prop_oneof![
@@ -150,6 +161,9 @@ fn record() -> impl Strategy<Value = Record> {
         2 => (0..20u64).prop_map(|through| Record::OutboxApplied { through }),
         2 => (0..20u64).prop_map(|sequence| Record::OutboxDone { sequence }),
         2 => drain,
+        1 => any::<Option<u32>>().prop_map(|by| Record::Quiet(
+            by.map(|by| Quiet { since_ms: by.into(), by, reason: "a new release".to_owned() })
+        )),
         1 => (0..4u8).prop_map(|n| Record::Undrained { host: HostName::new(&format!("n{n}")).unwrap() }),
         1 => (attempts(), any::<bool>()).prop_map(|((job, attempt), whole_job)| Record::Prune { job, attempt, whole_job }),
     ]

@@ -1,7 +1,7 @@
 //! Records to rows.
 
 use perilog_core::controller::Record;
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, RankRow};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
 use perilog_core::ids::Epoch;
 use perilog_core::{Attempt, Event, IdSet, JobId};
 use rusqlite::{Connection, Params, Result, params};
@@ -20,6 +20,7 @@ pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
             run(db, "DELETE FROM outbox WHERE sequence <= ?1 AND edge = 'manager'", [integer(*through)])
         }
         Record::OutboxDone { sequence } => run(db, "DELETE FROM outbox WHERE sequence = ?1", [integer(*sequence)]),
+        Record::Quiet(row) => quiet(db, row.as_ref()),
         Record::Drain(row) => drain(db, row),
         Record::Undrained { host } => run(db, "DELETE FROM drains WHERE host = ?1", [host.as_str()]),
         Record::Prune { job, attempt, whole_job } => prune(db, job, *attempt, *whole_job),
@@ -94,11 +95,11 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(
         db,
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
-             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from, held, growing)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
+             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from, held, growing, resolving)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
          ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, timeout_ms = ?8,
              began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, cancel_why = ?16,
-             boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21, held = ?22, growing = ?23",
+             boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21, held = ?22, growing = ?23, resolving = ?24",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -123,6 +124,7 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             integer(row.events_from),
             json(&row.held)?,
             row.growing,
+            json(&row.resolving)?,
         ],
     )
 }
@@ -148,8 +150,18 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![row.host.as_str(), integer(row.since_ms), row.reason, row.by, row.confirmed, row.lifted],
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![row.host.as_str(), integer(row.since_ms), row.reason, row.by, row.confirmed, row.lifted, row.told],
+    )
+}
+
+fn quiet(db: &Connection, row: Option<&Quiet>) -> Result<()> {
+    run(db, "DELETE FROM quiet", [])?;
+    let Some(row) = row else { return Ok(()) };
+    run(
+        db,
+        "INSERT INTO quiet (since_ms, \"by\", reason) VALUES (?1, ?2, ?3)",
+        params![integer(row.since_ms), row.by, row.reason],
     )
 }
 

@@ -39,7 +39,9 @@ pub(super) struct Action {
     pub(super) fresh: Vec<Fresh>,
     /// Ranks that ended and that later actions may be waiting for.
     freed: IdSet,
-    changed: bool,
+    /// Ranks whose scripts ended and left processes behind: since when that is known here (monotonic); `None`: their nodes are drained for it.
+    pub(super) lingering: BTreeMap<Rank, Option<u64>>,
+    pub(super) changed: bool,
     changed_ranks: BTreeSet<Rank>,
 }
 
@@ -76,6 +78,7 @@ impl Action {
             batches: Batches::default(),
             fresh: Vec::new(),
             freed: IdSet::new(),
+            lingering: BTreeMap::new(),
             changed: true,
             changed_ranks: BTreeSet::new(),
         }
@@ -226,7 +229,11 @@ impl Action {
     pub(super) fn end(&mut self, rank: Rank, ended: Ended) {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
+        if !self.row.resolving.is_empty() {
+            self.forget_words(&IdSet::from(rank.0..=rank.0));
+        }
         self.freed.insert(rank.0);
+        self.lingering.remove(&rank);
         self.fresh.push(Fresh {
             rank,
             outcome: ended.outcome.clone(),
@@ -276,6 +283,16 @@ impl Action {
         row.late.push(ended);
         self.changed_ranks.insert(rank);
         true
+    }
+
+    /// A cancel was asked for: why.
+    pub(super) fn cancel_of(&self, rank: Rank) -> Option<String> {
+        self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
+    }
+
+    /// It was cancelled, or an operator's word for it waits.
+    pub(super) fn must_not_begin(&self, rank: Rank) -> Option<String> {
+        self.cancel_of(rank).or_else(|| self.resolving(rank).map(|_| "resolved by hand".to_owned()))
     }
 
     pub(super) fn cancelling(&mut self, rank: Rank, why: &str) {

@@ -7,6 +7,7 @@
 
 use crate::controller::io::AttemptRow;
 use crate::controller::layout::Layout;
+use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::job::{Part, Terms};
 use crate::milestone::Milestones;
@@ -63,7 +64,7 @@ impl JobAttempt {
             hold: row.hold,
             released: row.released,
             complete: row.complete,
-            milestones: row.milestones,
+            milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
             too_many_milestones: false,
         };
         Some((row.job, row.attempt, entry))

@@ -86,7 +86,7 @@ impl Machine {
         // Drained again before the hook has lifted it: one that it knows of stays.
         let since_ms = now.wall_ms.max(self.drains.get(host).map_or(0, |drain| drain.since_ms.saturating_add(1)));
         let confirmed = !self.settings.drain_hook;
-        self.put_drain(DrainRow { host: host.clone(), since_ms, reason, by, confirmed, lifted: false });
+        self.put_drain(DrainRow { host: host.clone(), since_ms, reason, by, confirmed, lifted: false, told: false });
         if confirmed {
             self.drain_in_force(host);
         }
@@ -101,8 +101,14 @@ impl Machine {
         }
     }
 
-    /// What waited for this drain is released.
+    /// Is it being drained, and not drained yet?
+    pub(super) fn is_draining(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
+    }
+
+    /// What waited for this drain is released, and resolved.
     fn drain_in_force(&mut self, host: &HostName) {
+        self.batch.in_force.insert(host.clone());
         for (job, attempt, rank) in self.undrained.remove(host).into_iter().flatten() {
             self.batch
                 .let_go
@@ -112,7 +118,8 @@ impl Machine {
         }
     }
 
-    /// A hook that is configured no more confirms nothing: what waited for it is in force, or done.
+    /// A hook that is configured no more confirms nothing: what waited for it is in force, or done. One that is configured only now is told of the
+    /// drains that stand, and they are in force again when it has confirmed them.
     pub(super) fn on_settings(&mut self, settings: Settings) {
         self.settings = settings;
         if !self.settings.drain_hook {
@@ -120,6 +127,12 @@ impl Machine {
             for drain in waiting {
                 // It is there, as asked for.
                 let _ = self.drain_done(&drain.host, drain.since_ms, drain.lifted);
+            }
+        } else {
+            let untold = |drain: &&DrainRow| drain.confirmed && !drain.told && !drain.lifted;
+            let standing: Vec<DrainRow> = self.drains.values().filter(untold).cloned().collect();
+            for drain in standing {
+                self.put_drain(DrainRow { confirmed: false, ..drain });
             }
         }
         if !self.settings.release_hook {
@@ -172,7 +185,7 @@ impl Machine {
                 if lifted {
                     self.undrained_host(host);
                 } else if !drain.confirmed {
-                    self.put_drain(DrainRow { confirmed: true, ..drain });
+                    self.put_drain(DrainRow { confirmed: true, told: self.settings.drain_hook, ..drain });
                     self.drain_in_force(host);
                 }
             }

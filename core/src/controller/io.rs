@@ -194,6 +194,8 @@ pub enum Record {
     OutboxApplied {
         through: u64,
     },
+    /// No new starts; `None`: again as usual.
+    Quiet(Option<Quiet>),
     /// One entry that a hook has carried out.
     OutboxDone {
         sequence: u64,
@@ -250,6 +252,9 @@ pub struct DrainRow {
     pub confirmed: bool,
     /// Lifted, and the hook has not confirmed that yet.
     pub lifted: bool,
+    /// A hook has said that it drained the host: one that is configured later is told of those that stand.
+    #[serde(default)]
+    pub told: bool,
 }
 
 /// An action, its ranks by state as idsets.
@@ -288,6 +293,26 @@ pub struct ActionRow {
     pub held: Part,
     /// It follows the job, which holds ranks still that are to come.
     pub growing: bool,
+    /// An operator's word for tasks that may live: it is their outcome once the drain of their node is in force.
+    pub resolving: Vec<Resolving>,
+}
+
+/// An operator's word that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolving {
+    pub ranks: IdSet,
+    pub ok: bool,
+    pub reason: String,
+    pub by: u32,
+}
+
+/// Nothing new is begun, until somebody says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiet {
+    pub since_ms: u64,
+    pub by: u32,
+    /// Perhaps empty.
+    pub reason: String,
 }
 
 impl ActionRow {
@@ -316,6 +341,7 @@ impl ActionRow {
             events_from: 0,
             held: Part::of_ranks(ranks.clone()),
             growing: false,
+            resolving: Vec::new(),
             ranks,
         }
     }
@@ -345,6 +371,7 @@ pub struct Snapshot {
     pub actions: Vec<ActionRow>,
     pub ranks: Vec<RankRow>,
     pub drains: Vec<DrainRow>,
+    pub quiet: Option<Quiet>,
     pub outbox: Vec<OutboxEntry>,
     /// The largest sequence ever used in the outbox, and in each job's event log.
     pub outbox_last: u64,

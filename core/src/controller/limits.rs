@@ -1,12 +1,14 @@
-//! What time does: start-grace, nodes that stay away, probes, retention. All on the monotonic clock, and counted only while this
+//! What time does: start-grace, nodes that stay away, processes that were left behind, probes, retention. All on the monotonic clock, and counted only while this
 //! controller listens: a restart or a clock step makes nothing late.
 
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, Now, Record};
 use crate::controller::machine::Machine;
+use crate::controller::views::list;
 use crate::defect;
+use crate::duration::Span;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
-use crate::message::ToAgent;
+use crate::message::{Phase, ToAgent};
 use crate::outcome::Loss;
 
 /// How often closed attempts are looked through for those past their retention.
@@ -32,6 +34,45 @@ impl Machine {
                 action.check_ms = Some(action.check_ms.map_or(at, |before| before.min(at)));
             }
         }
+    }
+
+    /// What its scripts left behind has the action's limit once more, from when it is known here.
+    pub(super) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
+        let lingers = matches!(phase, Phase::Lingering { .. });
+        let Some(action) = self.actions.get_mut(&task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
+            return;
+        };
+        let since = *action.lingering.entry(task.rank).or_insert(Some(now.mono_ms));
+        if let (Some(since), Some(limit)) = (since, action.row.timeout_ms) {
+            self.check_by(task.action, since.saturating_add(limit));
+        }
+    }
+
+    /// Drains the nodes on which processes were left behind for too long. Gives the moment to look again. Without a limit nothing passes.
+    fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let action = self.actions.get_mut(&id)?;
+        let limit = action.row.timeout_ms?;
+        let (mut next, mut due) = (None::<u64>, Vec::new());
+        for (rank, since) in &mut action.lingering {
+            match since.map(|since| since.saturating_add(limit)) {
+                Some(at) if at <= now.mono_ms => {
+                    *since = None;
+                    due.push(TaskId { action: id, rank: *rank });
+                }
+                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                None => {}
+            }
+        }
+        for task in due {
+            let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+            let left = match node.and_then(|node| node.live.get(&task)) {
+                Some((Phase::Lingering { processes }, _)) => format!(": {}", list(processes)),
+                _ => String::new(),
+            };
+            let what = format!("its scripts ended, processes did not within {}{left}", Span::from_millis(limit));
+            self.drain_stuck(task, &what, now);
+        }
+        next
     }
 
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
@@ -79,6 +120,9 @@ impl Machine {
             self.check_by(id, at);
         }
         if let Some(at) = self.check_absent(id, now) {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_lingering(id, now) {
             self.check_by(id, at);
         }
         // A batch of releases may be due.

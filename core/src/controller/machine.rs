@@ -8,8 +8,8 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{
-    ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, OutboxEntry, Output, Record, Refusal,
-    Reply, SessionId, Settings, Snapshot,
+    ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, OutboxEntry, Output, Quiet, Record,
+    Refusal, Reply, SessionId, Settings, Snapshot,
 };
 use crate::controller::layout::Layout;
 use crate::controller::milestones::Saying;
@@ -45,6 +45,10 @@ pub struct Machine {
     pub(super) question_last: u64,
     pub(super) probe_last: u64,
     pub(super) store_full: bool,
+    /// No new starts.
+    pub(super) quiet: Option<Quiet>,
+    /// Who is answered when nothing is open any more.
+    pub(super) quiet_waits: BTreeSet<Client>,
     /// Until then a node that is not known may be one that has not come yet: the store that was begun with knew none, for it is new, or was lost.
     pub(super) young_until_ms: u64,
     /// When closed attempts were last looked through for those past their retention.
@@ -88,6 +92,8 @@ pub(super) struct Batch {
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Milestones that were said, by who said them.
     pub(super) said: BTreeMap<Saying, IdSet>,
+    /// Hosts whose drain has come into force, or was lifted.
+    pub(super) in_force: BTreeSet<HostName>,
     pub(super) wake_ms: Option<u64>,
 }
 
@@ -124,6 +130,8 @@ impl Machine {
             question_last: 0,
             probe_last: 0,
             store_full: false,
+            quiet: snapshot.quiet,
+            quiet_waits: BTreeSet::new(),
             pruned_ms: now.mono_ms,
             young_until_ms: 0,
             batch: Batch::default(),
@@ -150,6 +158,7 @@ impl Machine {
         }
         machine.index_failed();
         machine.let_go_again();
+        machine.resolve_again();
         // Hooks may have gone from the configuration meanwhile.
         machine.on_settings(machine.settings.clone());
         machine.batch.records.push(Record::Epoch(epoch));
@@ -240,11 +249,12 @@ impl Machine {
         let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         format!(
-            "epoch {}; {online} of {} node{} online; {open} action{} open",
+            "epoch {}; {online} of {} node{} online; {open} action{} open{}",
             self.epoch.number,
             self.nodes.len(),
             plural(self.nodes.len()),
-            plural(open)
+            plural(open),
+            if self.quiet.is_some() { "; quiet: no new starts" } else { "" }
         )
     }
 
@@ -252,7 +262,9 @@ impl Machine {
         // What ends lets others begin, a verdict lets go, and what is let go may begin what follows: until nothing is left to look at.
         let mut changed = BTreeSet::new();
         self.tell_milestones(now);
-        while let Some(id) = self.batch.touched.pop_first() {
+        loop {
+            self.settle_resolved(now);
+            let Some(id) = self.batch.touched.pop_first() else { break };
             self.tell(id, now);
             self.settle_action(id, now);
             self.start_later(id, now);
@@ -277,6 +289,7 @@ impl Machine {
                 self.batch.records.insert(0, Record::Attempt(attempt.row(job, number)));
             }
         }
+        self.tell_quiet();
         if let Some(mono_ms) = self.next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
             self.batch.wake_ms = Some(mono_ms);
             self.batch.effects.push(Effect::WakeAt { mono_ms });

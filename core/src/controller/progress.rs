@@ -20,6 +20,7 @@ impl Machine {
 
     /// The one place where a task gets its outcome.
     pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
+        let Some(ended) = self.weigh(task, ended, now) else { return };
         let ended = if self.is_undone(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
         } else {
@@ -102,6 +103,7 @@ impl Machine {
             }
             _ => {}
         }
+        self.watch_lingering(task, &phase, now);
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 

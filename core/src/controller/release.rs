@@ -66,11 +66,7 @@ impl Machine {
         let mut free = Part::default();
         let mut drained = Vec::new();
         for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
-            match attempt
-                .layout
-                .host(Rank(rank))
-                .filter(|host| self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted))
-            {
+            match attempt.layout.host(Rank(rank)).filter(|host| self.is_draining(host)) {
                 None => drop(free.ranks.insert(rank)),
                 Some(host) => drained.push((host, rank)),
             }

@@ -107,6 +107,12 @@ pub enum Request {
         question: u64,
     },
     Status,
+    /// Begin nothing new from now on. `wait`: answered when nothing is open any more.
+    Quiesce {
+        reason: String,
+        wait: bool,
+    },
+    Resume,
     /// Be the controller that agents obey from now on, whatever they have obeyed before.
     TakeOver,
     /// The oldest `limit` entries of the outbox past `after`.
@@ -185,7 +191,25 @@ pub enum Reply {
     Reached {
         tasks: u64,
     },
-    Ps(Vec<PsRow>),
+    /// Settled by an operator's word; `waiting`: so many of them once the drains of their nodes are in force.
+    Resolved {
+        tasks: u64,
+        waiting: u64,
+    },
+    /// No new starts; so many actions and tasks are open still.
+    Quiet {
+        actions: u64,
+        tasks: u64,
+    },
+    /// `was_quiet`: until now.
+    Resumed {
+        was_quiet: bool,
+    },
+    Ps {
+        rows: Vec<PsRow>,
+        /// What an operator should know of all of it.
+        notes: Vec<String>,
+    },
     Show(Box<JobView>),
     Nodes(Vec<NodeView>),
     Why(Box<WhyView>),

@@ -36,7 +36,9 @@ impl Machine {
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
-            Request::Ps { older_than_ms } => Ok(Reply::Ps(self.ps(older_than_ms, now))),
+            Request::Ps { older_than_ms } => {
+                Ok(Reply::Ps { rows: self.ps(older_than_ms, now), notes: self.standing_notes(now) })
+            }
             Request::Show { job } => self.show(&job, now).map(|view| Reply::Show(Box::new(view))),
             Request::Nodes { targets } => self.list_nodes(targets.as_ref(), now).map(Reply::Nodes),
             Request::Why { host } => self.why(&host, now).map(|view| Reply::Why(Box::new(view))),
@@ -45,7 +47,12 @@ impl Machine {
                 self.questions.remove(&question);
                 Ok(Reply::Done)
             }
-            Request::Status => Ok(Reply::Status(Box::new(self.status()))),
+            Request::Status => Ok(Reply::Status(Box::new(self.status(now)))),
+            Request::Quiesce { reason, wait } => match self.quiesce(client, reason, wait, uid, now) {
+                Some(reply) => reply,
+                None => return,
+            },
+            Request::Resume => Ok(self.resume(uid)),
             Request::TakeOver => Ok(self.take_over(now)),
             Request::Outbox { after, limit } => {
                 let past = |entry: &&OutboxEntry| entry.edge == Edge::Manager && entry.sequence > after;
@@ -73,7 +80,7 @@ impl Machine {
     }
 
     /// The tasks that a choice means: of its actions, and of each the ranks.
-    fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
+    pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
         let named = attempt
@@ -99,7 +106,7 @@ impl Machine {
         Ok(tasks)
     }
 
-    fn session_of(&self, task: TaskId) -> Option<SessionId> {
+    pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
         self.host_of(task).and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
@@ -142,38 +149,6 @@ impl Machine {
                     count += 1;
                     self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
                 }
-            }
-        }
-        Ok(Reply::Reached { tasks: count })
-    }
-
-    fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
-        if reason.trim().is_empty() {
-            return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
-        }
-        let tasks = self.tasks(which, true)?;
-        if tasks.is_empty() {
-            return Err(Refusal::Conflict(format!(
-                "nothing of job {} that was named is open: it has ended, for good",
-                which.job
-            )));
-        }
-        let mut count = 0;
-        for (id, ranks) in tasks {
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
-                let stand = self.actions.get(&id).map_or(Stand::NotMine, |a| a.stand(rank));
-                let unclaimed = stand == Stand::Sent;
-                if stand != Stand::Waiting {
-                    // Its script may live: nobody gets the node before its drain is in force.
-                    self.drain_stuck(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
-                }
-                let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
-                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
-                if let Some(session) = self.session_of(task).filter(|_| unclaimed) {
-                    self.send_cancel(session, task, "resolved by hand");
-                }
-                count += 1;
             }
         }
         Ok(Reply::Reached { tasks: count })

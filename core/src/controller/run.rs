@@ -21,10 +21,7 @@ impl Machine {
         if self.actions.contains_key(&id) {
             return self.attach(id, &run);
         }
-        if self.store_full && run.action.as_str() == "prolog" {
-            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
-            return Err(Refusal::Unavailable(text.to_owned()));
-        }
+        self.may_begin(&run.action, now)?;
         let (layout, ranks) = self.choose_ranks(&run, attempt)?;
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
         match entry {

@@ -6,9 +6,9 @@
 //! | sent, accepted  | another boot                   | `lost (rebooted)` |
 //! | ok of a prolog without verdict | another boot    | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
 //! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there |
-//! | sent            | same boot, holds nothing       | Start again |
+//! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
-//! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked |
+//! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked, or an operator's word waits |
 //! | open            | live, ended                    | accepted; `Finished` follows |
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
@@ -25,9 +25,10 @@ use std::collections::BTreeMap;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
+use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
 use crate::ids::{ActionName, HostName, TaskId};
-use crate::message::{Held, HeldState, Phase, ToAgent};
+use crate::message::{Held, HeldState, ToAgent};
 use crate::outcome::Loss;
 use crate::task::Ended;
 
@@ -121,8 +122,7 @@ impl Machine {
             }
             HeldState::Unclaimed if !open => self.send_cancel(id, task, "it has ended for the controller"),
             HeldState::Unclaimed => {
-                let cancel =
-                    action.row.cancelling.contains(rank.0).then(|| action.row.cancel_why.clone().unwrap_or_default());
+                let cancel = action.must_not_begin(rank);
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
@@ -132,20 +132,20 @@ impl Machine {
             }
             HeldState::Live { phase, age_ms } => {
                 if open {
-                    let cancel = action
-                        .row
-                        .cancelling
-                        .contains(rank.0)
-                        .then(|| action.row.cancel_why.clone().unwrap_or_default());
+                    let cancel = match is_before_its_begin(phase) {
+                        true => action.must_not_begin(rank),
+                        false => action.cancel_of(rank),
+                    };
                     action.accept(rank);
                     self.touch(task.action, now);
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.send_cancel(id, task, &why);
                     }
-                } else if matches!(phase, Phase::Waiting { .. } | Phase::Starting) {
+                } else if is_before_its_begin(phase) {
                     // It has not begun, and would when its turn comes, or when systemd gets round to it.
                     self.send_cancel(id, task, "it has ended for the controller");
                 }
+                self.watch_lingering(task, phase, now);
                 self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));
             }
             HeldState::Ended => {
@@ -165,7 +165,7 @@ impl Machine {
         };
         let same_boot = action.boot(task.rank) == Some(boot_number);
         let stand = action.stand(task.rank);
-        let cancelling = action.row.cancelling.contains(task.rank.0);
+        let cancel = action.must_not_begin(task.rank);
         match stand {
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
             Stand::Waiting => self.start_on(id, task, boot_number, boot, now),
@@ -173,11 +173,10 @@ impl Machine {
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // Its tombstone answers with Finished.
-            Stand::Sent if cancelling => {
-                let why = action.row.cancel_why.clone().unwrap_or_default();
-                self.send_cancel(id, task, &why);
-            }
-            Stand::Sent => self.start_on(id, task, boot_number, boot, now),
+            Stand::Sent => match cancel {
+                Some(why) => self.send_cancel(id, task, &why),
+                None => self.start_on(id, task, boot_number, boot, now),
+            },
             // Rebuilt, and this node never had it: whether it ran before a boot nobody knows.
             Stand::Unknown => self.lose(task, Loss::Vanished, now),
             Stand::Ok | Stand::Ended | Stand::NotMine => {}

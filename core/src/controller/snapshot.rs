@@ -15,6 +15,7 @@ impl Snapshot {
             Record::Rank(row) => put(&mut self.ranks, (**row).clone(), |a, b| a.task == b.task),
             Record::Drain(row) => put(&mut self.drains, row.clone(), |a, b| a.host == b.host),
             Record::Undrained { host } => self.drains.retain(|drain| drain.host != *host),
+            Record::Quiet(quiet) => self.quiet.clone_from(quiet),
             Record::OutboxDone { sequence } => self.outbox.retain(|entry| entry.sequence != *sequence),
             Record::Event { job, sequence, .. } => {
                 self.events_last.insert(job.clone(), *sequence);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::controller::io::Quiet;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank};
 use crate::idset::IdSet;
@@ -17,7 +18,7 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `unknown`.
+    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `resolving`, `unknown`.
     pub state: String,
     /// Why it waits, or what runs.
     pub why: String,
@@ -118,6 +119,9 @@ pub struct StatusView {
     pub jobs: u64,
     pub actions_open: u64,
     pub tasks_open: u64,
+    /// No new starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<Quiet>,
     pub outbox: u64,
     /// What an operator should know: a full disk, agents that obey another controller.
     pub notes: Vec<String>,

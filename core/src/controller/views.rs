@@ -110,7 +110,16 @@ impl Machine {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { "; cancel asked for" } else { "" };
+        let word = action.resolving(rank);
         let (state, why, age) = match action.stand(rank) {
+            _ if word.is_some() => {
+                let host = self.host_of(task);
+                let failed = host.as_ref().and_then(|host| self.hook_failed.get(&Hooked::Drain(host.clone())));
+                let hook = failed.map(|why| format!(", and the drain hook failed: {why}")).unwrap_or_default();
+                let reason = word.map(|word| word.reason.as_str()).unwrap_or_default();
+                let why = format!("resolved by hand ({reason}) once the drain of its node is in force{hook}");
+                ("resolving", why, asked_ms)
+            }
             Stand::Waiting if self.is_behind(task.action, rank) => {
                 ("waiting", "an earlier action of this attempt has not ended there".to_owned(), asked_ms)
             }
@@ -295,15 +304,13 @@ impl Machine {
         }
     }
 
-    pub(super) fn status(&self) -> StatusView {
-        let open = |a: &&Action| a.is_open();
+    pub(super) fn status(&self, now: Now) -> StatusView {
+        let (actions_open, tasks_open) = self.open_count();
         let mut notes: Vec<String> =
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
         // A hundred nodes with one trouble are one trouble.
         notes.truncate(20);
-        if self.store_full {
-            notes.insert(0, "the disk under the store is full: no new prologs are begun".to_owned());
-        }
+        notes.splice(0..0, self.standing_notes(now));
         StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.settings.cluster.0.to_string(),
@@ -311,8 +318,9 @@ impl Machine {
             nodes: self.nodes.len() as u64,
             online: self.nodes.values().filter(|n| n.session.is_some()).count() as u64,
             jobs: self.jobs.len() as u64,
-            actions_open: self.actions.values().filter(open).count() as u64,
-            tasks_open: self.actions.values().map(|a| a.open().len()).sum(),
+            actions_open,
+            tasks_open,
+            quiet: self.quiet.clone(),
             outbox: self.outbox.len() as u64,
             notes,
         }
@@ -340,7 +348,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
 }
 
 /// A few processes by name.
-fn list(processes: &[Process]) -> String {
+pub(super) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();
     if processes.len() > SHOWN {

@@ -77,6 +77,10 @@ table! {
     CancelledBegins: "what a node shows as not begun is begun, also when its cancel was asked for", "9 of DESIGN.md section 3: a cancel reaches the runner", Hunt::Simulator;
     CancelSaidOnce: "a node that comes back with a cancelled task is not told again", "9 of DESIGN.md section 3: a cancel reaches the runner", Hunt::Simulator;
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host", "the host guard", Hunt::Simulator;
+    ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force", "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
+    ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told", "2: one outcome", Hunt::Simulator;
+    QuietForgotten: "a controller that comes up again is not quiet any more", "5: what was shown survives a crash", Hunt::Simulator;
+    MilestonesForgotten: "a controller that comes up again knows of no milestone that was told", "5: what was shown survives a crash", Hunt::Simulator;
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };

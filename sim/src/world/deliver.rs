@@ -155,7 +155,7 @@ impl World {
                     .find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
             }
-            Ok(Reply::Ps(rows)) => {
+            Ok(Reply::Ps { rows, .. }) => {
                 open_tasks(store).into_iter().filter(|task| controller.open_before.contains(task)).find_map(|task| {
                     let row = store.actions.iter().find(|row| row.id == task.action)?;
                     let shows = |shown: &perilog_core::controller::view::PsRow| {

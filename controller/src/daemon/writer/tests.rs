@@ -117,7 +117,7 @@ fn what_is_queued_is_one_commit() {
     let (answer, mut answered) = oneshot::channel();
     let request = Request::Ps { older_than_ms: 0 };
     writer.turn([Entry::Request { uid: 0, request, answer, parts: None }].into_iter()).unwrap();
-    assert!(matches!(told(&mut answered), Ok(Reply::Ps(_))));
+    assert!(matches!(told(&mut answered), Ok(Reply::Ps { .. })));
     assert_eq!(script.commits(), 2);
 }
 

@@ -92,7 +92,7 @@ fn resolve_is_an_operators_word_and_the_tasks_own_result_is_still_recorded() {
     b.says(n0, FromAgent::Accepted { task: t });
     let resolve = |reason: &str| Request::Resolve { which: which("j", Some("n0")), ok: true, reason: reason.into() };
     assert!(matches!(b.ask(resolve(" ")).0, Err(Refusal::Invalid(_))));
-    assert_eq!(b.ask(resolve("hung mount")).0, Ok(Reply::Reached { tasks: 1 }));
+    assert_eq!(b.ask(resolve("hung mount")).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(crate::Verdict::Ok));
     assert!(matches!(b.ask(resolve("again")).0, Err(Refusal::Conflict(_))));
     b.says(n0, finished(t, exit(5)));

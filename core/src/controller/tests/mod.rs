@@ -1,6 +1,7 @@
 //! The machine on a bench: batches in, effects out, and a store that keeps what was committed.
 
 mod attempts;
+mod by_hand;
 mod durable;
 mod limits;
 mod milestones;

@@ -1,0 +1,135 @@
+//! `perilog quiesce` and `perilog resume`: no new starts, so that the controller can be replaced.
+
+use std::sync::mpsc::RecvTimeoutError;
+
+use perilog_core::Span;
+use perilog_host::clock;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::door::{Answer, Door};
+use crate::exit::{self, Exit};
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page, aside};
+use crate::patience::{Happening, keep};
+use crate::{text, values};
+
+/// Begin nothing new, so that the controller can be replaced
+///
+/// What was begun goes on, whether the controller is there or not, and what follows a job (its epilog) is taken. Everything else that is new is refused, also after a restart, until `perilog resume`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = help())]
+pub(crate) struct Args {
+    /// Wait until nothing is open any more, at most so long; 0s only looks.
+    #[arg(long, value_name = "TIME", value_parser = values::span, num_args = 0..=1)]
+    wait: Option<Option<Span>>,
+    /// Why, for those who ask who did that.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Let new starts begin again
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resume {}
+
+fn help() -> String {
+    format!(
+        "{}\n\nWith --wait: 0 when nothing is open; 124 when the time is over and something is; 2 when somebody resumes meanwhile. It stays quiet\n\
+         however this ends.",
+        exit::help()
+    )
+}
+
+pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
+    let parameters = |wait: bool| json!({"reason": args.reason, "wait": wait});
+    let now: Answer<Open> = door.ask("Quiesce", &parameters(false))?;
+    let Some(limit) = args.wait.filter(|_| now.body.actions > 0) else {
+        out.show(&now)?;
+        return Ok(Exit::Ok);
+    };
+    let deadline_ms = limit.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
+    aside(format_args!("quiet; waiting for {}", now.body.words()));
+    let (parameters, at) = (parameters(true), door.clone());
+    let happenings = keep(door, true, move |client, teller| {
+        teller.met()?;
+        at.wait_for_ever(client)?;
+        let answer: Answer<Open> = at.ask_on(client, "Quiesce", &parameters)?;
+        teller.tell(answer)
+    })?;
+    loop {
+        let happening = match deadline_ms {
+            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
+        };
+        match happening {
+            Ok(Happening::Told(answer)) => {
+                out.show(&answer)?;
+                return Ok(Exit::Ok);
+            }
+            Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
+            Ok(Happening::Back) => aside("the controller is back"),
+            Ok(Happening::Over(fault)) => return Err(fault),
+            Ok(Happening::Interrupted) => {
+                aside("not waiting any more; it stays quiet until: perilog resume");
+                return Ok(Exit::Detached);
+            }
+            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
+                return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                aside("something is open still (perilog ps); it stays quiet until: perilog resume");
+                return Ok(Exit::StillRunning);
+            }
+        }
+    }
+}
+
+pub(crate) fn resume(_: Resume, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    out.show(&door.ask::<Resumed>("Resume", &json!({}))?)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Open {
+    actions: u64,
+    tasks: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resumed {
+    was_quiet: bool,
+}
+
+impl Open {
+    fn words(&self) -> String {
+        format!("{} over {}", text::count(self.actions, "action"), text::count(self.tasks, "task"))
+    }
+}
+
+impl Faces for Answer<Open> {
+    fn table(&self, page: &mut Page) {
+        let open = match self.body.actions {
+            0 => "nothing is open".to_owned(),
+            _ => format!("{} still open, and not disturbed (perilog ps)", self.body.words()),
+        };
+        page.line(format_args!("quiet: nothing new is begun until: perilog resume; {open}"));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+impl Faces for Answer<Resumed> {
+    fn table(&self, page: &mut Page) {
+        page.line(if self.body.was_quiet { "new starts begin again" } else { "it was not quiet" });
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}

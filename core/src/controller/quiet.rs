@@ -1,0 +1,100 @@
+//! Quiet: nothing new is begun, so that the daemon can be replaced, or the machine room. What was begun goes on, what follows a job is taken, and
+//! scripts never notice. Durable: a controller that comes up again stays quiet until somebody says `resume`.
+
+use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::ActionName;
+
+/// Who may wait for quiet at once; each is a person, or the script of one.
+const MAX_WAITS: usize = 64;
+
+impl Machine {
+    /// May an action of this name be begun now? What follows jobs always may.
+    pub(super) fn may_begin(&self, action: &ActionName, now: Now) -> Result<(), Refusal> {
+        if self.store_full && action.as_str() == "prolog" {
+            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
+            return Err(Refusal::Unavailable(text.to_owned()));
+        }
+        match &self.quiet {
+            Some(quiet) if !self.settings.after.contains(action) => {
+                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
+                Err(Refusal::Unavailable(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `None`: answered later.
+    pub(super) fn quiesce(
+        &mut self,
+        client: Client,
+        reason: String,
+        wait: bool,
+        uid: u32,
+        now: Now,
+    ) -> Option<Result<Reply, Refusal>> {
+        if self.quiet.is_none() {
+            let quiet = Quiet { since_ms: now.wall_ms, by: uid, reason: reason.trim().to_owned() };
+            if !defect!(QuietForgotten) {
+                self.batch.records.push(Record::Quiet(Some(quiet.clone())));
+            }
+            self.quiet = Some(quiet);
+        }
+        let (actions, tasks) = self.open_count();
+        if !wait || actions == 0 {
+            return Some(Ok(Reply::Quiet { actions, tasks }));
+        }
+        if self.quiet_waits.len() >= MAX_WAITS {
+            let text = format!("{MAX_WAITS} others wait for quiet already; look with: perilog ps");
+            return Some(Err(Refusal::Unavailable(text)));
+        }
+        self.quiet_waits.insert(client);
+        None
+    }
+
+    pub(super) fn resume(&mut self, uid: u32) -> Reply {
+        let was_quiet = self.quiet.take().is_some();
+        if was_quiet {
+            self.batch.records.push(Record::Quiet(None));
+        }
+        for client in std::mem::take(&mut self.quiet_waits) {
+            self.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
+        }
+        Reply::Resumed { was_quiet }
+    }
+
+    /// Actions and tasks that are open.
+    pub(super) fn open_count(&self) -> (u64, u64) {
+        let open = self.actions.values().filter(|action| action.is_open());
+        open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.open().len()))
+    }
+
+    /// At the end of a batch: answers who waited, when nothing is open.
+    pub(super) fn tell_quiet(&mut self) {
+        if self.quiet_waits.is_empty() || self.actions.values().any(|action| action.is_open()) {
+            return;
+        }
+        for client in std::mem::take(&mut self.quiet_waits) {
+            self.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
+        }
+    }
+
+    /// What an operator should know before all else.
+    pub(super) fn standing_notes(&self, now: Now) -> Vec<String> {
+        let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
+        let quiet = self.quiet.as_ref();
+        let quiet = quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume", quiet.words(now)));
+        full.into_iter().chain(quiet).collect()
+    }
+}
+
+impl Quiet {
+    /// `quiet for 5m by uid 0 (new release)`.
+    fn words(&self, now: Now) -> String {
+        let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
+        let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;
+        format!("quiet for {} by uid {}{reason}", Span::from_millis(seconds * 1000), self.by)
+    }
+}

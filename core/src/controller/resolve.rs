@@ -1,0 +1,166 @@
+//! `resolve`: an operator's word in the place of an outcome that will not come. Where a script may live, nobody gets the node before its drain is in
+//! force, and until then the word waits: a verdict that it completes says that something may begin elsewhere.
+//!
+//! ```text
+//!   no Start was sent ------------------------------------> resolved
+//!   sent, accepted, unknown --host is drained---------------> resolved
+//!                          \-> the word waits --confirmed--> resolved    or what its scripts did, should that come before
+//! ```
+//! What has not begun never does: its node is told. What runs goes on, and its own result is recorded as late.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{HostName, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::Phase;
+use crate::outcome::{Loss, Outcome};
+use crate::task::Ended;
+
+impl Machine {
+    pub(super) fn resolve(
+        &mut self,
+        which: &Which,
+        ok: bool,
+        reason: &str,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        if reason.trim().is_empty() {
+            return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
+        }
+        let tasks = self.tasks(which, true)?;
+        if tasks.is_empty() {
+            return Err(Refusal::Conflict(format!(
+                "nothing of job {} that was named is open: it has ended, for good",
+                which.job
+            )));
+        }
+        let (mut count, mut waiting) = (0, 0);
+        for (id, ranks) in tasks {
+            let mut later = IdSet::new();
+            for rank in ranks.iter().map(Rank) {
+                count += 1;
+                let task = TaskId { action: id, rank };
+                if self.begin_resolve(task, reason, now) {
+                    later.insert(rank.0);
+                } else {
+                    let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
+                    self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+                }
+            }
+            if later.is_empty() {
+                continue;
+            }
+            waiting += later.len();
+            let hosts = self.layout(id).map(|layout| layout.hosts_of(&later));
+            let Some(action) = self.actions.get_mut(&id) else { continue };
+            action.resolve_later(Resolving { ranks: later.clone(), ok, reason: reason.to_owned(), by: uid });
+            let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later, "hosts": hosts, "ok": ok,
+                "reason": reason, "by": uid});
+            let job = action.row.job.clone();
+            self.event(&job, now, "resolve", context);
+            self.touch(id, now);
+        }
+        Ok(Reply::Resolved { tasks: count, waiting })
+    }
+
+    /// Drains the host of a task that may live, and keeps one from beginning that has not. `true`: its drain is not in force yet.
+    fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
+        let stand = self.actions.get(&task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
+        if stand == Stand::Waiting {
+            return false;
+        }
+        self.drain_stuck(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
+        let host = self.host_of(task);
+        let node = host.as_ref().and_then(|host| self.nodes.get(host));
+        // As far as is known: what has begun just now gets a TERM with that.
+        let begun = match node.and_then(|node| node.live.get(&task)) {
+            Some((phase, _)) => !is_before_its_begin(phase),
+            None => false,
+        };
+        if let Some(session) = self.session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
+            self.send_cancel(session, task, "resolved by hand");
+        }
+        host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
+    }
+
+    /// An end of a task for which an operator's word waits. `None`: it waits on.
+    pub(super) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+        let Some(word) = self.actions.get(&task.action).and_then(|action| action.resolving(task.rank)) else {
+            return Some(ended);
+        };
+        match &ended.outcome {
+            // Nobody knows whether it lives: that is what the word was given for.
+            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode } => None,
+            Outcome::Resolved { .. } => Some(ended),
+            outcome if outcome.is_of_scripts() => Some(ended),
+            // Nothing of it lives, and nothing will.
+            _ => Some(Ended::bare(word.outcome(), now.wall_ms)),
+        }
+    }
+
+    /// Where a drain has come into force, the words that waited for it are outcomes.
+    pub(super) fn settle_resolved(&mut self, now: Now) {
+        let hosts = std::mem::take(&mut self.batch.in_force);
+        if hosts.is_empty() {
+            return;
+        }
+        for (task, outcome) in self.resolving() {
+            let host = self.host_of(task).filter(|host| hosts.contains(host) && !self.is_draining(host));
+            if host.is_some() {
+                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+            }
+        }
+    }
+
+    /// After a restart, whatever happened to the drains meanwhile.
+    pub(super) fn resolve_again(&mut self) {
+        let tasks = self.resolving();
+        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.host_of(task)).collect();
+        self.batch.in_force.extend(hosts);
+    }
+
+    fn resolving(&self) -> Vec<(TaskId, Outcome)> {
+        let words =
+            self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
+        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
+        tasks.map(|(task, word)| (task, word.outcome())).collect()
+    }
+}
+
+impl Resolving {
+    fn outcome(&self) -> Outcome {
+        Outcome::Resolved { ok: self.ok, reason: self.reason.clone(), by: self.by }
+    }
+}
+
+impl Action {
+    pub(super) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
+        self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
+    }
+
+    /// The last word stands. There are never more of them than ranks.
+    fn resolve_later(&mut self, word: Resolving) {
+        self.forget_words(&word.ranks);
+        self.row.resolving.push(word);
+        self.changed = true;
+    }
+
+    pub(super) fn forget_words(&mut self, ranks: &IdSet) {
+        for word in &mut self.row.resolving {
+            word.ranks.subtract(ranks);
+        }
+        self.row.resolving.retain(|word| !word.ranks.is_empty());
+    }
+}
+
+/// Its scripts wait for their turn on the node, or for systemd.
+pub(super) const fn is_before_its_begin(phase: &Phase) -> bool {
+    matches!(phase, Phase::Waiting { .. } | Phase::Starting)
+}

@@ -1,0 +1,307 @@
+//! What operators do by hand: `resolve`, which waits for the drain of what may live, and quiet.
+
+use super::release::{add, bench, contexts, finish};
+use super::*;
+use crate::job::Terms;
+use crate::task::Process;
+use crate::{Loss, Verdict};
+
+fn resolve(ok: bool) -> Request {
+    Request::Resolve { which: which("j", None), ok, reason: "power-cycled".into() }
+}
+
+fn resolved(tasks: u64, waiting: u64) -> Result<Reply, Refusal> {
+    Ok(Reply::Resolved { tasks, waiting })
+}
+
+/// The hook has drained this host.
+fn confirm(b: &mut Bench, host: &str) -> Vec<Effect> {
+    let row = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().clone();
+    b.ask(Request::DrainDone { host: row.host, since_ms: row.since_ms, lifted: row.lifted }).1
+}
+
+fn hooked(settings: &mut Settings) {
+    settings.drain_hook = true;
+}
+
+/// n0 comes again in the boot that it had.
+fn again(b: &mut Bench, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
+    let session = b.session();
+    let mut effects = b.says(session, FromAgent::Hello(hello("n0", "b", session.0, held)));
+    effects.retain(|e| !matches!(e, Effect::Close { .. } | Effect::Send { message: ToAgent::Welcome { .. }, .. }));
+    (session, effects)
+}
+
+fn running() -> Phase {
+    Phase::Running { script: "10-a".into(), index: 1, of: 1, progress: None }
+}
+
+/// One node whose prolog is accepted, and tells this of itself.
+fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
+    let (mut b, n) = bench(1, hooked);
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    if let Some(phase) = phase {
+        b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
+    }
+    (b, n[0])
+}
+
+#[test]
+fn a_live_task_is_resolved_when_its_drain_is_in_force() {
+    let t = task("prolog", "j", 0);
+    for restart in [false, true] {
+        let (mut b, _) = accepted(Some(running()));
+        let (reply, effects) = b.ask(resolve(true));
+        assert_eq!((reply, effects), (resolved(1, 1), vec![Effect::OutboxGrew]));
+        assert_eq!((b.action("prolog", "j", 0).verdict, b.action("prolog", "j", 0).accepted.len()), (None, 1));
+        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+        assert_eq!((rows[0].state.as_str(), rows.len()), ("resolving", 1));
+        assert_eq!(rows[0].why, "resolved by hand (power-cycled) once the drain of its node is in force");
+        assert_eq!(contexts(&b, "resolve").len(), 1);
+        if restart {
+            b = b.restart();
+        }
+        confirm(&mut b, "n0");
+        assert_eq!(b.outcome(t), Outcome::Resolved { ok: true, reason: "power-cycled".into(), by: 0 });
+        assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
+        // Its own result is recorded all the same.
+        let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+        b.says(n0, finished(t, exit(5)));
+        assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
+    }
+}
+
+#[test]
+fn what_comes_while_the_word_waits() {
+    let t = task("prolog", "j", 0);
+    let word = || Outcome::Resolved { ok: false, reason: "power-cycled".into(), by: 0 };
+    // What its scripts did is what its unit says; what says that nothing of it lives lets the word stand at once.
+    for (end, outcome) in [
+        (Outcome::Ok, None),
+        (exit(3), Some(exit(3))),
+        (Outcome::Cancelled { status: None }, Some(word())),
+        (Outcome::Refused { why: "full".into() }, Some(word())),
+        (Outcome::Lost { why: Loss::Vanished }, Some(word())),
+        (Outcome::Lost { why: Loss::Rebooted }, Some(word())),
+    ] {
+        let (mut b, n0) = accepted(Some(running()));
+        b.ask(resolve(false)).0.unwrap();
+        b.says(n0, finished(t, end.clone()));
+        let row = b.action("prolog", "j", 0);
+        assert!(row.verdict.is_some() && row.resolving.is_empty(), "{end}");
+        match outcome {
+            Some(outcome) => assert_eq!(b.outcome(t), outcome, "{end}"),
+            None => assert_eq!(row.ok.len(), 1),
+        }
+    }
+    // Another boot: nothing of it lives.
+    let (mut b, n0) = accepted(Some(running()));
+    b.ask(resolve(false)).0.unwrap();
+    b.batch(vec![Input::Closed { session: n0, why: "gone".into() }]);
+    b.up("n0", "b2", vec![]);
+    assert_eq!(b.outcome(t), word());
+    // Unreachable says nothing; nor does the end of its limit.
+    let (mut b, n) = bench(1, hooked);
+    b.ask(Request::Run(RunRequest { timeout_ms: Some(1_000), ..request("prolog", "j", Some("n0"), None) })).0.unwrap();
+    b.says(n[0], FromAgent::Accepted { task: t });
+    b.ask(resolve(false)).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[0], why: "gone".into() }]);
+    b.pass(10_000_000);
+    b.pass(10_000_000);
+    assert_eq!(b.action("prolog", "j", 0).verdict, None);
+    confirm(&mut b, "n0");
+    assert_eq!(b.outcome(t), word());
+}
+
+#[test]
+fn a_drain_that_is_in_force_or_lifted_is_not_waited_for() {
+    let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into() };
+    let (mut b, _) = accepted(Some(running()));
+    b.ask(drain("bad memory")).0.unwrap();
+    // Not confirmed yet.
+    assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
+    // Said otherwise: the last word counts.
+    assert_eq!(b.ask(resolve(false)).0, resolved(1, 1));
+    confirm(&mut b, "n0");
+    assert!(matches!(b.outcome(task("prolog", "j", 0)), Outcome::Resolved { ok: false, .. }));
+    let (mut b, _) = accepted(Some(running()));
+    b.ask(drain("bad memory")).0.unwrap();
+    confirm(&mut b, "n0");
+    assert_eq!(b.ask(resolve(true)).0, resolved(1, 0));
+    // Who lifts it says that nothing is wrong there.
+    let (mut b, _) = accepted(Some(running()));
+    assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
+    // And without a hook a drain is in force at once; also from now on.
+    let (mut b, _) = accepted(Some(running()));
+    assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
+    b.batch(vec![Input::Settings(settings())]);
+    assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
+}
+
+/// It was resolved, its node had it in its queue and was not told: hours later it ran.
+#[test]
+fn what_is_resolved_before_it_began_never_begins() {
+    let t = task("prolog", "j", 0);
+    let queued = || Phase::Waiting { why: "another task runs on this host".into() };
+    for hook in [false, true] {
+        for (phase, cancelled) in [
+            (None, true),
+            (Some(queued()), true),
+            (Some(Phase::Starting), true),
+            (Some(running()), false),
+            (Some(Phase::Lingering { processes: vec![] }), false),
+        ] {
+            let (mut b, _) = accepted(phase.clone());
+            b.settings.drain_hook = hook;
+            b.batch(vec![Input::Settings(b.settings.clone())]);
+            let (_, effects) = b.ask(resolve(true));
+            let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
+            assert_eq!(told, usize::from(cancelled), "{phase:?}");
+            // And again when it comes back, whatever it then is there.
+            let mut b = b.restart();
+            for (held_as, cancelled) in [
+                (HeldState::Unclaimed, true),
+                (HeldState::Live { phase: queued(), age_ms: 1 }, true),
+                (HeldState::Live { phase: running(), age_ms: 1 }, false),
+            ] {
+                let (_, effects) = again(&mut b, vec![held("prolog", "j", 0, "n0", held_as.clone())]);
+                let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
+                assert_eq!(told, usize::from(cancelled), "{held_as:?}: {effects:?}");
+                let begins = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Begin { .. }, .. });
+                assert!(!effects.iter().any(begins), "{effects:?}");
+            }
+        }
+    }
+    // Sent, and never arrived: it is not sent again.
+    let (mut b, _) = bench(1, hooked);
+    b.run("prolog", "j", "n0");
+    assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
+    let (_, effects) = again(&mut b, vec![]);
+    assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
+}
+
+fn run(action: &str, name: &str) -> Request {
+    Request::Run(request(action, name, Some("n0"), None))
+}
+
+fn quiesce(wait: bool) -> Request {
+    Request::Quiesce { reason: "new release".into(), wait }
+}
+
+#[test]
+fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
+    let (mut b, _) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n0");
+    assert_eq!(b.ask(quiesce(false)).0, Ok(Reply::Quiet { actions: 1, tasks: 1 }));
+    let mut b = b.restart();
+    assert!(b.m.status_line().ends_with("; quiet: no new starts"), "{}", b.m.status_line());
+    let (reply, effects) = b.ask(run("prolog", "k"));
+    let Err(Refusal::Unavailable(text)) = reply else { panic!("{reply:?}") };
+    assert_eq!(text, "prolog is not begun: quiet for 0s by uid 0 (new release); to begin again: perilog resume");
+    assert_eq!(effects, []);
+    assert!(matches!(b.ask(run("housekeeping", "j")).0, Err(Refusal::Unavailable(_))));
+    // What runs is attached to, a job is added, and what follows one is taken.
+    assert!(matches!(b.ask(run("prolog", "j")).0, Ok(Reply::Running { attached: true, .. })));
+    b.ask(add("k", "n0", Terms::default())).0.unwrap();
+    let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, "n0", live())]);
+    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
+    b.ask(finish("k", None)).0.unwrap();
+    let Ok(Reply::Status(status)) = b.ask(Request::Status).0 else { panic!() };
+    assert_eq!(status.quiet.as_ref().map(|quiet| quiet.by), Some(0));
+    assert_eq!(status.notes, ["quiet for 0s by uid 0 (new release): nothing new is begun until: perilog resume"]);
+    let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+    assert_eq!(notes, status.notes);
+    assert_eq!(b.ask(Request::Resume).0, Ok(Reply::Resumed { was_quiet: true }));
+    let mut b = b.restart();
+    assert_eq!(b.ask(Request::Resume).0, Ok(Reply::Resumed { was_quiet: false }));
+    assert!(matches!(b.ask(run("prolog", "l")).0, Ok(Reply::Running { .. })));
+}
+
+#[test]
+fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
+    let answers = |effects: &[Effect]| -> Vec<(Client, bool)> {
+        let of = |effect: &Effect| match effect {
+            Effect::Reply { client, reply } => Some((*client, reply.is_ok())),
+            _ => None,
+        };
+        effects.iter().filter_map(of).collect()
+    };
+    let asks = |client, request| Input::Request { client, uid: 0, request };
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    assert_eq!(answers(&b.batch(vec![asks(7, quiesce(true)), asks(8, quiesce(true))])), []);
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    let effects = b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
+    assert_eq!(answers(&effects), [(7, true), (8, true)]);
+    // At once where nothing is open; and sent away when somebody resumes.
+    assert_eq!(answers(&b.batch(vec![asks(9, quiesce(true))])), [(9, true)]);
+    b.ask(Request::Resume).0.unwrap();
+    b.run("epilog", "j", "n0");
+    b.batch(vec![asks(10, quiesce(true))]);
+    assert_eq!(answers(&b.batch(vec![asks(11, Request::Resume)])), [(10, false), (11, true)]);
+    // They are few.
+    b.batch((100..164).map(|client| asks(client, quiesce(true))).collect());
+    assert_eq!(answers(&b.batch(vec![asks(200, quiesce(true))])), [(200, false)]);
+}
+
+/// `hold`: what its scripts left behind is named, and past the limit its node is drained for it.
+#[test]
+fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
+    let (mut b, n) = bench(2, |_| {});
+    let t = |rank| task("prolog", "j", rank);
+    b.ask(Request::Run(RunRequest { timeout_ms: Some(30_000), ..request("prolog", "j", Some("n[0-1]"), None) }))
+        .0
+        .unwrap();
+    let lingers = |pid| Phase::Lingering { processes: vec![Process { pid, command: "mountd".into() }] };
+    for rank in 0..2 {
+        b.says(n[rank as usize], FromAgent::Accepted { task: t(rank) });
+    }
+    // However long it had run before.
+    b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4711), age_ms: 25_000 });
+    b.pass(20_000);
+    assert!(b.store.drains.is_empty());
+    // Others of them, and another one's: both count from when they began to linger.
+    b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4712), age_ms: 45_000 });
+    b.says(n[1], FromAgent::Moved { task: t(1), phase: lingers(1), age_ms: 45_000 });
+    b.says(n[1], finished(t(1), Outcome::Ok));
+    b.pass(10_000);
+    let reasons: Vec<_> = b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
+    let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
+    assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
+    // Once; it is not at an end, and an operator may lift it.
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    b.pass(100_000);
+    assert!(b.store.drains.is_empty());
+    assert_eq!(b.action("prolog", "j", 0).verdict, None);
+}
+
+/// A drain hook was added to the configuration: nobody told it of who was drained already.
+#[test]
+fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
+    for by_restart in [false, true] {
+        let (mut b, _) = bench(2, |_| {});
+        b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into() }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n1".parse().unwrap() }).0.unwrap();
+        let untold = |b: &Bench| b.store.drains.iter().filter(|drain| !drain.confirmed).count();
+        assert_eq!((b.store.drains.len(), untold(&b)), (1, 0));
+        b.settings.drain_hook = true;
+        if by_restart {
+            b = b.restart();
+        } else {
+            assert_eq!(b.batch(vec![Input::Settings(b.settings.clone())]), [Effect::OutboxGrew]);
+        }
+        assert_eq!(untold(&b), 1);
+        confirm(&mut b, "n0");
+        // It knows of it from now on, whatever comes and goes.
+        let mut b = b.restart();
+        assert_eq!((untold(&b), b.store.drains[0].told), (0, true));
+        b.batch(vec![Input::Settings(settings())]);
+        b.batch(vec![Input::Settings(b.settings.clone())]);
+        assert_eq!(untold(&b), 0);
+    }
+}
