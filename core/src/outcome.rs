@@ -67,7 +67,7 @@ const SIGNALS: &[(u8, &str)] = &[
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Every script ran and ended with 0, and the runner's result says so.
+    /// Every script ran and ended with 0, and the runner's result says so; or the service of an external action does.
     Ok,
     /// Named checks failed; everything ran and ended with 0.
     Tolerable,
@@ -111,6 +111,8 @@ pub enum Failure {
     Unit(String),
     /// The runner ended without a complete result.
     NoResult(Option<ExitStatus>),
+    /// The service of an external action said so.
+    Reported,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -126,6 +128,8 @@ pub enum Loss {
     Offline,
     /// No node of that name has ever been heard of.
     UnknownNode,
+    /// The service of an external action was not heard of for the length of its lease.
+    Lease,
 }
 
 impl fmt::Display for Loss {
@@ -136,6 +140,7 @@ impl fmt::Display for Loss {
             Self::Unreachable => "the node is unreachable",
             Self::Offline => "the node is offline",
             Self::UnknownNode => "the controller knows no such node",
+            Self::Lease => "the lease of its service ran out",
         })
     }
 }
@@ -209,6 +214,7 @@ impl fmt::Display for Outcome {
                 Failure::Unit(text) => write!(f, " (systemd: {text})"),
                 Failure::NoResult(Some(status)) => write!(f, " (the runner ended with {status} and no result)"),
                 Failure::NoResult(None) => f.write_str(" (the runner ended without a result)"),
+                Failure::Reported => f.write_str(" (reported by its service)"),
             },
             Self::Timeout { status } | Self::Cancelled { status } => match status {
                 Some(status) => write!(f, " ({status})"),

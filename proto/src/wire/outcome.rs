@@ -61,7 +61,7 @@ impl Perhaps {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Failure {
-    #[prost(oneof = "failure::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "failure::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub kind: Option<failure::Kind>,
 }
 
@@ -82,6 +82,8 @@ pub(crate) mod failure {
         Unit(String),
         #[prost(message, tag = "7")]
         NoResult(super::Perhaps),
+        #[prost(message, tag = "8")]
+        Reported(()),
     }
 }
 
@@ -96,6 +98,7 @@ impl Failure {
             CoreFailure::Configuration(text) => Kind::Configuration(clip(text, TEXT)),
             CoreFailure::Unit(text) => Kind::Unit(clip(text, TEXT)),
             CoreFailure::NoResult(status) => Kind::NoResult(Perhaps::of(*status)),
+            CoreFailure::Reported => Kind::Reported(()),
         };
         Self { kind: Some(kind) }
     }
@@ -110,6 +113,7 @@ impl Failure {
             Kind::Configuration(text) => CoreFailure::Configuration(text),
             Kind::Unit(text) => CoreFailure::Unit(text),
             Kind::NoResult(status) => CoreFailure::NoResult(status.value().at("no_result")?),
+            Kind::Reported(()) => CoreFailure::Reported,
         })
     }
 }
@@ -144,7 +148,7 @@ pub(crate) mod ending {
         Timeout(super::Perhaps),
         #[prost(message, tag = "5")]
         Cancelled(super::Perhaps),
-        /// 1 rebooted, 2 vanished, 3 unreachable, 4 offline, 5 unknown node.
+        /// 1 rebooted, 2 vanished, 3 unreachable, 4 offline, 5 unknown node, 6 lease.
         #[prost(uint32, tag = "6")]
         Lost(u32),
         #[prost(string, tag = "7")]
@@ -154,8 +158,14 @@ pub(crate) mod ending {
     }
 }
 
-const LOSSES: [(u32, Loss); 5] =
-    [(1, Loss::Rebooted), (2, Loss::Vanished), (3, Loss::Unreachable), (4, Loss::Offline), (5, Loss::UnknownNode)];
+const LOSSES: [(u32, Loss); 6] = [
+    (1, Loss::Rebooted),
+    (2, Loss::Vanished),
+    (3, Loss::Unreachable),
+    (4, Loss::Offline),
+    (5, Loss::UnknownNode),
+    (6, Loss::Lease),
+];
 
 const fn loss_number(loss: Loss) -> u32 {
     match loss {
@@ -164,6 +174,7 @@ const fn loss_number(loss: Loss) -> u32 {
         Loss::Unreachable => 3,
         Loss::Offline => 4,
         Loss::UnknownNode => 5,
+        Loss::Lease => 6,
     }
 }
 

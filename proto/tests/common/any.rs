@@ -39,11 +39,12 @@ fn failure() -> impl Strategy<Value = Failure> {
         text().prop_map(Failure::Configuration),
         text().prop_map(Failure::Unit),
         option::of(status()).prop_map(Failure::NoResult),
+        Just(Failure::Reported),
     ]
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let loss = [Loss::Rebooted, Loss::Vanished, Loss::Unreachable, Loss::Offline, Loss::UnknownNode];
+    let loss = [Loss::Rebooted, Loss::Vanished, Loss::Unreachable, Loss::Offline, Loss::UnknownNode, Loss::Lease];
     prop_oneof![
         Just(Outcome::Ok),
         Just(Outcome::Tolerable),

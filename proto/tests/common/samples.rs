@@ -84,6 +84,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("failed-configuration", failed(Failure::Configuration("no such directory".to_owned()))),
         ("failed-unit", failed(Failure::Unit("BadUnitSetting".to_owned()))),
         ("failed-no-result", failed(Failure::NoResult(Some(ExitStatus::Signal(11))))),
+        ("failed-reported", failed(Failure::Reported)),
         ("timeout", Outcome::Timeout { status: Some(ExitStatus::Signal(15)) }),
         ("cancelled", Outcome::Cancelled { status: None }),
         ("lost-rebooted", Outcome::Lost { why: Loss::Rebooted }),
@@ -91,6 +92,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("lost-unreachable", Outcome::Lost { why: Loss::Unreachable }),
         ("lost-offline", Outcome::Lost { why: Loss::Offline }),
         ("lost-unknown-node", Outcome::Lost { why: Loss::UnknownNode }),
+        ("lost-lease", Outcome::Lost { why: Loss::Lease }),
         ("refused", Outcome::Refused { why: "no such action".to_owned() }),
         ("resolved", Outcome::Resolved { ok: true, reason: "seen by hand".to_owned(), by: 1001 }),
     ]
