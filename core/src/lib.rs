@@ -26,6 +26,7 @@ pub mod parse;
 pub mod resource_set;
 pub mod targets;
 pub mod task;
+mod utc;
 
 pub use duration::Span;
 pub use eventlog::Event;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{ActionRow, RankRow, Record, ReleasePolicy};
+use crate::controller::io::{ActionRow, External, RankRow, Record, ReleasePolicy};
 use crate::controller::layout::Layout;
 use crate::controller::release::Batches;
 use crate::controller::tolerance::Forgiveness;
@@ -143,7 +143,11 @@ impl Action {
 
     /// Lets go of what it holds and is done with, as far as the policy says by now.
     pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
-        let done = |action: &Self| Part::of_ranks(action.row.held.ranks.difference(&action.open()));
+        let done = |action: &Self| {
+            let mut done = action.row.held.clone();
+            done.subtract(&action.open_part());
+            done
+        };
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy is another than when the clock was wound.
             self.batches = Batches::default();
@@ -153,7 +157,7 @@ impl Action {
             ReleasePolicy::Together => return Part::default(),
             ReleasePolicy::Each => done(self),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                let waits = !self.row.held.ranks.is_subset(&self.open());
+                let waits = !done(self).is_empty();
                 if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
                 }
@@ -179,7 +183,15 @@ impl Action {
         !(self.row.waiting.is_empty()
             && self.row.sent.is_empty()
             && self.row.accepted.is_empty()
-            && self.row.unknown.is_empty())
+            && self.row.unknown.is_empty()
+            && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
+    }
+
+    /// To change it, with the row.
+    pub(super) fn external_mut(&mut self) -> Option<&mut External> {
+        let external = self.row.external.as_deref_mut()?;
+        self.changed = true;
+        Some(external)
     }
 
     fn leave(&mut self, rank: Rank) {
@@ -325,8 +337,9 @@ impl Action {
             .iter()
             .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
             .map(|(_, row)| &row.ended.outcome)
+            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, outcome)| outcome))
             .partition(|outcome| forgiveness.forgives(outcome));
-        let good = self.row.ranks.len().saturating_sub((forgiven.len() + fatal.len()) as u64);
+        let good = self.row.ranks.len().saturating_sub(self.bad().len());
         if fatal.is_empty() && forgiven.len() as u64 <= forgiveness.ranks && good >= forgiveness.keep {
             return Verdict::Ok;
         }

@@ -40,7 +40,11 @@ impl Machine {
         self.release_index(id);
         let Some(action) = self.actions.get(&id) else { return };
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
-        let context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
+        let resources = action.bad_resources();
+        let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
+        if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
+            context.insert("resources".to_owned(), resources);
+        }
         self.event(&job, now, "verdict", context.clone());
         self.tell_manager(&job, attempt, "verdict", context);
         self.touch_attempt(&job, attempt, now);

@@ -8,6 +8,7 @@ use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
+use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
@@ -167,7 +168,7 @@ impl Machine {
         if let Some(action) = self.actions.get_mut(&id) {
             // It was begun by hand before: what it covers it has covered.
             let new = ranks.difference(&action.row.ranks);
-            if action.row.verdict.is_none() {
+            if action.row.verdict.is_none() && action.row.external.is_none() {
                 action.grow(&new);
                 self.index(id, &new);
                 self.touch(id, now);
@@ -187,14 +188,18 @@ impl Machine {
     pub(super) fn begin(&mut self, mut row: ActionRow, now: Now) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
-        let (name, attempt) = (row.name.clone(), row.attempt);
+        let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
         // Stored in the order of their begins, which says who waits for whom.
         self.batch.records.push(Record::Action(Box::new(row.clone())));
         self.load_action(Action::new(row, now.mono_ms));
         self.arm(id, now);
         self.touch(id, now);
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
-        let context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
+        let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
+        if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
+            context.insert("resources".to_owned(), json!(external.resources));
+            context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
+        }
         self.event(&job, now, "action-start", context);
         self.start_ready(id, &ranks, now);
     }

@@ -3,15 +3,19 @@
 //! One writer: inputs are handled in batches; the batch's [`Record`]s are committed in one transaction; only then do its [`Effect`]s
 //! leave. A failed commit discards the machine, which is rebuilt from the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::controller::request::{AskWhich, Hooked, JobAdd, Refusal, Reply, Request, RunRequest, Which};
+pub use crate::controller::request::{
+    ActionStart, AskWhich, Hooked, JobAdd, Refusal, Reply, Report, Request, RunRequest, Said, Which,
+};
 
 use crate::eventlog::Event;
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
+use crate::ids::{
+    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, ResourceName, TaskId,
+};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::message::{FromAgent, ToAgent};
@@ -295,6 +299,8 @@ pub struct ActionRow {
     pub growing: bool,
     /// An operator's word for tasks that may live: it is their outcome once the drain of their node is in force.
     pub resolving: Vec<Resolving>,
+    /// A service outside runs it, no agent.
+    pub external: Option<Box<External>>,
 }
 
 /// An operator's word that waits.
@@ -342,9 +348,31 @@ impl ActionRow {
             held: Part::of_ranks(ranks.clone()),
             growing: false,
             resolving: Vec::new(),
+            external: None,
             ranks,
         }
     }
+}
+
+/// What an external action has beside its ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct External {
+    /// How long its service may be silent.
+    pub lease_ms: u64,
+    /// When it was last heard of, by the clock on the wall: for people.
+    pub heard_ms: u64,
+    /// Resources that are no ranks, all that it covers; those that ended are in `ended` too.
+    pub resources: BTreeSet<ResourceName>,
+    pub ended: BTreeMap<ResourceName, ResourceEnd>,
+    /// Its resources shall stop too; ranks are in `cancelling`.
+    pub cancelling: bool,
+}
+
+/// How a resource ended, as [`RankRow`] for a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceEnd {
+    pub ended: Ended,
+    pub late: Vec<Ended>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -19,8 +19,9 @@ impl Machine {
     pub(super) fn arm(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.start_grace_ms;
         if let Some(action) = self.actions.get_mut(&id) {
+            let first = action.row.external.as_ref().map_or(grace, |external| external.lease_ms);
             action.armed_ms = now.mono_ms;
-            action.check_ms = Some(now.mono_ms.saturating_add(grace));
+            action.check_ms = Some(now.mono_ms.saturating_add(first));
         }
     }
 
@@ -123,6 +124,9 @@ impl Machine {
             self.check_by(id, at);
         }
         if let Some(at) = self.check_lingering(id, now) {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_lease(id, now) {
             self.check_by(id, at);
         }
         // A batch of releases may be due.
@@ -237,13 +241,14 @@ impl Machine {
             let Some(action) = self.actions.remove(id) else {
                 continue;
             };
+            let external = action.row.external.is_some();
             for rank in action.row.ranks.iter().map(Rank) {
                 let task = TaskId { action: *id, rank };
                 let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) else {
                     continue;
                 };
                 node.failed.retain(|failed| *failed != task);
-                if let Some(session) = node.session {
+                if let Some(session) = node.session.filter(|_| !external) {
                     by_session.entry(session).or_default().push(task);
                 }
             }

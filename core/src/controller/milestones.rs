@@ -8,7 +8,7 @@ use crate::agent::io::Level;
 use crate::controller::action::Stand;
 use crate::controller::io::{Now, Refusal, Reply};
 use crate::controller::machine::Machine;
-use crate::ids::{ActionName, Attempt, JobId, MilestoneName, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, TaskId};
 use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
@@ -39,6 +39,16 @@ impl Machine {
         let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0));
     }
 
+    /// The service of an external action said so, of some of its ranks; where the action is over none, of all the job's.
+    pub(super) fn service_says(&mut self, id: ActionId, name: &MilestoneName, ranks: &IdSet) -> Result<(), Refusal> {
+        not_an_event(name)?;
+        let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else { return Ok(()) };
+        let (job, attempt) = (action.row.job.clone(), action.row.attempt);
+        let ranks = if action.row.ranks.is_empty() { layout.ranks().clone() } else { ranks.clone() };
+        let saying = Saying { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
+        self.say(saying.clone(), &ranks).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
+    }
+
     pub(super) fn say_by_hand(
         &mut self,
         job: &JobId,
@@ -56,14 +66,9 @@ impl Machine {
             Some(targets) => entry.layout.choose(targets).map_err(Refusal::Invalid)?,
             None => entry.layout.ranks().clone(),
         };
-        if EVENTS.contains(&name.as_str()) {
-            return Err(Refusal::Invalid(format!("{name} is an event of every job: call the milestone otherwise")));
-        }
+        not_an_event(name)?;
         let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
-        let ranks = self.say(saying, &ranks).map_err(|TooMany| {
-            let text = format!("job {job} attempt {number} has {MAX_NAMES} milestones already, and can have no more");
-            Refusal::Conflict(text)
-        })?;
+        let ranks = self.say(saying, &ranks).map_err(|TooMany| too_many(job, number))?;
         self.tell_milestones(now);
         let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
@@ -130,4 +135,15 @@ impl Machine {
             self.tell_manager(job, number, "milestone", context);
         }
     }
+}
+
+fn not_an_event(name: &MilestoneName) -> Result<(), Refusal> {
+    if EVENTS.contains(&name.as_str()) {
+        return Err(Refusal::Invalid(format!("{name} is an event of every job: call the milestone otherwise")));
+    }
+    Ok(())
+}
+
+fn too_many(job: &JobId, attempt: Attempt) -> Refusal {
+    Refusal::Conflict(format!("job {job} attempt {attempt} has {MAX_NAMES} milestones already, and can have no more"))
 }

@@ -1,13 +1,13 @@
 //! What people and programs ask of the controller's machine, and what they are answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::controller::io::{DrainRow, OutboxEntry};
 use crate::controller::view::{JobView, NodeView, PsRow, StatusView, WhyView};
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::message::Ask;
@@ -17,6 +17,10 @@ use crate::targets::Targets;
 pub enum Request {
     /// Start an action, or attach to it if that action of that attempt exists.
     Run(RunRequest),
+    /// Start an action that a service outside runs, or attach to it.
+    ActionStart(Box<ActionStart>),
+    /// That service reports, or says that it lives.
+    Report(Box<Report>),
     /// A job and what it holds; again the same is the same.
     JobAdd(Box<JobAdd>),
     /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets` is `None`.
@@ -141,6 +145,45 @@ pub struct RunRequest {
     pub timeout_ms: Option<u64>,
 }
 
+/// An external action: `run` says of what, `nodes` and `targets` which ranks; with `resources` none where none are named.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActionStart {
+    pub run: RunRequest,
+    pub resources: BTreeSet<ResourceName>,
+    /// How long its service may be silent.
+    pub lease_ms: u64,
+}
+
+/// What the service of an external action says. Any of it renews the lease.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub job: JobId,
+    /// `None`: the open one, or the last.
+    pub attempt: Option<Attempt>,
+    pub action: ActionName,
+    /// Of these; where neither is named, of all that the action covers.
+    pub targets: Option<Targets>,
+    pub resources: Option<BTreeSet<ResourceName>>,
+    pub said: Said,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// That it lives.
+    Renew,
+    Ok,
+    Tolerable {
+        check: Option<String>,
+        message: String,
+    },
+    Failed {
+        check: Option<String>,
+        message: String,
+    },
+    /// A point that it has come to; an end of nothing.
+    Milestone(MilestoneName),
+}
+
 /// Something that a hook was told.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hooked {
@@ -209,6 +252,13 @@ pub enum Reply {
         rows: Vec<PsRow>,
         /// What an operator should know of all of it.
         notes: Vec<String>,
+    },
+    /// What ended with this report; what it said of things that had ended otherwise; what has not ended; and what of that is to stop.
+    Reported {
+        ended: Part,
+        late: Part,
+        open: Part,
+        cancelling: Part,
     },
     Show(Box<JobView>),
     Nodes(Vec<NodeView>),

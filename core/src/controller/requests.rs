@@ -22,6 +22,8 @@ impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request, now: Now) {
         let reply = match request {
             Request::Run(run) => self.run(run, now),
+            Request::ActionStart(start) => self.action_start(*start, now),
+            Request::Report(report) => self.report(&report, now),
             Request::JobAdd(add) => self.job_add(*add, now),
             Request::JobFinish { job, attempt, targets } => self.job_finish(&job, attempt, targets.as_ref(), now),
             Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid, now),
@@ -106,13 +108,17 @@ impl Machine {
         Ok(tasks)
     }
 
+    /// Of an external action nothing is said to any node.
     pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
-        self.host_of(task).and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
+        let host = self.host_of(task).filter(|_| !self.is_external(task.action));
+        host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
     pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut count = 0;
-        for (id, ranks) in self.tasks(which, true)? {
+        let tasks = self.tasks(which, true)?;
+        count += self.cancel_resources(which, why, uid, now);
+        for (id, ranks) in tasks {
             count += ranks.len();
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };

@@ -34,14 +34,19 @@ impl Machine {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
         }
-        let tasks = self.tasks(which, true)?;
-        if tasks.is_empty() {
+        let (tasks, resources) = (self.tasks(which, true)?, self.open_resources(which));
+        if tasks.is_empty() && resources.is_empty() {
             return Err(Refusal::Conflict(format!(
                 "nothing of job {} that was named is open: it has ended, for good",
                 which.job
             )));
         }
         let (mut count, mut waiting) = (0, 0);
+        for (id, names) in resources {
+            count += names.len() as u64;
+            let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
+            self.end_resources(id, names, &Ended::bare(outcome, now.wall_ms), now);
+        }
         for (id, ranks) in tasks {
             let mut later = IdSet::new();
             for rank in ranks.iter().map(Rank) {
@@ -97,7 +102,7 @@ impl Machine {
         };
         match &ended.outcome {
             // Nobody knows whether it lives: that is what the word was given for.
-            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode } => None,
+            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() => Some(ended),
             // Nothing of it lives, and nothing will.

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::{ActionRow, Now, Refusal, Reply, RunRequest};
+use crate::controller::external;
+use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -14,16 +15,42 @@ use crate::targets::Targets;
 
 impl Machine {
     pub(super) fn run(&mut self, run: RunRequest, now: Now) -> Result<Reply, Refusal> {
+        self.begin_or_attach(run, None, now)
+    }
+
+    /// `external`: no agent runs it.
+    pub(super) fn begin_or_attach(
+        &mut self,
+        run: RunRequest,
+        external: Option<External>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
         let id_in = |attempt| ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
         let exists = |attempt| self.actions.contains_key(&id_in(attempt));
         let attempt = self.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
-        if self.actions.contains_key(&id) {
-            return self.attach(id, &run);
+        if let Some(action) = self.actions.get(&id) {
+            let by = |who: &str| {
+                let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
+                Err(Refusal::Conflict(text))
+            };
+            return match (&external, &action.row.external) {
+                (None, None) => self.attach(id, &run),
+                (Some(asked), Some(_)) => self.attach_external(id, &run, asked, now),
+                (None, Some(_)) => by("a service outside (external)"),
+                (Some(_), None) => by("agents"),
+            };
         }
         self.may_begin(&run.action, now)?;
-        let (layout, ranks) = self.choose_ranks(&run, attempt)?;
+        let (layout, mut ranks) = self.choose_ranks(&run, attempt)?;
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
+        if let Some(asked) = &external {
+            external::check_resources(entry, &run, asked)?;
+            // Who names resources, and no ranks, means just those.
+            if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
+                ranks = IdSet::new();
+            }
+        }
         match entry {
             None => {
                 let attempt_of = JobAttempt::new(layout, run.userid, Terms::default(), false, now.wall_ms);
@@ -44,7 +71,8 @@ impl Machine {
         let owner = self.jobs.get(&run.job).and_then(|j| j.attempts.get(&attempt)).and_then(|a| a.userid);
         let userid = run.userid.or(owner);
         let row = ActionRow::new(id, run.job, attempt, run.action, ranks, now.wall_ms);
-        self.begin(ActionRow { userid, env: run.env, timeout_ms, ..row }, now);
+        let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
+        self.begin(external.map_or(row.clone(), |external| external::row(row, external)), now);
         match (self.actions.get(&id), self.layout(id)) {
             (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
@@ -75,7 +103,7 @@ impl Machine {
         Err(Refusal::AttemptClosed(text))
     }
 
-    fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
+    pub(super) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
         let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
         };

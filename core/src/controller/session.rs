@@ -201,8 +201,10 @@ impl Machine {
     /// Is that task another host's? Then what this one says of it counts for nothing, and is shown. Its session stands: an attempt that came
     /// again on other hosts (its job's number did, or the store was lost) would lock its first hosts out for ever.
     pub(super) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
-        let Some(of) = self.host_of(task).filter(|of| of != host) else { return false };
-        let text = format!("spoke for task {task}, which is of {of}");
+        let external = self.is_external(task.action);
+        let Some(of) = self.host_of(task).filter(|of| of != host || external) else { return false };
+        let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
+        let text = format!("spoke for task {task}, which is {whose}");
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
         if let Some(node) = self.nodes.get_mut(host).filter(news) {
             node.note = Some(text.clone());
@@ -269,7 +271,8 @@ impl Machine {
 
 /// Tasks of a node that is new to this store: those of actions that were rebuilt from what other nodes told, or asked for before it came.
 fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
-    let open = actions.values().filter(|a| !a.row.unknown.is_empty() || !a.row.waiting.is_empty());
+    let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
+    let open = actions.values().filter(|a| !a.row.unknown.is_empty() || !a.row.waiting.is_empty() || shown(a));
     open.filter_map(|action| {
         let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
         let host = HostList::from_names([host.as_str()]).ok()?;

@@ -46,7 +46,8 @@ impl Machine {
         }
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
-        let tasks: Vec<TaskId> = node.tasks.iter().copied().collect();
+        // What a service outside runs is none of the node's business.
+        let tasks: Vec<TaskId> = node.tasks.iter().filter(|task| !self.is_external(task.action)).copied().collect();
         let held: BTreeMap<TaskId, Held> = held.into_iter().map(|h| (h.task, h)).collect();
         for task in &tasks {
             self.undo(*task, boot_number, now);
@@ -93,7 +94,7 @@ impl Machine {
             return true;
         }
         let rank = task.rank;
-        let anothers = self.host_of(task).is_none_or(|of| of != *host);
+        let anothers = self.is_external(task.action) || self.host_of(task).is_none_or(|of| of != *host);
         let mine = |action: &&mut Action| !is_stone || (!anothers && action.stand(rank) != Stand::NotMine);
         let Some(action) = self.actions.get_mut(&task.action).filter(mine) else {
             // Pruned while the node was away; of a store that was lost; or of an earlier life of this attempt, on other hosts. Then only the

@@ -83,11 +83,15 @@ impl Machine {
         };
         let mut back = if terms.shrink || terms.keep.is_some() { bad.union(&surplus) } else { IdSet::new() };
         back = back.intersection(&attempt.hold.ranks);
-        if !bad.is_empty() {
+        let resources = action.bad_resources();
+        if !bad.is_empty() || resources.is_some() {
             let hosts = attempt.layout.hosts_of(&bad);
             let checks = self.failed_checks(id, &bad);
-            let context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts, "checks": checks,
+            let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts, "checks": checks,
                 "action": name, "attempt": number});
+            if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
+                context.insert("resources".to_owned(), resources);
+            }
             self.event(&job, now, "exception", context.clone());
             self.tell_manager(&job, number, "exception", context);
             self.reach_milestones(&job, number, now);

@@ -1,10 +1,12 @@
 //! What people and programs see of the controller's state: the bodies of the local API's replies, shared with the CLI.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::controller::io::Quiet;
+use crate::controller::io::{External, Quiet};
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank};
+use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::outcome::Verdict;
@@ -18,13 +20,19 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `resolving`, `unknown`.
+    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `resolving`, `unknown`, `external`.
     pub state: String,
     /// Why it waits, or what runs.
     pub why: String,
     pub age_ms: u64,
     /// The host's own task, shown for completeness.
     pub local: bool,
+    /// What it is about that is no rank.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub resources: BTreeSet<ResourceName>,
+    /// Of an external action: within that time its service must be heard of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_left_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +64,9 @@ pub struct ActionView {
     pub open: Vec<PsRow>,
     /// Ended other than ok, one by one; and those of `ok` of which there is more to say.
     pub ended: Vec<RankView>,
+    /// A service outside runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

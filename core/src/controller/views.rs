@@ -1,6 +1,6 @@
 //! What is shown: every wait with its age and reason, folded over ranks that stand alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Edge, Hooked, Now, Refusal};
@@ -8,11 +8,14 @@ use crate::controller::machine::{Machine, Node};
 use crate::controller::view::{
     ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
 };
+use crate::duration::Span;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::Process;
+
+const CANCELLING: &str = "; cancel asked for";
 
 impl Machine {
     pub(super) fn ps(&self, older_than_ms: u64, now: Now) -> Vec<PsRow> {
@@ -40,6 +43,8 @@ impl Machine {
             why,
             age_ms: now.wall_ms.saturating_sub(since_ms),
             local: false,
+            resources: BTreeSet::new(),
+            lease_left_ms: None,
         };
         let mut rows = Vec::new();
         for entry in self.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook) {
@@ -87,7 +92,9 @@ impl Machine {
             ranks.insert(rank.0);
             *oldest = (*oldest).max(age_ms);
         }
-        groups
+        let lease_left_ms = self.lease_left(action, now);
+        let resources = action.open_part().resources;
+        let mut rows: Vec<PsRow> = groups
             .into_iter()
             .map(|((state, why), (ranks, age_ms))| PsRow {
                 job: row.job.clone(),
@@ -99,8 +106,40 @@ impl Machine {
                 why,
                 age_ms,
                 local: false,
+                resources: BTreeSet::new(),
+                lease_left_ms,
             })
-            .collect()
+            .collect();
+        if !resources.is_empty() {
+            let asked = row.external.as_ref().is_some_and(|external| external.cancelling);
+            rows.push(PsRow {
+                job: row.job.clone(),
+                attempt: row.attempt,
+                action: row.name.clone(),
+                hosts: HostList::new(),
+                ranks: IdSet::new(),
+                state: "external".to_owned(),
+                why: format!("{}{}", self.lease_text(action, now), if asked { CANCELLING } else { "" }),
+                age_ms: now.wall_ms.saturating_sub(row.began_ms),
+                local: false,
+                resources,
+                lease_left_ms,
+            });
+        }
+        rows
+    }
+
+    /// How long the service of an external action may be silent yet.
+    fn lease_left(&self, action: &Action, now: Now) -> Option<u64> {
+        let external = action.row.external.as_ref().filter(|_| action.is_open())?;
+        Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(now.mono_ms))
+    }
+
+    fn lease_text(&self, action: &Action, now: Now) -> String {
+        let seconds = |ms: u64| Span::from_millis(ms / 1000 * 1000);
+        let lease = action.row.external.as_ref().map_or(0, |external| external.lease_ms);
+        let left = seconds(self.lease_left(action, now).unwrap_or_default());
+        format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
     /// State word, reason, age of an open rank.
@@ -109,7 +148,7 @@ impl Machine {
         let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let online = node.is_some_and(|n| n.session.is_some());
-        let cancelling = if action.row.cancelling.contains(rank.0) { "; cancel asked for" } else { "" };
+        let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
         let word = action.resolving(rank);
         let (state, why, age) = match action.stand(rank) {
             _ if word.is_some() => {
@@ -120,6 +159,7 @@ impl Machine {
                 let why = format!("resolved by hand ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)
             }
+            _ if action.row.external.is_some() => ("external", self.lease_text(action, now), asked_ms),
             Stand::Waiting if self.is_behind(task.action, rank) => {
                 ("waiting", "an earlier action of this attempt has not ended there".to_owned(), asked_ms)
             }
@@ -186,6 +226,7 @@ impl Machine {
             ok: row.ok.clone(),
             open: self.open_rows(action, now),
             ended,
+            external: row.external.as_deref().cloned(),
         }
     }
 
@@ -268,12 +309,23 @@ impl Machine {
         why: String,
     ) -> WhyTask {
         let row = &action.row;
-        let unit = unit_of(&stem(&row.name, &row.job, action.task(rank)));
+        // No unit is behind what no agent runs.
+        let unit = match row.external {
+            None => unit_of(&stem(&row.name, &row.job, action.task(rank))),
+            Some(_) => String::new(),
+        };
         let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
         let (job, name) = (&row.job, &row.name);
         let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
         let mut next = Vec::new();
+        let external = row.external.is_some();
         match (state, online) {
+            _ if external => {
+                next.push(format!("perilog show {job}"));
+                if state != "ended" {
+                    next.push(format!("perilog resolve {job} {name} --ranks {rank} --reason TEXT"));
+                }
+            }
             ("ended", _) => next.push(format!("perilog logs {job} --rank {rank}")),
             (_, false) => {
                 next.push(format!("ssh {host} systemctl status perilog-agent"));
@@ -338,7 +390,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
         }
         // What its process does is told of each node (`perilog why`, the job's log): here ranks that stand alike stay one line.
         Phase::Overdue { script, limit_ms, .. } => {
-            ("overdue", format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms)))
+            ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }
         Phase::Lingering { processes } => {
             ("lingering", format!("scripts ended, processes did not: {}", list(processes)))

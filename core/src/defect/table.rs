@@ -81,6 +81,8 @@ table! {
     ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told", "2: one outcome", Hunt::Simulator;
     QuietForgotten: "a controller that comes up again is not quiet any more", "5: what was shown survives a crash", Hunt::Simulator;
     MilestonesForgotten: "a controller that comes up again knows of no milestone that was told", "5: what was shown survives a crash", Hunt::Simulator;
+    LeaseOnWallClock: "a lease runs on the wall clock", "5 of DESIGN.md: a restart or a clock step makes nobody late", Hunt::Simulator;
+    ReportAgainChanges: "a second report of what has ended takes the place of the first", "2: exactly one outcome", Hunt::Simulator;
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };

@@ -3,6 +3,7 @@
 mod attempts;
 mod by_hand;
 mod durable;
+mod external;
 mod limits;
 mod milestones;
 mod release;

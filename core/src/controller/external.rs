@@ -1,0 +1,370 @@
+//! External actions: no agent runs them. A service outside starts one over ranks, named resources, or both, and reports each of them as it comes.
+//! It holds what it covers as scripts do; nothing is ever sent to a node for it.
+//!
+//! ```text
+//!   open --reported--> ended: ok, tolerable, failed      a failure that somebody asked for (`cancel`) is `cancelled`
+//!    |---- lease ran out ----> ended: lost               its hosts are drained: nobody knows what it left there
+//!    '---- resolve ----------> ended: resolved           as everywhere
+//! ```
+//! What has ended has ended: the same report again is nothing new, another one is recorded as late. Whatever the service says renews its lease, which
+//! is on the monotonic clock and whole again when a controller begins: it is lost for its own silence, not for ours.
+//!
+//! Its ranks are `accepted` from the beginning: whoever starts it has them. It waits for nothing that was begun before it, and what is begun
+//! after it waits for its end on each rank.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{
+    ActionRow, ActionStart, External, Now, Refusal, Reply, Report, ResourceEnd, RunRequest, Said, Which,
+};
+use crate::controller::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::{ActionId, Rank, ResourceName, TaskId};
+use crate::job::Part;
+use crate::outcome::{Failure, Loss, Outcome};
+use crate::task::{Check, Ended, Tail};
+
+/// Most late reports that are kept of one resource; a service may send as many as it likes.
+const MAX_LATE: usize = 8;
+
+impl External {
+    pub(super) fn open(&self) -> BTreeSet<ResourceName> {
+        self.resources.iter().filter(|name| !self.ended.contains_key(*name)).cloned().collect()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.ended.len() < self.resources.len()
+    }
+
+    /// Resources that did not end well.
+    pub(super) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Outcome)> {
+        self.ended.iter().map(|(name, end)| (name, &end.ended.outcome)).filter(|(_, outcome)| !outcome.is_ok())
+    }
+}
+
+/// As it begins: held, and in the hands of its service.
+pub(super) fn row(row: ActionRow, external: External) -> ActionRow {
+    let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
+    let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
+    ActionRow { waiting: crate::IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
+}
+
+/// Whose job has these resources, and still has them?
+pub(super) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
+    let none = BTreeSet::new();
+    let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
+    if let Some(name) = asked.resources.iter().find(|name| !has.contains(*name)) {
+        let has = Part { resources: has.clone(), ..Part::default() };
+        return Err(Refusal::Conflict(format!("{name} is none of the resources of job {}: {has}", run.job)));
+    }
+    match asked.resources.iter().find(|name| released.contains(*name)) {
+        Some(name) => Err(Refusal::Conflict(format!("{name} of job {} was released: nothing begins there", run.job))),
+        None => Ok(()),
+    }
+}
+
+impl Machine {
+    pub(super) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
+        let ActionStart { run, resources, lease_ms } = start;
+        if lease_ms == 0 {
+            return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
+        }
+        if self.settings.after.contains(&run.action) {
+            let text = format!(
+                "{} follows jobs by itself, on their nodes: an external action needs a name of its own",
+                run.action
+            );
+            return Err(Refusal::Conflict(text));
+        }
+        let external = External { lease_ms, heard_ms: now.wall_ms, resources, ..External::default() };
+        self.begin_or_attach(run, Some(external), now)
+    }
+
+    /// Its service is there again, and may have another lease.
+    pub(super) fn attach_external(
+        &mut self,
+        id: ActionId,
+        run: &RunRequest,
+        asked: &External,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let reply = self.attach(id, run)?;
+        let Some(action) = self.actions.get_mut(&id) else { return Ok(reply) };
+        let covers = action.covers();
+        let only_resources = run.nodes.is_none() && run.targets.is_none();
+        let named = !asked.resources.is_empty();
+        if named && (asked.resources != covers.resources || only_resources && !covers.ranks.is_empty()) {
+            let asked = Part { resources: asked.resources.clone(), ..Part::default() };
+            let text = format!("{}; asked for {asked}", action.is_over(&covers));
+            return Err(Refusal::Conflict(text));
+        }
+        if let Some(external) = action.external_mut() {
+            external.lease_ms = asked.lease_ms;
+        }
+        self.heard(id, now);
+        Ok(reply)
+    }
+
+    pub(super) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
+        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
+        let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
+        let none = || {
+            let (job, name) = (&report.job, &report.action);
+            let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
+            Refusal::NoSuchAction(text)
+        };
+        let action = self.actions.get(&id).ok_or_else(none)?;
+        if action.row.external.is_none() {
+            let text =
+                format!("{} of job {} attempt {number} is run by agents, who report it", report.action, report.job);
+            return Err(Refusal::Conflict(text));
+        }
+        let part = meant(report, action, &attempt.layout)?;
+        self.heard(id, now);
+        let (mut ended, mut late) = (Part::default(), Part::default());
+        match &report.said {
+            Said::Renew => {}
+            Said::Milestone(name) => self.service_says(id, name, &part.ranks)?,
+            said => {
+                for rank in part.ranks.iter().map(Rank) {
+                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, now);
+                }
+                self.report_resources(id, part.resources, said, &mut ended, &mut late, now);
+            }
+        }
+        let action = self.actions.get(&id).ok_or_else(none)?;
+        Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
+    }
+
+    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
+        let Some(action) = self.actions.get(&task.action) else { return };
+        let rank = task.rank;
+        let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
+        let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
+        let end = end_of(said, &action.row, asked, now);
+        if action.is_open_on(rank) || defect!(ReportAgainChanges) {
+            ended.ranks.insert(rank.0);
+            self.end_task(task, end, now);
+        } else if !action.knows(rank, &end) {
+            late.ranks.insert(rank.0);
+            if let Some(host) = self.host_of(task) {
+                self.on_late(&host, task, end, now);
+            }
+        }
+    }
+
+    fn report_resources(
+        &mut self,
+        id: ActionId,
+        names: BTreeSet<ResourceName>,
+        said: &Said,
+        ended: &mut Part,
+        late: &mut Part,
+        now: Now,
+    ) {
+        let Some(action) = self.actions.get_mut(&id).filter(|_| !names.is_empty()) else { return };
+        let row = action.row.clone();
+        let Some(external) = action.external_mut() else { return };
+        let asked = external.cancelling;
+        let (there, fresh): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| external.ended.contains_key(name));
+        for name in there {
+            let Some(end) = external.ended.get_mut(&name) else { continue };
+            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), now);
+            let known = std::iter::once(&end.ended).chain(&end.late).any(|before| before.outcome == again.outcome);
+            if !known && end.late.len() < MAX_LATE {
+                end.late.push(again);
+                late.resources.insert(name);
+            }
+        }
+        if !late.resources.is_empty() {
+            let result = end_of(said, &row, false, now).outcome;
+            let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
+                "outcome": result.word(), "result": result.to_string()});
+            self.event(&row.job, now, "late", context);
+        }
+        ended.resources.extend(fresh.iter().cloned());
+        self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);
+    }
+
+    /// These end alike.
+    pub(super) fn end_resources(
+        &mut self,
+        id: ActionId,
+        names: impl IntoIterator<Item = ResourceName>,
+        ended: &Ended,
+        now: Now,
+    ) {
+        let names: BTreeSet<ResourceName> = names.into_iter().collect();
+        let Some(action) = self.actions.get_mut(&id).filter(|_| !names.is_empty()) else { return };
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        let Some(external) = action.external_mut() else { return };
+        for resource in &names {
+            external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
+        }
+        let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names, "outcome": ended.outcome.word(),
+            "result": ended.outcome.to_string(), "message": crate::controller::action::last_line(ended), "checks": ended.checks});
+        self.event(&job, now, "finish", context);
+        self.touch(id, now);
+    }
+
+    /// Its service lives.
+    fn heard(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) else { return };
+        action.armed_ms = now.mono_ms;
+        let Some(external) = action.external_mut() else { return };
+        external.heard_ms = now.wall_ms;
+        let at = now.mono_ms.saturating_add(external.lease_ms);
+        self.check_by(id, at);
+        self.touch(id, now);
+    }
+
+    /// A service that was silent for the length of its lease has lost what it had not reported. Gives the moment to look again.
+    pub(super) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let action = self.actions.get(&id).filter(|action| action.is_open())?;
+        let external = action.row.external.as_ref()?;
+        let at = if defect!(LeaseOnWallClock) {
+            let left = external.heard_ms.saturating_add(external.lease_ms).saturating_sub(now.wall_ms);
+            now.mono_ms.saturating_add(left)
+        } else {
+            action.armed_ms.saturating_add(external.lease_ms)
+        };
+        if at > now.mono_ms {
+            return Some(at);
+        }
+        let (row, mut open) = (action.row.clone(), action.open_part());
+        // An operator's word for these waits for their drains, whatever becomes of the service.
+        row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
+        if open.is_empty() {
+            return None;
+        }
+        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(external.heard_ms));
+        let said = format!("its lease was {lease}, its service was last heard of at {heard}");
+        let tail = Tail { script: row.name.to_string(), text: said };
+        let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, now.wall_ms) };
+        let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
+            "resources": open.resources, "lease": lease, "heard_ms": external_heard(&row)});
+        self.event(&row.job, now, "lease-expired", context);
+        for rank in open.ranks.iter().map(Rank) {
+            self.end_task(TaskId { action: id, rank }, lost.clone(), now);
+        }
+        self.end_resources(id, open.resources, &lost, now);
+        None
+    }
+
+    /// What has not ended of the external actions that a choice means; a choice of ranks means no resource.
+    pub(super) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
+        let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
+        let actions = attempt.actions.iter().filter_map(|id| self.actions.get(id)).filter(|_| which.targets.is_none());
+        let named = actions.filter(|action| which.action.as_ref().is_none_or(|name| action.row.name == *name));
+        let open = named.map(|action| (action.row.id, action.open_part().resources));
+        open.filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// Its service finds it in the answer to what it says next, and in the job's events.
+    pub(super) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
+        let mut count = 0;
+        for (id, names) in self.open_resources(which) {
+            let Some(action) = self.actions.get_mut(&id) else { continue };
+            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+            if let Some(external) = action.external_mut() {
+                external.cancelling = true;
+            }
+            count += names.len() as u64;
+            let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
+            self.event(&job, now, "cancel", context);
+            self.touch(id, now);
+        }
+        count
+    }
+
+    pub(super) fn is_external(&self, id: ActionId) -> bool {
+        self.actions.get(&id).is_some_and(|action| action.row.external.is_some())
+    }
+}
+
+impl Action {
+    pub(super) fn covers(&self) -> Part {
+        let resources = self.row.external.as_ref().map(|external| external.resources.clone()).unwrap_or_default();
+        Part { ranks: self.row.ranks.clone(), resources }
+    }
+
+    /// What has not ended.
+    pub(super) fn open_part(&self) -> Part {
+        let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
+        Part { ranks: self.open(), resources }
+    }
+
+    /// Resources that did not end well, and how: `{name: result}`; `None` where there are none.
+    pub(super) fn bad_resources(&self) -> Option<serde_json::Value> {
+        let bad = self.row.external.iter().flat_map(|external| external.bad());
+        let bad: serde_json::Map<_, _> =
+            bad.map(|(name, outcome)| (name.to_string(), json!(outcome.to_string()))).collect();
+        (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
+    }
+
+    /// What of that is to stop.
+    fn cancelling_part(&self) -> Part {
+        let open = self.open_part();
+        let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);
+        let resources = if all { open.resources } else { BTreeSet::new() };
+        Part { ranks: self.row.cancelling.intersection(&open.ranks), resources }
+    }
+
+    fn is_over(&self, covers: &Part) -> String {
+        format!("{} of job {} attempt {} is over {covers}", self.row.name, self.row.job, self.row.attempt)
+    }
+}
+
+fn external_heard(row: &ActionRow) -> Option<u64> {
+    row.external.as_ref().map(|external| external.heard_ms)
+}
+
+/// What a report is of.
+fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
+    let covers = action.covers();
+    if report.targets.is_none() && report.resources.is_none() {
+        return Ok(covers);
+    }
+    let over = |what: &dyn std::fmt::Display| Refusal::Conflict(format!("{}: {what}", action.is_over(&covers)));
+    let ranks = report.targets.as_ref().map(|targets| layout.choose(targets)).transpose();
+    let part = Part {
+        ranks: ranks.map_err(|text| over(&text))?.unwrap_or_default(),
+        resources: report.resources.clone().unwrap_or_default(),
+    };
+    let mut beyond = part.clone();
+    beyond.subtract(&covers);
+    if beyond.is_empty() { Ok(part) } else { Err(over(&format_args!("not over {beyond}"))) }
+}
+
+const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
+    matches!(outcome, Some(Outcome::Cancelled { .. }))
+}
+
+/// The end that a service's words come to; `asked`: to stop.
+fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
+    let (outcome, check, message) = match said {
+        Said::Tolerable { check, message } => {
+            (Outcome::Tolerable, Some(check.clone().unwrap_or_else(|| row.name.to_string())), message.clone())
+        }
+        Said::Failed { check, message } if asked => {
+            (Outcome::Cancelled { status: None }, check.clone(), message.clone())
+        }
+        Said::Failed { check, message } => (Outcome::Failed { why: Failure::Reported }, check.clone(), message.clone()),
+        Said::Ok | Said::Renew | Said::Milestone(_) => (Outcome::Ok, None, String::new()),
+    };
+    let tail =
+        (check.is_none() && !message.is_empty()).then(|| Tail { script: row.name.to_string(), text: message.clone() });
+    Ended {
+        elapsed_ms: Some(now.wall_ms.saturating_sub(row.began_ms)),
+        checks: check.map(|check| Check { check, message }).into_iter().collect(),
+        tails: tail.into_iter().collect(),
+        ..Ended::bare(outcome, now.wall_ms)
+    }
+}

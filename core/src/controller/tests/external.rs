@@ -1,0 +1,371 @@
+//! What a service outside runs: what it covers, what its reports come to, and what becomes of the rest when it is silent.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+use crate::outcome::{Loss, Verdict};
+
+const LEASE_MS: u64 = 30_000;
+
+fn names(list: &str) -> BTreeSet<ResourceName> {
+    list.split(',').filter(|name| !name.is_empty()).map(|name| ResourceName::new(name).unwrap()).collect()
+}
+
+fn part(ranks: &str, resources: &str) -> Part {
+    Part { ranks: ranks.parse().unwrap(), resources: names(resources) }
+}
+
+fn start(name: &str, targets: Option<&str>, resources: &str) -> Request {
+    let run = RunRequest { targets: targets.map(|t| t.parse().unwrap()), ..request(name, "j", None, None) };
+    Request::ActionStart(Box::new(ActionStart { run, resources: names(resources), lease_ms: LEASE_MS }))
+}
+
+fn ok() -> Said {
+    Said::Ok
+}
+
+fn failed() -> Said {
+    Said::Failed { check: None, message: "no space".into() }
+}
+
+fn tolerable() -> Said {
+    Said::Tolerable { check: Some("lustre".into()), message: "slow".into() }
+}
+
+/// `ranks` and `resources`: `None` where all are meant.
+fn report(ranks: Option<&str>, resources: Option<&str>, said: Said) -> Request {
+    let targets = ranks.map(|ranks| ranks.parse().unwrap());
+    let (action, resources) = (ActionName::new("stage").unwrap(), resources.map(names));
+    Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, said }))
+}
+
+/// What ended, and what was late.
+fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
+    let (reply, effects) = b.ask(request);
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. } | Effect::Fan { .. })), "{effects:?}");
+    match reply {
+        Ok(Reply::Reported { ended, late, .. }) => (ended, late),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// A job on n0-n3 with two rabbits, and `stage` over some of it.
+fn staged(
+    tolerate: &str,
+    ranks: Option<&str>,
+    resources: &str,
+    change: impl Fn(&mut Settings),
+) -> (Bench, Vec<SessionId>) {
+    let (mut b, n) = bench(4, change);
+    let terms = Terms { tolerate: tolerate.parse().unwrap(), resources: names("rabbit1,rabbit2"), ..Terms::default() };
+    b.ask(add("j", "n[0-3]", terms)).0.unwrap();
+    let (reply, effects) = b.ask(start("stage", ranks, resources));
+    assert!(matches!(reply, Ok(Reply::Running { attached: false, .. })), "{reply:?}");
+    assert_eq!(effects, [], "nothing is sent to any node");
+    (b, n)
+}
+
+fn each(settings: &mut Settings) {
+    settings.release.insert(ActionName::new("stage").unwrap(), ReleasePolicy::Each);
+}
+
+fn released(b: &Bench) -> Part {
+    b.store.attempts[0].released.clone()
+}
+
+#[test]
+fn what_it_covers_is_said_when_it_starts() {
+    let held = |ranks, resources| {
+        let (b, _) = staged("0", ranks, resources, |_| {});
+        b.action("stage", "j", 0).held.clone()
+    };
+    // (ranks, resources) -> what it holds
+    for (ranks, resources, expect) in [
+        (None, "", part("0-3", "")),
+        (None, "rabbit1", part("", "rabbit1")),
+        (Some("1-2"), "", part("1-2", "")),
+        (Some("n[0,3]"), "rabbit2", part("0,3", "rabbit2")),
+    ] {
+        assert_eq!(held(ranks, resources), expect, "{ranks:?} {resources}");
+    }
+    let (mut b, n) = staged("0", Some("0-1"), "rabbit1", |_| {});
+    b.run("prolog", "j", "n[0-3]");
+    #[rustfmt::skip]
+    let table = [
+        (start("stage", None, ""), "attached"),
+        (start("stage", Some("n[0-1]"), "rabbit1"), "attached"),
+        (start("stage", Some("0-2"), ""), "exists over ranks 0-1; asked for 0-2"),
+        (start("stage", None, "rabbit1"), "stage of job j attempt 0 is over ranks 0-1 and rabbit1; asked for rabbit1"),
+        (start("stage", Some("0-1"), "rabbit2"), "asked for rabbit2"),
+        (start("other", None, "rabbit9"), "rabbit9 is none of the resources of job j: rabbit1, rabbit2"),
+        (start("other", Some("9"), ""), "rank 9 is none of ranks 0-3"),
+        (start("epilog", None, ""), "epilog follows jobs by itself"),
+        (start("prolog", None, ""), "prolog of job j attempt 0 is run by agents"),
+        (Request::Run(request("stage", "j", None, None)), "is run by a service outside (external)"),
+    ];
+    for (request, expect) in table {
+        let asked = format!("{request:?}");
+        let text = match b.ask(request).0 {
+            Ok(Reply::Running { attached: true, .. }) => "attached".to_owned(),
+            reply => format!("{reply:?}"),
+        };
+        assert!(text.contains(expect), "{asked}: {text}");
+    }
+    // Nor does a node say anything about it that counts.
+    let effects = b.says(n[0], finished(task("stage", "j", 0), exit(1)));
+    assert_eq!(effects, [ack(n[0], task("stage", "j", 0))]);
+    b.says(n[0], FromAgent::Accepted { task: task("stage", "j", 0) });
+    assert_eq!(b.action("stage", "j", 0).accepted.to_string(), "0-1");
+    // Nor does a boot undo it, or an agent that holds nothing of it.
+    b.batch(vec![Input::Closed { session: n[0], why: "boot".into() }]);
+    b.up("n0", "b2", vec![held_by_node()]);
+    b.batch(vec![Input::Closed { session: n[1], why: "cut".into() }]);
+    b.up("n1", "b", vec![]);
+    assert_eq!(b.action("stage", "j", 0).accepted.to_string(), "0-1");
+}
+
+fn held_by_node() -> Held {
+    held("stage", "j", 0, "n[0-3]", HeldState::Tombstone { outcome: exit(1), past_ms: 0 })
+}
+
+#[test]
+fn reports_are_partial_and_repeated_and_the_first_stands() {
+    let (mut b, _) = staged("0", Some("0-3"), "rabbit1", |_| {});
+    #[rustfmt::skip]
+    let table = [
+        // (ranks, resources, said) -> (ended, late)
+        (Some("0"), None, ok(), "0", "", "", ""),
+        (Some("0"), None, ok(), "", "", "", ""),
+        (Some("0-1"), None, ok(), "1", "", "", ""),
+        (Some("n1"), None, failed(), "", "", "1", ""),
+        (Some("1"), None, failed(), "", "", "", ""),
+        (None, Some("rabbit1"), ok(), "", "rabbit1", "", ""),
+        (None, Some("rabbit1"), tolerable(), "", "", "", "rabbit1"),
+        (None, Some("rabbit1"), tolerable(), "", "", "", ""),
+        (None, None, Said::Renew, "", "", "", ""),
+        // All that it covers.
+        (None, None, ok(), "2-3", "", "", ""),
+    ];
+    for (ranks, resources, said, ended, ended_resources, late, late_resources) in table {
+        // What was said survives a crash at any point.
+        b = b.restart();
+        let told = reported(&mut b, report(ranks, resources, said.clone()));
+        let expect = (part(ended, ended_resources), part(late, late_resources));
+        assert_eq!(told, expect, "{ranks:?} {resources:?} {said:?}");
+    }
+    assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
+    assert_eq!(contexts(&b, "late").len(), 2);
+    for (request, expect) in [
+        (report(Some("0-3"), Some("rabbit2"), ok()), "is over ranks 0-3 and rabbit1: not over rabbit2"),
+        (report(Some("4"), None, ok()), "is over ranks 0-3 and rabbit1: rank 4 is none of ranks 0-3"),
+    ] {
+        let (reply, _) = b.ask(request);
+        assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains(expect)), "{reply:?}");
+    }
+    b.run("prolog", "j", "n[0-3]");
+    for (action, expect) in [("prolog", "run by agents"), ("none", "has no action none")] {
+        let Request::Report(mut report) = report(None, None, ok()) else { unreachable!() };
+        report.action = ActionName::new(action).unwrap();
+        let (reply, _) = b.ask(Request::Report(report));
+        assert!(format!("{reply:?}").contains(expect), "{reply:?}");
+    }
+}
+
+#[test]
+fn what_is_reported_is_let_go_as_the_policy_says() {
+    let (mut b, n) = staged("0", Some("0-2"), "rabbit1", each);
+    b.ask(finish("j", None)).0.unwrap();
+    // The epilog waits for it, rank by rank; what nothing else holds goes back at once.
+    assert_eq!(released(&b), part("", "rabbit2"));
+    assert_eq!(b.action("epilog", "j", 0).waiting.to_string(), "0-2");
+    let (_, effects) = b.ask(report(Some("1"), None, ok()));
+    assert_eq!(starts(&effects), [(n[1], 1)]);
+    b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
+    b.ask(report(None, Some("rabbit1"), ok())).0.unwrap();
+    assert_eq!(released(&b), part("", "rabbit1,rabbit2"));
+    b.ask(report(None, None, ok())).0.unwrap();
+    for rank in [0, 2, 3] {
+        b.says(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
+    }
+    assert_eq!(released(&b), part("0-3", "rabbit1,rabbit2"));
+    let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
+    assert_eq!(lasts.iter().filter(|last| **last == json!(true)).count(), 1);
+    // All at once, without a policy.
+    let (mut b, _) = staged("0", None, "rabbit1,rabbit2", |_| {});
+    b.ask(finish("j", None)).0.unwrap();
+    b.ask(report(None, Some("rabbit1"), ok())).0.unwrap();
+    assert_eq!(released(&b), Part::default());
+    b.ask(report(None, Some("rabbit2"), ok())).0.unwrap();
+    assert_eq!(released(&b), part("", "rabbit1,rabbit2"));
+}
+
+#[test]
+fn who_is_silent_for_its_lease_loses_the_rest() {
+    let (b, _) = staged("0", Some("0-2"), "rabbit1", each);
+    let lost = Outcome::Lost { why: Loss::Lease };
+    // What keeps it: (what happens half a lease after its start) -> is it there half a lease, and a little, after that?
+    let half = LEASE_MS / 2;
+    type Happens = fn(Bench) -> Bench;
+    let table: [(&str, Happens, bool); 6] = [
+        ("nothing", |b| b, false),
+        (
+            "renewed",
+            |mut b| {
+                reported(&mut b, report(None, None, Said::Renew));
+                b
+            },
+            true,
+        ),
+        (
+            "a report",
+            |mut b| {
+                reported(&mut b, report(Some("0"), None, ok()));
+                b
+            },
+            true,
+        ),
+        (
+            "started again",
+            |mut b| {
+                b.ask(start("stage", None, "")).0.unwrap();
+                b
+            },
+            true,
+        ),
+        ("the controller is killed", Bench::restart, true),
+        (
+            "the clock is stepped by a day",
+            |mut b| {
+                b.now.wall_ms += 86_400_000;
+                b
+            },
+            false,
+        ),
+    ];
+    for (what, happens, lives) in table {
+        let mut b = Bench::load_with(b.store.clone(), b.settings.clone(), b.now);
+        b.pass(half);
+        b = happens(b);
+        b.pass(half - 10);
+        assert!(b.action("stage", "j", 0).verdict.is_none(), "{what}");
+        b.pass(100);
+        assert_eq!(b.action("stage", "j", 0).verdict.is_none(), lives, "{what}");
+        b.pass(half);
+        assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Lost), "{what}");
+    }
+    let mut b = Bench { events: vec![], ..b };
+    b.pass(10_000);
+    reported(&mut b, report(Some("1"), None, ok()));
+    b.pass(LEASE_MS);
+    assert_eq!(b.outcome(task("stage", "j", 0)), lost);
+    let row = b.action("stage", "j", 0);
+    assert_eq!((row.ok.to_string(), row.ended.to_string()), ("1".to_owned(), "0,2".to_owned()));
+    assert_eq!(row.external.as_ref().unwrap().ended[&names("rabbit1").pop_first().unwrap()].ended.outcome, lost);
+    let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service was last heard of at \
+        2023-11-14T22:13:30Z (job j attempt 0)";
+    let drains: Vec<_> = b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect();
+    assert_eq!(drains, [("n0", reason), ("n2", reason)]);
+    let expired = &contexts(&b, "lease-expired")[0];
+    assert_eq!((&expired["ranks"], &expired["resources"]), (&json!("0,2"), &json!(["rabbit1"])));
+    assert_eq!(contexts(&b, "verdict")[0]["resources"], json!({"rabbit1": lost.to_string()}));
+    // It comes back: what it says now is recorded, and changes nothing.
+    let (ended, late) = reported(&mut b, report(None, None, ok()));
+    assert_eq!((ended, late), (Part::default(), part("0,2", "rabbit1")));
+    assert_eq!(b.outcome(task("stage", "j", 0)), lost);
+    assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Lost));
+}
+
+#[test]
+fn tolerance_counts_what_failed_of_ranks_and_resources() {
+    #[rustfmt::skip]
+    let table = [
+        ("0", vec![tolerable(), ok(), ok()], Verdict::Failed),
+        ("1", vec![tolerable(), ok(), ok()], Verdict::Ok),
+        ("1", vec![ok(), ok(), tolerable()], Verdict::Ok),
+        ("1", vec![tolerable(), ok(), tolerable()], Verdict::Failed),
+        ("2", vec![tolerable(), ok(), tolerable()], Verdict::Ok),
+        ("100%", vec![ok(), ok(), failed()], Verdict::Failed),
+        ("100%", vec![ok(), failed(), ok()], Verdict::Failed),
+    ];
+    for (tolerate, said, expect) in table {
+        let (mut b, _) = staged(tolerate, Some("0-1"), "rabbit1", |_| {});
+        reported(&mut b, report(Some("0"), None, said[0].clone()));
+        reported(&mut b, report(Some("1"), None, said[1].clone()));
+        reported(&mut b, report(None, Some("rabbit1"), said[2].clone()));
+        assert_eq!(b.action("stage", "j", 0).verdict, Some(expect), "{tolerate} {said:?}");
+        let forgiven = expect == Verdict::Ok;
+        assert_eq!(contexts(&b, "exception").len(), usize::from(forgiven), "{tolerate} {said:?}");
+        if forgiven && said[2] == tolerable() {
+            assert_eq!(contexts(&b, "exception")[0]["resources"], json!({"rabbit1": "tolerable"}));
+        }
+    }
+}
+
+#[test]
+fn a_cancel_is_asked_of_the_service_and_drains_nobody() {
+    let (mut b, _) = staged("0", Some("0-1"), "rabbit1", each);
+    let (reply, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
+    reply.unwrap();
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. })), "{effects:?}");
+    let mut b = b.restart();
+    let (reply, _) = b.ask(report(None, None, Said::Renew));
+    let open = part("0-1", "rabbit1");
+    let none = Part::default();
+    assert_eq!(reply, Ok(Reply::Reported { ended: none.clone(), late: none, open: open.clone(), cancelling: open }));
+    // It was done already; the others stopped.
+    reported(&mut b, report(Some("0"), None, ok()));
+    let (ended, _) = reported(&mut b, report(Some("1"), Some("rabbit1"), failed()));
+    assert_eq!(ended, part("1", "rabbit1"));
+    assert_eq!(b.outcome(task("stage", "j", 1)), Outcome::Cancelled { status: None });
+    assert_eq!(reported(&mut b, report(Some("1"), Some("rabbit1"), failed())), Default::default());
+    assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Cancelled));
+    assert_eq!(b.store.drains, []);
+    assert_eq!(released(&b).resources, names("rabbit1,rabbit2"));
+}
+
+#[test]
+fn an_operator_settles_it_and_everything_shows_it() {
+    let (mut b, _) = staged("0", Some("0-1"), "rabbit1", |_| {});
+    b.pass(10_000);
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!("no ps") };
+    let shown: Vec<_> =
+        rows.iter().map(|r| (r.state.as_str(), r.why.as_str(), r.ranks.to_string(), r.resources.len())).collect();
+    let why = "its service must be heard of within 19s (lease 30s)";
+    assert_eq!(shown, [("external", why, String::new(), 1), ("external", why, "0-1".to_owned(), 0)]);
+    assert!(rows.iter().all(|row| row.lease_left_ms.is_some_and(|left| left < 20_000)));
+    let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new("n1").unwrap() }).0 else { panic!("no why") };
+    assert_eq!((view.open[0].why.as_str(), view.open[0].unit.as_str(), view.node.tasks), (why, "", 1));
+    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j") }).0 else { panic!("no show") };
+    assert_eq!(view.attempts[0].actions[0].external.as_ref().unwrap().lease_ms, LEASE_MS);
+    let rest = |targets| Request::Resolve { which: which("j", targets), ok: true, reason: "by hand".into() };
+    assert_eq!(b.ask(rest(Some("1"))).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
+    assert_eq!(b.ask(rest(None)).0, Ok(Reply::Resolved { tasks: 2, waiting: 0 }));
+    assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
+    assert!(b.ask(rest(None)).0.is_err());
+}
+
+#[test]
+fn after_a_lost_store_the_service_starts_it_again_and_it_is_the_same() {
+    let (mut b, _) = staged("0", None, "", |_| {});
+    let before = b.action("stage", "j", 0).id;
+    b.store = Snapshot::default();
+    let mut b = b.restart();
+    assert!(matches!(b.ask(report(Some("0"), None, ok())).0, Err(Refusal::NoSuchJob(_))));
+    b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
+    assert!(matches!(b.ask(report(Some("0"), None, ok())).0, Err(Refusal::NoSuchAction(_))));
+    b.ask(start("stage", None, "")).0.unwrap();
+    assert_eq!(b.action("stage", "j", 0).id, before);
+    reported(&mut b, report(None, None, ok()));
+    assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
+    // What follows the job is not begun twice, and milestones are no ends.
+    let (mut b, _) = staged("0", Some("0"), "", |_| {});
+    reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
+    reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
+    assert_eq!(contexts(&b, "milestone").len(), 1);
+    assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
+}
