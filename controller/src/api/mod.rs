@@ -4,6 +4,7 @@
 //! A parameter of a wrong type is `org.varlink.service.InvalidParameter`; a text that is malformed (an idset, a job's id, a duration) is
 //! `io.perilog.Controller.Refused` with code `invalid` and the position.
 
+mod actions;
 mod events;
 mod jobs;
 mod logs;
@@ -120,6 +121,10 @@ impl Api {
             "Cancel" => self.simple::<parameters::Cancel>(call).await,
             "Signal" => self.simple::<parameters::Signal>(call).await,
             "Resolve" => self.simple::<parameters::Resolve>(call).await,
+            "ActionStart" => self.simple::<actions::ActionStart>(call).await,
+            "ActionReport" => self.simple::<actions::ActionReport>(call).await,
+            "ActionRenew" => self.simple::<actions::ActionRenew>(call).await,
+            "ActionMilestone" => self.simple::<actions::ActionMilestone>(call).await,
             "JobAdd" => self.simple::<jobs::JobAdd>(call).await,
             "JobFinish" => self.simple::<jobs::JobFinish>(call).await,
             "JobCancel" => self.simple::<jobs::JobCancel>(call).await,
@@ -191,6 +196,9 @@ fn value(reply: Reply) -> Value {
         Reply::Resolved { tasks, waiting } => json!({ "tasks": tasks, "waiting": waiting }),
         Reply::Quiet { actions, tasks } => json!({ "actions": actions, "tasks": tasks }),
         Reply::Resumed { was_quiet } => json!({ "was_quiet": was_quiet }),
+        Reply::Reported { ended, late, open, cancelling } => {
+            json!({ "ended": ended, "late": late, "open": open, "cancelling": cancelling })
+        }
         Reply::Show(job) => json!({ "job": job }),
         Reply::Nodes(nodes) => json!({ "nodes": nodes }),
         Reply::Why(why) => json!({ "why": why }),

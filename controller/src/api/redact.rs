@@ -7,9 +7,13 @@ pub(super) fn output(reply: &mut Reply) {
     match reply {
         Reply::Show(job) => {
             let actions = job.attempts.iter_mut().flat_map(|attempt| &mut attempt.actions);
-            for rank in actions.flat_map(|action| &mut action.ended) {
-                ended(&mut rank.ended);
-                rank.late.iter_mut().for_each(ended);
+            for action in actions {
+                let ranks = action.ended.iter_mut().map(|rank| (&mut rank.ended, &mut rank.late));
+                let resources = action.external.iter_mut().flat_map(|external| external.ended.values_mut());
+                for (end, late) in ranks.chain(resources.map(|resource| (&mut resource.ended, &mut resource.late))) {
+                    ended(end);
+                    late.iter_mut().for_each(ended);
+                }
             }
         }
         Reply::Why(why) => {
@@ -27,6 +31,8 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Status(_)
         | Reply::Outbox(_)
         | Reply::Added { .. }
+        | Reply::Reported { .. }
+        | Reply::Reported { .. }
         | Reply::Finished(_)
         | Reply::Failed { .. }
         | Reply::Said { .. }

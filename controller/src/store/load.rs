@@ -158,6 +158,9 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         held: json(row, "held")?,
         growing: column(row, "growing")?,
         resolving: json(row, "resolving")?,
+        external: column::<Option<String>>(row, "external")?
+            .map(|text| serde_json::from_str(&text).map_err(|error| format!("external: {error}")))
+            .transpose()?,
     })
 }
 

@@ -74,7 +74,8 @@ CREATE TABLE actions (
     events_from INTEGER NOT NULL,
     held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it has not let go of
     growing INTEGER NOT NULL DEFAULT 0, -- it follows the job, and more ranks are to come
-    resolving TEXT NOT NULL DEFAULT '[]' -- [{ranks, ok, reason, by}] that wait for a drain
+    resolving TEXT NOT NULL DEFAULT '[]', -- [{ranks, ok, reason, by}] that wait for a drain
+    external TEXT                       -- a service outside runs it: its lease, and how its resources ended
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 
@@ -153,6 +154,7 @@ UPDATE attempts SET hold = json_object('ranks', ranks) WHERE open;
 UPDATE attempts SET released = json_object('ranks', ranks), complete = 1 WHERE NOT open;
 ALTER TABLE actions ADD COLUMN held TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE actions ADD COLUMN growing INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE actions ADD COLUMN external TEXT;
 UPDATE actions SET held = json_object('ranks', ranks) WHERE verdict IS NULL;
 CREATE TABLE drains (
     host TEXT PRIMARY KEY,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perilog_core::controller::io::{
-    ActionRow, AttemptRow, DrainRow, Edge, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
+    ActionRow, AttemptRow, DrainRow, Edge, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving, ResourceEnd,
 };
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::ids::ResourceName;
@@ -53,6 +53,18 @@ fn ended() -> impl Strategy<Value = Ended> {
     .prop_map(|outcome| Ended { tails: vec![], note: Some("a 'note'".to_owned()), ..Ended::bare(outcome, 7) })
 }
 
+fn external() -> External {
+    let name = |text| ResourceName::new(text).unwrap();
+    let ended = ResourceEnd { ended: Ended::bare(Outcome::Ok, 7), late: vec![Ended::bare(Outcome::Tolerable, 8)] };
+    External {
+        lease_ms: 30_000,
+        heard_ms: 1_552_593_348_092,
+        resources: [name("rabbit:1"), name("rabbit:2")].into(),
+        ended: [(name("rabbit:1"), ended)].into(),
+        cancelling: true,
+    }
+}
+
 fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
     let sets = vec(ids(), 9);
     let verdict =
@@ -94,6 +106,7 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                     })
                     .into_iter()
                     .collect(),
+                external: userid.map(|_| Box::new(external())),
             })
         },
     )

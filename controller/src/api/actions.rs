@@ -1,0 +1,143 @@
+//! Parameters of the methods by which a service outside starts and reports its own actions.
+
+use std::collections::BTreeSet;
+
+use perilog_core::controller::io::{ActionStart as Start, Refusal, Report, Request, RunRequest, Said};
+use perilog_core::{ResourceName, Span};
+use serde::Deserialize;
+
+use super::invalid;
+use super::parameters::{Parameters, parse, perhaps, text};
+
+/// Longest name of a check or of a milestone.
+const MAX_NAME: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionStart {
+    job: String,
+    attempt: Option<String>,
+    action: String,
+    nodes: Option<String>,
+    targets: Option<String>,
+    resources: Option<Vec<String>>,
+    lease: String,
+}
+
+impl Parameters for ActionStart {
+    fn request(self) -> Result<Request, Refusal> {
+        let lease: Span = parse(&self.lease)?;
+        let endless = || invalid("a lease without end: expected a duration that ends");
+        let run = RunRequest {
+            job: parse(&self.job)?,
+            attempt: perhaps(self.attempt)?,
+            action: parse(&self.action)?,
+            nodes: perhaps(self.nodes)?,
+            targets: perhaps(self.targets)?,
+            userid: None,
+            env: Default::default(),
+            timeout_ms: None,
+        };
+        let resources = names(self.resources)?.unwrap_or_default();
+        Ok(Request::ActionStart(Box::new(Start { run, resources, lease_ms: lease.as_millis().ok_or_else(endless)? })))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionReport {
+    job: String,
+    attempt: Option<String>,
+    action: String,
+    outcome: Word,
+    targets: Option<String>,
+    resources: Option<Vec<String>>,
+    check: Option<String>,
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    Ok,
+    Tolerable,
+    Failed,
+}
+
+impl Parameters for ActionReport {
+    fn request(self) -> Result<Request, Refusal> {
+        let check = self.check.map(|check| name("check", check)).transpose()?;
+        let message = text("message", self.message.unwrap_or_default())?;
+        let said = match self.outcome {
+            Word::Ok if check.is_some() || !message.is_empty() => {
+                return Err(invalid("what is ok has neither check nor message"));
+            }
+            Word::Ok => Said::Ok,
+            Word::Tolerable => Said::Tolerable { check, message },
+            Word::Failed => Said::Failed { check, message },
+        };
+        Ok(Request::Report(Box::new(Report {
+            job: parse(&self.job)?,
+            attempt: perhaps(self.attempt)?,
+            action: parse(&self.action)?,
+            targets: perhaps(self.targets)?,
+            resources: names(self.resources)?,
+            said,
+        })))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionRenew {
+    job: String,
+    attempt: Option<String>,
+    action: String,
+}
+
+impl Parameters for ActionRenew {
+    fn request(self) -> Result<Request, Refusal> {
+        said(&self.job, self.attempt, &self.action, None, Said::Renew)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionMilestone {
+    job: String,
+    attempt: Option<String>,
+    action: String,
+    milestone: String,
+    targets: Option<String>,
+}
+
+impl Parameters for ActionMilestone {
+    fn request(self) -> Result<Request, Refusal> {
+        let milestone = name("milestone", self.milestone)?;
+        said(&self.job, self.attempt, &self.action, self.targets, Said::Milestone(milestone))
+    }
+}
+
+fn said(
+    job: &str,
+    attempt: Option<String>,
+    action: &str,
+    targets: Option<String>,
+    said: Said,
+) -> Result<Request, Refusal> {
+    let (job, attempt, action, targets) = (parse(job)?, perhaps(attempt)?, parse(action)?, perhaps(targets)?);
+    Ok(Request::Report(Box::new(Report { job, attempt, action, targets, resources: None, said })))
+}
+
+fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<ResourceName>>, Refusal> {
+    list.map(|list| list.iter().map(|name| parse(name)).collect()).transpose()
+}
+
+/// A word, as scripts may say it (perilog-report): it stands in lines of logs.
+fn name(what: &str, name: String) -> Result<String, Refusal> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
+        return Err(invalid(format_args!("malformed {what} {name:?}: expected 1 to {MAX_NAME} of [A-Za-z0-9._-]")));
+    }
+    Ok(name)
+}
