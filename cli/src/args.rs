@@ -59,6 +59,7 @@ enum Color {
 pub(crate) enum Verb {
     Run(verb::run::Args),
     Job(verb::job::Args),
+    Action(verb::action::Args),
     Ps(verb::ps::Args),
     Show(verb::show::Args),
     Nodes(verb::nodes::Args),

@@ -175,6 +175,10 @@ impl Entry {
                 let left = self.context.get("processes").map(processes).unwrap_or_default();
                 (at(), "lingering", format!("lingering: the scripts ended, these processes did not: {left}"))
             }
+            "lease-expired" => {
+                let lease = field("lease");
+                (at(), "lost", format!("its service was silent for its lease of {lease}: {} lost", self.part()))
+            }
             "cancel" => {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
                 (at(), "cancelled", format!("cancel asked for by uid {}{}", field("by"), why.unwrap_or_default()))

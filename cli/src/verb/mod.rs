@@ -1,5 +1,6 @@
 //! The verbs, one file each: what it takes, what it asks, what it shows.
 
+pub(crate) mod action;
 pub(crate) mod ca;
 pub(crate) mod cancel;
 pub(crate) mod controller;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Wait(args) => wait::run(args, door, out),
         Verb::Milestone(args) => milestone::run(args, &door, out),
         Verb::Cancel(args) => cancel::run(args, &door, out),
+        Verb::Action(args) => action::run(args, &door, out),
         Verb::Job(args) => job::run(args, &door, out),
         Verb::Failed(args) => failed::run(args, &door, out),
         Verb::Drain(args) => drain::run(args, &door, out),

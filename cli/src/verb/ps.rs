@@ -39,6 +39,12 @@ struct Ps {
     notes: Vec<String>,
 }
 
+/// Its hosts, or what else it is about.
+pub(super) fn over(row: &PsRow) -> String {
+    let names: Vec<&str> = row.resources.iter().map(perilog_core::ResourceName::as_str).collect();
+    if names.is_empty() { row.hosts.to_string() } else { names.join(",") }
+}
+
 impl Faces for Answer<Ps> {
     fn table(&self, page: &mut Page) {
         for note in &self.body.notes {
@@ -66,7 +72,7 @@ impl Faces for Answer<Ps> {
                 cell(row.job.as_str()),
                 cell(attempt),
                 cell(row.action.as_str()),
-                cell(row.hosts.to_string()),
+                cell(over(row)),
                 word(&text::line(&row.state)),
                 cell(why),
             ]);

@@ -106,7 +106,8 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
         Some(ended) => format!("took {}", text::took(ended.saturating_sub(view.began_ms))),
         None => format!("for {}", text::age(page.now_ms.saturating_sub(view.began_ms))),
     };
-    let limit = view.timeout_ms.map(|ms| format!(", limit {}", text::age(ms))).unwrap_or_default();
+    let lease = view.external.as_ref().map(|external| format!(", external, lease {}", text::age(external.lease_ms)));
+    let limit = view.timeout_ms.map(|ms| format!(", limit {}", text::age(ms))).or(lease).unwrap_or_default();
     let began = when::second(view.began_ms);
     page.line(format_args!(
         "  {}  {}  {}",
@@ -120,9 +121,20 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     }
     for row in &view.open {
         let why = format!("{}  ({})", text::line(&row.why), text::age(row.age_ms));
-        columns.row([word(&text::line(&row.state)), cell(row.hosts.to_string()), cell(why)]);
+        columns.row([word(&text::line(&row.state)), cell(super::ps::over(row)), cell(why)]);
     }
     page.indented(4, columns);
+    for (name, end) in view.external.iter().flat_map(|external| &external.ended) {
+        let word = end.ended.outcome.word();
+        let detail = detail(&text::line(&end.ended.outcome.to_string()), word).to_owned();
+        let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+        page.line(format_args!("    {}  {name}{detail}", style::worded(word, word)));
+        details(&end.ended, "", page);
+        for late in &end.late {
+            let result = text::line(&late.outcome.to_string());
+            page.line(format_args!("      late, at {}: {result}", when::second(late.ended_ms)));
+        }
+    }
     let groups = groups(&view.ended);
     for group in groups.iter().take(GROUPS) {
         group.show(page);

@@ -130,7 +130,9 @@ impl Chain for WhyTask {
         if let Some(last) = self.ended.as_ref().and_then(last_line) {
             link("last line", text::quoted(&last));
         }
-        link("unit", text::line(&self.unit));
+        if !self.unit.is_empty() {
+            link("unit", text::line(&self.unit));
+        }
         for (at, command) in self.next.iter().enumerate() {
             link(if at == 0 { "next" } else { "or" }, text::line(command));
         }

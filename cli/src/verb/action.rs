@@ -1,0 +1,224 @@
+//! `perilog action`: actions that no agent runs. A service outside starts one, reports what it covers, and says that it lives.
+
+use clap::{Subcommand, ValueEnum};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Part, ResourceName, Span, Targets};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{text, values};
+
+/// Actions that a service outside runs: start, report, renew
+///
+/// For programs beside the resource manager that do something for a job's ranks or resources, such as staging data on a rabbit. What such an
+/// action covers is held until it is reported, or until its service was silent for the length of its lease: then the rest is lost, and its nodes
+/// are drained. docs/examples/external-action.py is a service in Python.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Start one, or attach to it; the same again is the same.
+    Start(Start),
+    /// Report an end: of some of what it covers, or of all. The first report stands; another one is recorded as late.
+    Report(Report),
+    /// Say that its service lives.
+    Renew(Of),
+    /// Say that it has come to a point which somebody waits for.
+    Milestone(Milestone),
+}
+
+#[derive(Debug, clap::Args, Serialize)]
+struct Of {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    #[arg(value_name = "ACTION", value_parser = values::action)]
+    action: ActionName,
+    /// Of this attempt; without it of the open one.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+}
+
+#[derive(Debug, clap::Args, Serialize)]
+struct Start {
+    #[command(flatten)]
+    #[serde(flatten)]
+    of: Of,
+    /// A service outside runs it. (Agents run what `perilog run` starts.)
+    #[arg(long, required = true)]
+    #[serde(skip)]
+    external: bool,
+    /// Of these ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: of all.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
+    /// Of the ranks on these hosts; a job that is not known yet begins with them.
+    #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts, conflicts_with = "targets")]
+    nodes: Option<HostList>,
+    /// Of these resources of the job that are no ranks, such as rabbit1,rabbit2.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<ResourceName>,
+    /// For how long it may be silent.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    lease: Span,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Ok,
+    /// A named check failed, which the job may tolerate.
+    Tolerable,
+    Failed,
+}
+
+#[derive(Debug, clap::Args, Serialize)]
+struct Report {
+    #[command(flatten)]
+    #[serde(flatten)]
+    of: Of,
+    #[arg(value_name = "OUTCOME", value_enum)]
+    outcome: Outcome,
+    /// Of these ranks, as an idset or as a hostlist. Without --ranks and --resources: of all that it covers.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
+    /// Of these resources.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<ResourceName>,
+    /// The check that failed.
+    #[arg(long, value_name = "NAME")]
+    check: Option<String>,
+    /// What is wrong, in a sentence: it stands in the reason of a drain.
+    #[arg(long, value_name = "TEXT")]
+    message: Option<String>,
+}
+
+#[derive(Debug, clap::Args, Serialize)]
+struct Milestone {
+    #[command(flatten)]
+    #[serde(flatten)]
+    of: Of,
+    /// Such as data-out.
+    #[arg(value_name = "NAME")]
+    milestone: String,
+    /// Only these ranks.
+    #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
+    targets: Option<Targets>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    match args.what {
+        What::Start(start) => {
+            let lease = start.lease.to_exact();
+            let mut parameters = json!(start);
+            parameters["lease"] = json!(lease);
+            out.show(&Told(start.of, door.ask::<Started>("ActionStart", &parameters)?))?;
+        }
+        What::Report(report) => {
+            let answer = door.ask::<Stands>("ActionReport", &json!(report))?;
+            out.show(&Told(report.of, answer))?;
+        }
+        What::Renew(of) => {
+            let answer = door.ask::<Stands>("ActionRenew", &json!(of))?;
+            out.show(&Told(of, answer))?;
+        }
+        What::Milestone(milestone) => {
+            let answer = door.ask::<Stands>("ActionMilestone", &json!(milestone))?;
+            out.show(&Told(milestone.of, answer))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// An answer about an action, and how it is told.
+struct Told<T>(Of, Answer<T>);
+
+trait Sentence {
+    fn of(&self, of: &Of) -> String;
+}
+
+#[derive(Debug, Deserialize)]
+struct Started {
+    attempt: Attempt,
+    ranks: IdSet,
+    attached: bool,
+}
+
+impl Sentence for Started {
+    fn of(&self, of: &Of) -> String {
+        let there = if self.attached { "is there already" } else { "begins" };
+        let Of { job, action, .. } = of;
+        let ranks = text::count(self.ranks.len(), "rank");
+        format!("{action} of {job} (attempt {}) {there}, on {ranks}: report it, or it is lost", self.attempt)
+    }
+}
+
+/// How an action stands after a report.
+#[derive(Debug, Deserialize)]
+struct Stands {
+    ended: Part,
+    late: Part,
+    open: Part,
+    cancelling: Part,
+}
+
+impl Sentence for Stands {
+    fn of(&self, of: &Of) -> String {
+        let mut told = Vec::new();
+        if !self.ended.is_empty() {
+            told.push(format!("ended: {}", self.ended));
+        }
+        if !self.late.is_empty() {
+            told.push(format!("too late, and recorded as that: {}", self.late));
+        }
+        told.push(format!("open: {}", self.open));
+        if !self.cancelling.is_empty() {
+            told.push(format!("to stop, somebody asked for it: {}", self.cancelling));
+        }
+        format!("{} of {}: {}", of.action, of.job, told.join("; "))
+    }
+}
+
+impl<T: Sentence> Faces for Told<T> {
+    fn table(&self, page: &mut Page) {
+        page.line(self.1.body.of(&self.0));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.1.raw.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::people;
+
+    #[test]
+    fn what_is_left_is_said_in_a_line() {
+        let of = || Of { job: JobId::new("f1").unwrap(), action: ActionName::new("stage").unwrap(), attempt: None };
+        let show = |raw: Value| people(&Told(of(), Answer { body: Stands::deserialize(&raw).unwrap(), raw }), 0);
+        for (raw, expect) in [
+            (
+                json!({"ended": {"ranks": "0-1"}, "late": {}, "open": {"resources": ["rabbit1"]}, "cancelling": {}}),
+                "ended: ranks 0-1; open: rabbit1",
+            ),
+            (json!({"ended": {}, "late": {}, "open": {}, "cancelling": {}}), "open: nothing"),
+            (
+                json!({"ended": {}, "late": {"ranks": "2"}, "open": {"ranks": "3"}, "cancelling": {"ranks": "3"}}),
+                "too late, and recorded as that: ranks 2; open: ranks 3; to stop, somebody asked for it: ranks 3",
+            ),
+        ] {
+            assert_eq!(show(raw), format!("stage of f1: {expect}\n"));
+        }
+    }
+}
