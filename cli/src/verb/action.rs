@@ -1,7 +1,7 @@
 //! `perilog action`: actions that no agent runs. A service outside starts one, reports what it covers, and says that it lives.
 
 use clap::{Subcommand, ValueEnum};
-use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Part, ResourceName, Span, Targets};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, MilestoneName, Part, ResourceName, Span, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -106,8 +106,8 @@ struct Milestone {
     #[serde(flatten)]
     of: Of,
     /// Such as data-out.
-    #[arg(value_name = "NAME")]
-    milestone: String,
+    #[arg(value_name = "NAME", value_parser = values::milestone)]
+    milestone: MilestoneName,
     /// Only these ranks.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::invalid;
 use super::parameters::{Parameters, parse, perhaps, text};
 
-/// Longest name of a check or of a milestone.
+/// Longest name of a check.
 const MAX_NAME: usize = 64;
 
 #[derive(Deserialize)]
@@ -66,7 +66,7 @@ enum Word {
 
 impl Parameters for ActionReport {
     fn request(self) -> Result<Request, Refusal> {
-        let check = self.check.map(|check| name("check", check)).transpose()?;
+        let check = self.check.map(check_name).transpose()?;
         let message = text("message", self.message.unwrap_or_default())?;
         let said = match self.outcome {
             Word::Ok if check.is_some() || !message.is_empty() => {
@@ -113,8 +113,8 @@ pub(super) struct ActionMilestone {
 
 impl Parameters for ActionMilestone {
     fn request(self) -> Result<Request, Refusal> {
-        let milestone = name("milestone", self.milestone)?;
-        said(&self.job, self.attempt, &self.action, self.targets, Said::Milestone(milestone))
+        let milestone = Said::Milestone(parse(&self.milestone)?);
+        said(&self.job, self.attempt, &self.action, self.targets, milestone)
     }
 }
 
@@ -133,11 +133,11 @@ fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<ResourceName>>, Re
     list.map(|list| list.iter().map(|name| parse(name)).collect()).transpose()
 }
 
-/// A word, as scripts may say it (perilog-report): it stands in lines of logs.
-fn name(what: &str, name: String) -> Result<String, Refusal> {
+/// As scripts may say it (perilog-report): it stands in lines of logs.
+fn check_name(name: String) -> Result<String, Refusal> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
-        return Err(invalid(format_args!("malformed {what} {name:?}: expected 1 to {MAX_NAME} of [A-Za-z0-9._-]")));
+        return Err(invalid(format_args!("malformed check {name:?}: expected 1 to {MAX_NAME} of [A-Za-z0-9._-]")));
     }
     Ok(name)
 }

@@ -32,7 +32,6 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Outbox(_)
         | Reply::Added { .. }
         | Reply::Reported { .. }
-        | Reply::Reported { .. }
         | Reply::Finished(_)
         | Reply::Failed { .. }
         | Reply::Said { .. }
