@@ -53,11 +53,12 @@ impl Part {
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.resources.iter().map(ResourceName::as_str).collect();
+        let word = if self.ranks.len() == 1 { "rank" } else { "ranks" };
         match (self.ranks.is_empty(), names.is_empty()) {
             (true, true) => f.write_str("nothing"),
-            (false, true) => write!(f, "ranks {}", self.ranks),
+            (false, true) => write!(f, "{word} {}", self.ranks),
             (true, false) => f.write_str(&names.join(", ")),
-            (false, false) => write!(f, "ranks {} and {}", self.ranks, names.join(", ")),
+            (false, false) => write!(f, "{word} {} and {}", self.ranks, names.join(", ")),
         }
     }
 }
@@ -182,7 +183,8 @@ mod tests {
             (part("", &[]), "nothing"),
             (part("1-2", &[]), "ranks 1-2"),
             (part("", &["a", "b"]), "a, b"),
-            (part("1", &["a"]), "ranks 1 and a"),
+            (part("1", &["a"]), "rank 1 and a"),
+            (part("7", &[]), "rank 7"),
         ] {
             assert_eq!(part.to_string(), text);
         }
