@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::noise::{Noise, machine};
-use crate::options::Options;
 use crate::process::{Memory, switched, voluntary_switches};
-use crate::report::{Table, progress};
 use crate::unit::NodeBed;
 use crate::unit::node::{agent, run_systemctl};
+use perilog_bench::options::Options;
+use perilog_bench::report::{Table, progress};
 
 /// DESIGN.md section 7.
 const MOST_SWITCHES: u64 = 2;

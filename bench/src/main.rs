@@ -5,6 +5,7 @@
 //! | `unit` | one task through a real agent, against the same unit over a bare D-Bus connection and `systemd-run --wait` |
 //! | `idle` | what a connected agent that has nothing to do takes |
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
+//! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
 //!
 //! Standard output is one JSON document (the table for people is its `table`), standard error tells how far it is. `cargo xtask bench`
 //! builds everything in release, runs this, shows the table and keeps the document. The other words are parts of these, in processes of
@@ -14,11 +15,8 @@ mod authority;
 mod fan;
 mod idle;
 mod noise;
-mod options;
 mod part;
 mod process;
-mod report;
-mod stats;
 mod unit;
 
 use std::io::Write as _;
@@ -26,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use options::Options;
+use perilog_bench::{options::Options, report};
 
 fn main() -> ExitCode {
     match run() {

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use perilog_host::clock;
 use serde_json::{Value, json};
 
-use crate::report::Table;
-use crate::stats::{Samples, figure};
+use perilog_bench::report::Table;
+use perilog_bench::stats::{Samples, figure};
 
 /// Steps of the calibration loop: about half a millisecond.
 const STEPS: u64 = 200_000;
@@ -51,7 +51,7 @@ impl Noise {
         let all = (now.all - then.all).max(1) as f64;
         let share = |now: u64, then: u64| (now.saturating_sub(then)) as f64 / all * 100.0;
         let (busy, steal) = (share(now.busy, then.busy), share(now.steal, then.steal));
-        let spread = match self.loops.len() {
+        let spread = match self.loops.count() {
             0 => "the calibration loop would have disturbed it".to_owned(),
             n => format!(
                 "the calibration loop's p99 is {} x its p50 (n {n})",

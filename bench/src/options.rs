@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 
 #[derive(Debug, Default)]
-pub(crate) struct Options(BTreeMap<String, Vec<usize>>);
+pub struct Options(BTreeMap<String, Vec<usize>>);
 
 /// All that any measurement knows.
-const KNOWN: [&str; 5] = ["samples", "bursts", "seconds", "agents", "rounds"];
+const KNOWN: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
 
 impl Options {
-    pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
+    pub fn parse(arguments: &[String]) -> Result<Self> {
         let mut options = BTreeMap::new();
         for pair in arguments.chunks(2) {
             let [name, value] = pair else { bail!("{} has no value", pair[0]) };
@@ -23,16 +23,16 @@ impl Options {
         Ok(Self(options))
     }
 
-    pub(crate) fn list(&self, name: &str, default: &[usize]) -> Vec<usize> {
+    pub fn list(&self, name: &str, default: &[usize]) -> Vec<usize> {
         self.0.get(name).cloned().unwrap_or_else(|| default.to_vec())
     }
 
-    pub(crate) fn number(&self, name: &str, default: usize) -> usize {
+    pub fn number(&self, name: &str, default: usize) -> usize {
         self.list(name, &[default]).first().copied().unwrap_or(default)
     }
 
     /// To hand them on to a part in another process.
-    pub(crate) fn arguments(&self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<String> {
         let text = |numbers: &Vec<usize>| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         self.0.iter().flat_map(|(name, numbers)| [format!("--{name}"), text(numbers)]).collect()
     }

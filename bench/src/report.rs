@@ -7,30 +7,30 @@ use serde_json::Value;
 
 /// Rows of cells, in columns as wide as they need to be, and lines below them.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
     notes: Vec<String>,
 }
 
 impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
+    pub fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()], notes: Vec::new() }
     }
 
-    pub(crate) fn row<S: Into<String>>(&mut self, name: &str, cells: impl IntoIterator<Item = S>) {
+    pub fn row<S: Into<String>>(&mut self, name: &str, cells: impl IntoIterator<Item = S>) {
         self.rows.push(std::iter::once(name.to_owned()).chain(cells.into_iter().map(Into::into)).collect());
     }
 
-    pub(crate) fn note(&mut self, line: &str) {
+    pub fn note(&mut self, line: &str) {
         self.notes.push(line.to_owned());
     }
 
     /// A figure of DESIGN.md section 7 beside what was measured.
-    pub(crate) fn target(&mut self, what: &str, measured: &str, target: &str, met: bool) {
+    pub fn target(&mut self, what: &str, measured: &str, target: &str, met: bool) {
         self.note(&format!("{}: {what} {measured}, at {target}", if met { "met " } else { "OVER" }));
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -53,13 +53,13 @@ impl Table {
     }
 }
 
-pub(crate) fn print(document: &Value) -> Result<()> {
+pub fn print(document: &Value) -> Result<()> {
     let text = serde_json::to_string(document).context("a report")?;
     writeln!(std::io::stdout(), "{text}").context("writing the report")
 }
 
 /// How far it is; nobody may be listening.
-pub(crate) fn progress(line: &str) {
+pub fn progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "   {line}");
 }
 

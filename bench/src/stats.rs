@@ -4,59 +4,59 @@ use serde_json::{Value, json};
 
 /// What was measured, in the order in which it was.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Samples(Vec<f64>);
+pub struct Samples(Vec<f64>);
 
 impl Samples {
-    pub(crate) fn push(&mut self, value: f64) {
+    pub fn push(&mut self, value: f64) {
         self.0.push(value);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
     /// The value that a share `q` (0 to 1) of the samples does not exceed (nearest rank). 0 without samples.
-    pub(crate) fn quantile(&self, q: f64) -> f64 {
+    pub fn quantile(&self, q: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let rank = (q * sorted.len() as f64).ceil() as usize;
         sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
-    pub(crate) fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
     /// Median of this over the median of `other`.
-    pub(crate) fn over(&self, other: &Self) -> f64 {
+    pub fn over(&self, other: &Self) -> f64 {
         self.median() / other.median()
     }
 
     /// How far the ratio of medians can be trusted: the same ratio for ten consecutive parts of the run, the lowest and the highest of them.
-    pub(crate) fn over_in_parts(&self, other: &Self) -> (f64, f64) {
-        let size = (self.len().min(other.len()) / 10).max(1);
+    pub fn over_in_parts(&self, other: &Self) -> (f64, f64) {
+        let size = (self.count().min(other.count()) / 10).max(1);
         let parts = self.0.chunks(size).zip(other.0.chunks(size)).filter(|(a, _)| a.len() == size);
         let ratios: Vec<f64> = parts.map(|(a, b)| Self(a.to_vec()).over(&Self(b.to_vec()))).collect();
         (ratios.iter().copied().fold(f64::INFINITY, f64::min), ratios.iter().copied().fold(0.0, f64::max))
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
         json!({
-            "n": self.len(), "p50": thousandths(self.median()), "p90": thousandths(self.quantile(0.9)),
+            "n": self.count(), "p50": thousandths(self.median()), "p90": thousandths(self.quantile(0.9)),
             "p99": thousandths(self.quantile(0.99)), "min": thousandths(self.quantile(0.0)), "max": thousandths(self.quantile(1.0)),
             "raw": self.0.iter().map(|value| thousandths(*value)).collect::<Vec<_>>(),
         })
     }
 
     /// Cells of a table: n, p50, p90, p99.
-    pub(crate) fn cells(&self) -> [String; 4] {
-        [self.len().to_string(), figure(self.median()), figure(self.quantile(0.9)), figure(self.quantile(0.99))]
+    pub fn cells(&self) -> [String; 4] {
+        [self.count().to_string(), figure(self.median()), figure(self.quantile(0.9)), figure(self.quantile(0.99))]
     }
 }
 
 /// With as many digits as a figure deserves.
-pub(crate) fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

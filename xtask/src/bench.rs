@@ -1,8 +1,8 @@
-//! `cargo xtask bench unit|idle|fan`: builds everything in release, measures as root, shows the table, and keeps the document with the raw
+//! `cargo xtask bench unit|idle|fan|core`: builds everything in release, measures as root (but `core`, which has nothing but itself), shows the table, and keeps the document with the raw
 //! samples as `target/bench/<name>.json`. What is measured, and how, is said in `bench/src`.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -12,22 +12,30 @@ use crate::cargo;
 use crate::privilege;
 use crate::stages::say;
 
-pub(crate) const ALL: [&str; 3] = ["unit", "idle", "fan"];
+pub(crate) const ALL: [&str; 4] = ["unit", "idle", "fan", "core"];
 
 /// How much is measured, by any of them.
-const OPTIONS: [&str; 5] = ["samples", "bursts", "seconds", "agents", "rounds"];
+const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
 
 /// Measures these; `options` (`--samples 30`) are handed on to each.
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     check(options)?;
-    privilege::obtain()?;
-    // Two builds: in one, what the bench asks of a dependency would be in the daemons too, and be measured with them.
-    cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
+    if names.iter().any(|name| *name != "core") {
+        privilege::obtain()?;
+        // Two builds: in one, what the bench asks of a dependency would be in the daemons too, and be measured with them.
+        cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
+    }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
     let target = cargo::target()?;
     for name in names {
         say(&format!("== {name}"))?;
-        let document = measure(&target.join("release/perilog-bench"), name, options)?;
+        let document = match *name {
+            "core" => measure(Command::new(target.join("release/perilog-bench-core")).args(options), name)?,
+            _ => {
+                let mut command = privilege::command(&target.join("release/perilog-bench"))?;
+                measure(command.arg(name).args(options), name)?
+            }
+        };
         say(document["table"].as_str().context("a report without a table")?.trim_end())?;
         say(&format!("== raw samples: {}", keep(&target, name, &document)?.display()))?;
     }
@@ -51,10 +59,9 @@ fn check(options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn measure(program: &Path, name: &str, options: &[&str]) -> Result<Value> {
-    let mut command = privilege::command(program)?;
-    let command = command.arg(name).args(options).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().with_context(|| format!("running {}", program.display()))?;
+fn measure(command: &mut Command, name: &str) -> Result<Value> {
+    let command = command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("running {}", Path::new(command.get_program()).display()))?;
     ensure!(output.status.success(), "bench {name} failed");
     serde_json::from_slice(&output.stdout).with_context(|| format!("what bench {name} reports"))
 }

@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 
 use crate::authority;
 use crate::noise::{Noise, machine};
-use crate::options::Options;
 use crate::part::{self, Part};
 use crate::process::{Memory, cpu_ms};
-use crate::report::{Table, progress};
-use crate::stats::{Samples, figure};
 use controller::Controller;
+use perilog_bench::options::Options;
+use perilog_bench::report::{Table, progress};
+use perilog_bench::stats::{Samples, figure};
 
 /// DESIGN.md section 7.
 const MOST_OVER_BARE: f64 = 5.0;

@@ -9,7 +9,7 @@ use perilog_tests::{Cluster, Layer, Node};
 use serde_json::Value;
 
 use super::node::{CERTIFICATES, PROGRAM};
-use crate::options::Options;
+use perilog_bench::options::Options;
 
 /// Longer than any measurement, for a machine that is busy with something else.
 const LIMIT: Duration = Duration::from_secs(3600);

@@ -24,7 +24,7 @@ mod wait;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::options::Options;
+use perilog_bench::options::Options;
 
 pub(crate) use bed::NodeBed;
 

@@ -12,9 +12,9 @@ use super::bare::{Bare, Executes};
 use super::link::{AgentLink, listen};
 use super::wait::unloaded;
 use crate::noise::{Noise, machine};
-use crate::options::Options;
-use crate::report::{Table, progress};
-use crate::stats::{Samples, figure};
+use perilog_bench::options::Options;
+use perilog_bench::report::{Table, progress};
+use perilog_bench::stats::{Samples, figure};
 
 /// Where this program and its certificates are on the node.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";

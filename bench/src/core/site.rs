@@ -1,0 +1,327 @@
+//! A controller's machine with so many nodes, and nothing around it: what nodes, a resource manager and a release hook would say is made up
+//! here, in a random order from a seed. Only the machine's own time counts.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail, ensure};
+use fastrand::Rng;
+use perilog_core::controller::io::{
+    Effect, Hooked, JobAdd, Output, ReleasePolicy, Reply, Request, RunRequest, SessionId,
+};
+use perilog_core::controller::{Input, Machine, Now, Record, Settings, Snapshot};
+use perilog_core::ids::{ActionId, ClusterId, MachineId, TaskId};
+use perilog_core::job::{Terms, Tolerance};
+use perilog_core::message::{FromAgent, Hello};
+use perilog_core::task::{Check, Ended};
+use perilog_core::{ActionName, Attempt, BootId, HostList, HostName, IdSet, JobId, Outcome, Rank, ResourceSet};
+use rustix::time::{ClockId, clock_gettime};
+use stats_alloc::{Region, StatsAlloc};
+
+use crate::size;
+
+/// Hellos in a batch, as many as the writer takes at once.
+const BATCH: usize = 1_024;
+/// The resource manager asks for the outbox once in so many batches.
+const FETCH_EVERY: u64 = 256;
+
+/// What went through the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    pub(crate) us: f64,
+    pub(crate) batches: u64,
+    /// What the store would have written.
+    pub(crate) bytes: u64,
+    pub(crate) slowest_us: f64,
+}
+
+pub(crate) struct Site<'a> {
+    machine: Machine,
+    now: Now,
+    settings: Settings,
+    hosts: HostList,
+    ranks: IdSet,
+    /// Rank, host and session of each.
+    nodes: Vec<(u32, SessionId)>,
+    random: Rng,
+    job: JobId,
+    region: Region<'a, std::alloc::System>,
+    memory_before: isize,
+    memory_most: isize,
+    wake_ms: Option<u64>,
+    outbox_through: u64,
+    pub(crate) released: IdSet,
+    pub(crate) finals: u64,
+    pub(crate) spent: Spent,
+}
+
+/// The hosts of a machine with names in which the numbers stand in the middle: they fold badly, as many do.
+fn names(count: u32) -> impl Iterator<Item = String> {
+    (0..count).map(|n| format!("x{}c{}s{}b{}n{}", 1000 + n / 256, n / 32 % 8, n / 4 % 8, n / 2 % 2, n % 2))
+}
+
+fn action(name: &str) -> Result<ActionName> {
+    Ok(ActionName::new(name)?)
+}
+
+impl<'a> Site<'a> {
+    /// `stride`: between two ranks of the job so many are another's.
+    pub(crate) fn new(
+        count: u32,
+        stride: u32,
+        policy: ReleasePolicy,
+        allocator: &'a StatsAlloc<std::alloc::System>,
+    ) -> Result<Self> {
+        let settings = Settings {
+            cluster: ClusterId::from_name("bench"),
+            start_grace_ms: 60_000,
+            unreachable_grace_ms: 300_000,
+            not_after_ms: 3_600_000,
+            probe_ms: 2_000,
+            redial_per_second: 2_000,
+            timeouts: BTreeMap::new(),
+            retention_ms: 30 * 86_400_000,
+            keep_attempts: 1000,
+            after: vec![action("epilog")?],
+            release: [(action("prolog")?, policy), (action("epilog")?, policy)].into(),
+            tolerate_lost: false,
+            drain_hook: false,
+            release_hook: true,
+        };
+        let now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let (machine, _) = Machine::load(Snapshot::default(), settings.clone(), 7, now);
+        let ranks: IdSet = (0..count).map(|rank| rank * stride).collect();
+        let mut site = Self {
+            machine,
+            now,
+            settings,
+            hosts: HostList::from_names(names(count))?,
+            nodes: ranks.iter().zip((1..).map(SessionId)).collect(),
+            ranks,
+            random: Rng::with_seed(1),
+            job: JobId::new("f2SCALE")?,
+            region: Region::new(allocator),
+            memory_before: 0,
+            memory_most: 0,
+            wake_ms: None,
+            outbox_through: 0,
+            released: IdSet::new(),
+            finals: 0,
+            spent: Spent::default(),
+        };
+        site.come_up()?;
+        site.spent = Spent::default();
+        site.memory_before = site.allocated();
+        Ok(site)
+    }
+
+    fn come_up(&mut self) -> Result<()> {
+        let hellos: Result<Vec<Input>> = (self.nodes.iter().zip(self.hosts.iter()))
+            .map(|((_, session), host)| {
+                let hello = Hello {
+                    host: HostName::new(host)?,
+                    machine: MachineId::new(&format!("{:032x}", session.0))?,
+                    boot: BootId::new(&format!("{:032x}", session.0))?,
+                    link: session.0,
+                    version: "0".to_owned(),
+                    tasks: Vec::new(),
+                    more: false,
+                };
+                Ok(message(*session, FromAgent::Hello(hello)))
+            })
+            .collect();
+        let mut hellos = hellos?.into_iter();
+        loop {
+            let batch: Vec<Input> = hellos.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.handle(batch)?;
+        }
+    }
+
+    fn allocated(&self) -> isize {
+        let now = self.region.change();
+        isize::try_from(now.bytes_allocated).unwrap_or(isize::MAX)
+            - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
+    }
+
+    /// Bytes that the machine holds now beyond what its nodes take, and the most that it held.
+    pub(crate) fn memory(&mut self) -> (isize, isize) {
+        let now = self.allocated() - self.memory_before;
+        self.memory_most = self.memory_most.max(now);
+        (now, self.memory_most)
+    }
+
+    /// One batch; what it gives is measured, looked at and thrown away.
+    fn handle(&mut self, mut inputs: Vec<Input>) -> Result<Vec<Reply>> {
+        self.now.mono_ms += 1;
+        self.now.wall_ms += 1;
+        if self.wake_ms.is_some_and(|at| at <= self.now.mono_ms) {
+            self.wake_ms = None;
+            inputs.push(Input::Tick);
+        }
+        let began = cpu_us();
+        let output = self.machine.handle(inputs, self.now);
+        let us = cpu_us() - began;
+        self.spent.us += us;
+        self.spent.slowest_us = self.spent.slowest_us.max(us);
+        self.spent.batches += 1;
+        self.look_at(output)
+    }
+
+    fn look_at(&mut self, output: Output) -> Result<Vec<Reply>> {
+        for record in &output.records {
+            self.spent.bytes += size::of(record) as u64;
+            if let Record::Event { event, .. } = record
+                && event.name() == "release"
+            {
+                self.release(event.context().map(|context| (&context["ranks"], &context["final"])))?;
+            }
+        }
+        drop(output.records);
+        let mut replies = Vec::new();
+        for effect in output.effects {
+            match effect {
+                Effect::WakeAt { mono_ms } => self.wake_ms = Some(mono_ms),
+                Effect::Reply { reply, .. } => replies.push(reply.map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?),
+                _ => {}
+            }
+        }
+        if self.spent.batches.is_multiple_of(BATCH as u64) {
+            self.memory();
+        }
+        Ok(replies)
+    }
+
+    fn release(&mut self, told: Option<(&serde_json::Value, &serde_json::Value)>) -> Result<()> {
+        let Some((ranks, last)) = told else { bail!("a release of nothing") };
+        let ranks: IdSet = ranks.as_str().unwrap_or_default().parse()?;
+        ensure!(ranks.is_disjoint(&self.released), "ranks are released twice");
+        self.released.extend_with(&ranks);
+        self.finals += u64::from(last == true);
+        Ok(())
+    }
+
+    pub(crate) fn ask(&mut self, request: Request) -> Result<Reply> {
+        let replies = self.handle(vec![Input::Request { client: 1, uid: 0, request }])?;
+        replies.into_iter().next().ok_or_else(|| anyhow::anyhow!("no answer"))
+    }
+
+    /// The job with R, its nodes of three kinds.
+    pub(crate) fn add(&mut self, attempt: u64, tolerate: &str) -> Result<()> {
+        let kind = |n: u32| format!("{{\"core\":\"0-{}\"}}", [63, 95, 127][n as usize]);
+        let of = |n: u32| self.ranks.iter().filter(|rank| rank / 16 % 3 == n).collect::<IdSet>();
+        let lite: Vec<String> =
+            (0..3).map(|n| format!("{{\"rank\":\"{}\",\"children\":{}}}", of(n), kind(n))).collect();
+        let r = format!(
+            "{{\"version\":1,\"execution\":{{\"R_lite\":[{}],\"nodelist\":[\"{}\"],\"starttime\":0.0,\"expiration\":0.0,\"properties\":{{\"big\":\"{}\"}}}}}}",
+            lite.join(","),
+            self.hosts,
+            of(2)
+        );
+        let r = Some(Box::new(ResourceSet::from_json(&r)?));
+        let terms = Terms { r, tolerate: tolerate.parse::<Tolerance>()?, ..Terms::default() };
+        let (job, attempt) = (self.job.clone(), Some(Attempt::from_number(attempt)));
+        self.ask(Request::JobAdd(Box::new(JobAdd { job, attempt, nodes: None, userid: None, terms })))?;
+        Ok(())
+    }
+
+    pub(crate) fn run(&mut self, name: &str) -> Result<()> {
+        let (job, action) = (self.job.clone(), action(name)?);
+        let run = RunRequest {
+            job,
+            attempt: None,
+            action,
+            nodes: None,
+            targets: None,
+            userid: None,
+            env: BTreeMap::new(),
+            timeout_ms: Some(60_000),
+        };
+        self.ask(Request::Run(run))?;
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.ask(Request::JobFinish { job: self.job.clone(), attempt: None, targets: None })?;
+        Ok(())
+    }
+
+    pub(crate) fn job(&self) -> JobId {
+        self.job.clone()
+    }
+
+    /// One rank per batch, in random order. Of a hundred so many fail a named check.
+    pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
+        self.tell(name, attempt, |_, task| FromAgent::Accepted { task })?;
+        let wall_ms = self.now.wall_ms;
+        self.tell(name, attempt, |random, task| {
+            let bad = random.u32(0..100) < failing;
+            let mut ended = Ended::bare(if bad { Outcome::Tolerable } else { Outcome::Ok }, wall_ms);
+            ended.elapsed_ms = Some(random.u64(100..5_000));
+            if bad {
+                let message = format!("mount of {} missing", random.u32(0..4));
+                ended.checks.push(Check { check: "lustre".to_owned(), message });
+            }
+            FromAgent::Finished { task, ended: Box::new(ended) }
+        })
+    }
+
+    fn tell(&mut self, name: &str, attempt: u64, mut says: impl FnMut(&mut Rng, TaskId) -> FromAgent) -> Result<()> {
+        let id = ActionId::of(self.settings.cluster, &self.job, Attempt::from_number(attempt), &action(name)?);
+        let mut order = self.nodes.clone();
+        self.random.shuffle(&mut order);
+        for (rank, session) in order {
+            let frame = says(&mut self.random, TaskId { action: id, rank: Rank(rank) });
+            self.handle(vec![message(session, frame)])?;
+            if self.spent.batches.is_multiple_of(FETCH_EVERY) {
+                self.fetch()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The resource manager reads on.
+    fn fetch(&mut self) -> Result<()> {
+        let after = self.outbox_through;
+        if let Reply::Outbox(entries) = self.ask(Request::Outbox { after, limit: BATCH })?
+            && let Some(last) = entries.last()
+        {
+            self.outbox_through = last.sequence;
+            self.ask(Request::OutboxApplied { through: last.sequence })?;
+        }
+        Ok(())
+    }
+
+    /// Time passes until a batch of releases is due.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        self.now.mono_ms += 600_000;
+        self.handle(Vec::new())?;
+        Ok(())
+    }
+
+    /// The release hook, which has been away, carries out all that there is.
+    pub(crate) fn hook(&mut self) -> Result<u64> {
+        let mut count = 0;
+        loop {
+            let Reply::Outbox(entries) = self.ask(Request::Releases { limit: 16 })? else { bail!("no releases") };
+            let Some(entry) = entries.first() else { return Ok(count) };
+            if count == 0 {
+                let why = "exit 1".to_owned();
+                self.ask(Request::HookFailed { what: Hooked::Release(entry.sequence), why })?;
+            }
+            count += 1;
+            self.ask(Request::OutboxDone { sequence: entry.sequence })?;
+        }
+    }
+}
+
+fn message(session: SessionId, message: FromAgent) -> Input {
+    Input::Message { session, names: None, peer: "10.0.0.1:5115".to_owned(), message }
+}
+
+/// Of this thread only: what else the machine does is not in it.
+fn cpu_us() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}

@@ -1,0 +1,27 @@
+//! A small core bench: that it runs, and that its accounting is right, is checked by itself (every rank released once, `final` once, the hook
+//! told of each). Nothing here is timed.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_small_core_bench_releases_every_rank() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-bench-core"));
+    let output = command.args(["--ranks", "64,256", "--rounds", "2"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = document["cases"].as_array().unwrap();
+    assert_eq!(
+        cases.iter().map(|case| case["case"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["each", "batches", "together", "bad"]
+    );
+    for case in cases {
+        assert_eq!((case["few"]["ranks"].as_u64(), case["many"]["ranks"].as_u64()), (Some(64), Some(256)));
+        assert_eq!(case["many"]["ms"]["raw"].as_array().unwrap().len(), 2);
+        assert!(
+            case["many"]["memory_most"].as_i64().unwrap() > 0 && case["many"]["record_bytes"].as_u64().unwrap() > 0
+        );
+    }
+    assert!(document["table"].as_str().unwrap().contains("256 ranks over 64"));
+}
