@@ -16,14 +16,21 @@ mod tests;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{IdSet, ParseError};
 
-/// Names one after the other in one text, so that 65,536 hosts are two allocations.
+/// A copy is the same names: what goes to every node of a job is there once.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct HostList {
+    names: Arc<Names>,
+}
+
+/// Names one after the other in one text, so that 65,536 hosts are two allocations.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+struct Names {
     text: String,
     /// Where each name ends in `text`; [`HostList::MAX_BYTES`] keeps it far below `u32::MAX`.
     ends: Vec<u32>,
@@ -37,8 +44,8 @@ impl HostList {
     /// Most text of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without it a text of 300 bytes could ask for 265 MB.
     pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
 
-    pub const fn new() -> Self {
-        Self { text: String::new(), ends: Vec::new() }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// The list of these names, in this order; brackets are not read as such.
@@ -74,19 +81,19 @@ impl HostList {
     }
 
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.names.ends.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.names.ends.is_empty()
     }
 
     pub fn get(&self, index: usize) -> Option<&str> {
-        (index < self.len()).then(|| &self.text[self.span(index)])
+        (index < self.len()).then(|| &self.names.text[self.span(index)])
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator + Clone {
-        (0..self.len()).map(|index| &self.text[self.span(index)])
+        (0..self.len()).map(|index| &self.names.text[self.span(index)])
     }
 
     /// Where `name` first stands; takes time in the length of the list. For many names ask [`crate::Targets::resolve`].
@@ -111,15 +118,15 @@ impl HostList {
         for (lo, hi) in positions.ranges() {
             let until = usize::try_from(hi).map_or(self.len(), |hi| self.len().min(hi.saturating_add(1)));
             for index in usize::try_from(lo).unwrap_or(until)..until {
-                chosen.append(1, |text, _| text.push_str(&self.text[self.span(index)]));
+                chosen.append(1, |text, _| text.push_str(&self.names.text[self.span(index)]));
             }
         }
         chosen
     }
 
     fn span(&self, index: usize) -> Range<usize> {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        start as usize..self.ends[index] as usize
+        let start = index.checked_sub(1).map_or(0, |before| self.names.ends[before]);
+        start as usize..self.names.ends[index] as usize
     }
 
     /// Is there room for `count` names of at most `longest` bytes? The error says what would have been right.
@@ -130,7 +137,7 @@ impl HostList {
         if count > Self::MAX_HOSTS - self.len() {
             return Err(format!("at most {} hosts in all", Self::MAX_HOSTS));
         }
-        if count * longest > Self::MAX_BYTES - self.text.len() {
+        if count * longest > Self::MAX_BYTES - self.names.text.len() {
             return Err(format!("names of at most {} bytes in all", Self::MAX_BYTES));
         }
         Ok(())
@@ -138,9 +145,10 @@ impl HostList {
 
     /// Appends `count` names that [`HostList::room_for`] let in; `write` adds the text of each.
     fn append(&mut self, count: u64, write: impl Fn(&mut String, u64)) {
+        let names = Arc::make_mut(&mut self.names);
         for i in 0..count {
-            write(&mut self.text, i);
-            self.ends.push(self.text.len() as u32);
+            write(&mut names.text, i);
+            names.ends.push(names.text.len() as u32);
         }
     }
 }

@@ -7,6 +7,7 @@
 //! id above `u32::MAX` is refused here, and so is `5-5`: a range has at least two ids.
 
 mod parse;
+mod positions;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use positions::Positions;
 
 /// A set of `u32`. The order of sets is total and otherwise without meaning (that of their ranges).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,16 +126,29 @@ impl IdSet {
     }
 
     pub fn intersection(&self, other: &Self) -> Self {
+        let (few, many) = if self.ranges.len() < other.ranges.len() { (self, other) } else { (other, self) };
+        if few.is_small_beside(many) {
+            return Self { ranges: few.ranges().flat_map(|(lo, hi)| many.within(lo, hi)).collect() };
+        }
         Self { ranges: overlaps(self.ranges(), other.ranges()).collect() }
     }
 
     /// What is in `self` and not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
+        if self.is_small_beside(other) {
+            let mut rest = self.clone();
+            self.ranges().flat_map(|(lo, hi)| other.within(lo, hi)).for_each(|(lo, hi)| rest.remove_range(lo, hi));
+            return rest;
+        }
         Self { ranges: overlaps(self.ranges(), other.gaps()).collect() }
     }
 
     /// Adds all of `other`.
     pub fn extend_with(&mut self, other: &Self) {
+        if self.is_empty() {
+            self.ranges.clone_from(&other.ranges);
+            return;
+        }
         for (lo, hi) in other.ranges() {
             self.insert_range(lo, hi);
         }
@@ -140,6 +156,10 @@ impl IdSet {
 
     /// Removes all of `other`.
     pub fn subtract(&mut self, other: &Self) {
+        if self.is_small_beside(other) {
+            *self = self.difference(other);
+            return;
+        }
         for (lo, hi) in other.ranges() {
             self.remove_range(lo, hi);
         }
@@ -147,11 +167,34 @@ impl IdSet {
 
     /// Is every id of `self` in `other`?
     pub fn is_subset(&self, other: &Self) -> bool {
-        overlaps(self.ranges(), other.gaps()).next().is_none()
+        // Ranges do not touch, so one of `self` lies within one of `other` or is not all there.
+        let there = |(lo, hi)| other.ranges.range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end);
+        self.ranges().all(there)
     }
 
     pub fn is_disjoint(&self, other: &Self) -> bool {
+        let (few, many) = if self.ranges.len() < other.ranges.len() { (self, other) } else { (other, self) };
+        if few.is_small_beside(many) {
+            return few.ranges().all(|(lo, hi)| many.within(lo, hi).next().is_none());
+        }
         overlaps(self.ranges(), other.ranges()).next().is_none()
+    }
+
+    /// How many ranges it is made of, which is what it costs to keep, walk and write.
+    pub fn pieces(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Is looking up each range of this in `other` cheaper than walking both? One rank of a large job must not cost what all of them do.
+    fn is_small_beside(&self, other: &Self) -> bool {
+        self.ranges.len().saturating_mul(8) < other.ranges.len()
+    }
+
+    /// The ranges of this between `lo` and `hi`, both included, ascending.
+    fn within(&self, lo: u32, hi: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = self.ranges.range(..=lo).next_back().map_or(lo, |(&start, _)| start);
+        let cut = move |(&start, &end): (&u32, &u32)| (start.max(lo), end.min(hi));
+        self.ranges.range(first..=hi).map(cut).filter(|(lo, hi)| lo <= hi)
     }
 
     /// The RFC 22 text in its optional brackets: `[0-3,7]`.

@@ -65,9 +65,9 @@ impl Milestones {
 
     /// These were given back, and the job goes on. Changes that anything?
     pub fn leave(&mut self, ranks: &IdSet) -> bool {
-        let before = self.left.len();
+        let news = !ranks.is_subset(&self.left);
         self.left.extend_with(ranks);
-        self.left.len() != before
+        news
     }
 
     pub fn is_reached(&self, name: &MilestoneName) -> bool {

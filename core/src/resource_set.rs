@@ -17,10 +17,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Number, Value};
 
+use crate::idset::Positions;
 use crate::{HostList, IdSet};
 
 /// Kind of resource (`core`, `gpu`) -> its ids on a rank.
@@ -41,6 +43,18 @@ pub struct ResourceSet {
     start: Option<Number>,
     expiration: Option<Number>,
     scheduling: Option<Value>,
+    positions: Lookup,
+}
+
+/// The positions of `ranks`, once they are asked for: cutting one rank out of many is no walk over all of them.
+#[derive(Debug, Clone, Default)]
+struct Lookup(OnceLock<Positions>);
+
+/// It says nothing that `ranks` does not.
+impl PartialEq for Lookup {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// What of a text is no R: `execution.R_lite[0].rank: malformed idset ...`.
@@ -105,8 +119,9 @@ impl ResourceSet {
         let groups = self.groups.iter().filter_map(|(children, of)| Some((children.clone(), within(of)?))).collect();
         let properties = self.properties.iter().filter_map(|(name, of)| Some((name.clone(), within(of)?))).collect();
         let scheduling = if ranks.is_empty() { None } else { self.scheduling.clone() };
-        let hosts = self.hosts.select(&self.positions(&ranks));
-        Self { ranks, hosts, groups, properties, scheduling, slots: None, start: None, expiration: None }
+        let positions = self.positions.0.get_or_init(|| Positions::of(&self.ranks));
+        let hosts = self.hosts.select(&positions.select(&ranks));
+        Self { ranks, hosts, groups, properties, scheduling, ..Self::default() }
     }
 
     /// The part of all other ranks.
@@ -176,23 +191,8 @@ impl ResourceSet {
         if !new.is_empty() {
             self.groups.entry(children.clone()).or_default().extend_with(&new);
             self.ranks.extend_with(&new);
+            self.positions = Lookup::default();
         }
-    }
-
-    /// Where these ranks, which are all here, stand in `hosts`. Takes time in the number of ranges.
-    fn positions(&self, ranks: &IdSet) -> IdSet {
-        let mut positions = IdSet::new();
-        let (mut before, mut mine) = (0, self.ranks.ranges().peekable());
-        for (lo, hi) in ranks.ranges() {
-            // A range of a subset lies within one range of the whole.
-            while let Some((first, last)) = mine.next_if(|(_, last)| *last < lo) {
-                before += last - first + 1;
-            }
-            if let Some((first, _)) = mine.peek() {
-                positions.insert_range(before + (lo - first), before + (hi - first));
-            }
-        }
-        positions
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Action {
     pub(super) fresh: Vec<Fresh>,
     /// Ranks that ended and that later actions may be waiting for.
     freed: IdSet,
+    /// Ranks that it holds and is done with.
+    done: IdSet,
     /// Ranks whose scripts ended and left processes behind: since when that is known here (monotonic); `None`: their nodes are drained for it.
     pub(super) lingering: BTreeMap<Rank, Option<u64>>,
     pub(super) changed: bool,
@@ -69,6 +71,7 @@ pub(super) enum Stand {
 
 impl Action {
     pub(super) fn new(row: ActionRow, armed_ms: u64) -> Self {
+        let done = row.held.ranks.difference(&row.open());
         Self {
             row,
             ended: BTreeMap::new(),
@@ -79,6 +82,7 @@ impl Action {
             fresh: Vec::new(),
             freed: IdSet::new(),
             lingering: BTreeMap::new(),
+            done,
             changed: true,
             changed_ranks: BTreeSet::new(),
         }
@@ -143,11 +147,6 @@ impl Action {
 
     /// Lets go of what it holds and is done with, as far as the policy says by now.
     pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
-        let done = |action: &Self| {
-            let mut done = action.row.held.clone();
-            done.subtract(&action.open_part());
-            done
-        };
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy is another than when the clock was wound.
             self.batches = Batches::default();
@@ -155,28 +154,40 @@ impl Action {
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
             ReleasePolicy::Together => return Part::default(),
-            ReleasePolicy::Each => done(self),
+            ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                let waits = !done(self).is_empty();
-                if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
+                if !self.batches.due(!self.done_part().is_empty(), first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
                 }
-                done(self)
+                self.done_part()
             }
         };
         if !part.is_empty() {
+            self.done.subtract(&part.ranks);
             self.row.held.subtract(&part);
             self.changed = true;
         }
         part
     }
 
+    /// What it holds and is done with.
+    fn done_part(&self) -> Part {
+        let mut resources = self.row.held.resources.clone();
+        if let Some(external) = &self.row.external {
+            let open = external.open();
+            resources.retain(|name| !open.contains(name));
+        }
+        Part { ranks: self.done.clone(), resources }
+    }
+
     /// Ranks that have not ended.
     pub(super) fn open(&self) -> IdSet {
-        let mut open = self.row.waiting.union(&self.row.sent);
-        open.extend_with(&self.row.accepted);
-        open.extend_with(&self.row.unknown);
-        open
+        self.row.open()
+    }
+
+    pub(super) fn count_open(&self) -> u64 {
+        // Disjoint: each rank stands in one place.
+        [&self.row.waiting, &self.row.sent, &self.row.accepted, &self.row.unknown].map(IdSet::len).into_iter().sum()
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -246,6 +257,9 @@ impl Action {
         }
         self.freed.insert(rank.0);
         self.lingering.remove(&rank);
+        if self.row.held.ranks.contains(rank.0) {
+            self.done.insert(rank.0);
+        }
         self.fresh.push(Fresh {
             rank,
             outcome: ended.outcome.clone(),
@@ -313,14 +327,19 @@ impl Action {
         self.changed = true;
     }
 
-    /// The verdict, once every rank has ended.
-    pub(super) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
+    /// Has every rank ended, and no verdict been found?
+    pub(super) fn is_to_be_decided(&self) -> bool {
         let open = if defect!(VerdictTooEarly) {
             !self.row.waiting.is_empty() || !self.row.sent.is_empty()
         } else {
             self.is_open()
         };
-        if open || self.row.growing || self.row.verdict.is_some() {
+        !open && !self.row.growing && self.row.verdict.is_none()
+    }
+
+    /// The verdict, once every rank has ended.
+    pub(super) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
+        if !self.is_to_be_decided() {
             return None;
         }
         let verdict = self.tally(forgiveness);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::controller::action::Fresh;
+use crate::controller::action::{Action, Fresh};
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
-use crate::ids::{ActionId, JobId, Rank, TaskId};
+use crate::ids::{ActionId, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
@@ -33,6 +33,9 @@ impl Machine {
             folded.describe(&mut context);
             self.event(&job, now, "finish", Value::Object(context));
         }
+        if !self.actions.get(&id).is_some_and(Action::is_to_be_decided) {
+            return;
+        }
         let forgiveness = self.forgiveness(id);
         let Some(verdict) = self.actions.get_mut(&id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
             return;
@@ -56,10 +59,10 @@ impl Machine {
     /// After the verdict a node's boot changes nothing of this action any more.
     fn release_index(&mut self, id: ActionId) {
         let Some(action) = self.actions.get(&id) else { return };
-        let tasks: Vec<TaskId> = action.row.ranks.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }).collect();
-        for task in tasks {
-            if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
-                node.tasks.remove(&task);
+        let Some(layout) = self.layout(id).cloned() else { return };
+        for (rank, host) in layout.pairs(&action.row.ranks) {
+            if let Some(node) = self.nodes.get_mut(host) {
+                node.tasks.remove(&TaskId { action: id, rank });
             }
         }
     }

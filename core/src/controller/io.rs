@@ -352,6 +352,14 @@ impl ActionRow {
             ranks,
         }
     }
+
+    /// Ranks that have not ended.
+    pub fn open(&self) -> IdSet {
+        let mut open = self.waiting.union(&self.sent);
+        open.extend_with(&self.accepted);
+        open.extend_with(&self.unknown);
+        open
+    }
 }
 
 /// What an external action has beside its ranks.

@@ -1,16 +1,23 @@
 //! Which rank is on which host: the ranks of an attempt and their hosts in rank order, as in R (RFC 20).
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::hostlist::HostList;
 use crate::ids::{HostName, Rank};
-use crate::idset::IdSet;
+use crate::idset::{IdSet, Positions};
 use crate::targets::Targets;
 
+/// A copy is the same layout. One rank is looked up, by itself or by its host, without walking all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct Layout(Arc<Inner>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Inner {
     ranks: IdSet,
     hosts: HostList,
+    positions: Positions,
+    /// Positions of hosts in the order of their names.
+    by_name: Vec<u32>,
 }
 
 impl Layout {
@@ -26,7 +33,9 @@ impl Layout {
         if let Some(e) = hosts.iter().find_map(|h| HostName::new(h).err()) {
             return Err(e.to_string());
         }
-        Ok(Self { ranks, hosts })
+        let mut by_name: Vec<u32> = (0..).take(hosts.len()).collect();
+        by_name.sort_unstable_by_key(|at| hosts.get(*at as usize));
+        Ok(Self(Arc::new(Inner { positions: Positions::of(&ranks), ranks, hosts, by_name })))
     }
 
     /// Ranks 0, 1, 2 ... on these hosts.
@@ -43,37 +52,40 @@ impl Layout {
         Self::new(ranks, hosts)
     }
 
-    pub const fn ranks(&self) -> &IdSet {
-        &self.ranks
+    pub fn ranks(&self) -> &IdSet {
+        &self.0.ranks
     }
 
-    pub const fn hosts(&self) -> &HostList {
-        &self.hosts
+    pub fn hosts(&self) -> &HostList {
+        &self.0.hosts
     }
 
     pub fn host(&self, rank: Rank) -> Option<HostName> {
-        let mut before = 0u64;
-        for (lo, hi) in self.ranks.ranges() {
-            if rank.0 < lo {
-                return None;
-            }
-            if rank.0 <= hi {
-                let index = usize::try_from(before + u64::from(rank.0 - lo)).ok()?;
-                return self.hosts.get(index).and_then(|h| HostName::new(h).ok());
-            }
-            before += u64::from(hi - lo) + 1;
-        }
-        None
+        let position = usize::try_from(self.0.positions.position(rank.0)?).ok()?;
+        self.hosts().get(position).and_then(|host| HostName::new(host).ok())
+    }
+
+    /// The rank of a host.
+    pub fn rank(&self, host: &str) -> Option<u32> {
+        let named = |at: &u32| self.hosts().get(*at as usize);
+        let found = self.0.by_name.binary_search_by(|at| named(at).cmp(&Some(host))).ok()?;
+        self.0.by_name.get(found).and_then(|at| self.0.positions.id(u64::from(*at)))
     }
 
     /// The hosts of some ranks, in rank order. Ranks that are not in the layout have none.
     pub fn hosts_of(&self, ranks: &IdSet) -> HostList {
-        if *ranks == self.ranks {
-            return self.hosts.clone();
+        if ranks == self.ranks() {
+            return self.hosts().clone();
         }
-        let names =
-            self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank)).map(|(_, host)| host);
-        HostList::from_names(names).unwrap_or_default()
+        self.hosts().select(&self.0.positions.select(ranks))
+    }
+
+    /// These of its ranks with the host of each, in rank order.
+    pub fn pairs(&self, ranks: &IdSet) -> impl Iterator<Item = (Rank, &str)> {
+        let ranks = ranks.intersection(self.ranks());
+        let positions = self.0.positions.select(&ranks);
+        let pairs: Vec<(Rank, u32)> = ranks.iter().map(Rank).zip(positions.iter()).collect();
+        pairs.into_iter().filter_map(|(rank, at)| Some((rank, self.hosts().get(at as usize)?)))
     }
 
     /// The ranks of some hosts.
@@ -81,8 +93,7 @@ impl Layout {
     /// # Errors
     /// The first host that is not here.
     pub fn ranks_of(&self, hosts: &HostList) -> Result<IdSet, String> {
-        let index: HashMap<&str, u32> = self.hosts.iter().zip(self.ranks.iter()).collect();
-        hosts.iter().map(|host| index.get(host).copied().ok_or_else(|| host.to_owned())).collect()
+        hosts.iter().map(|host| self.rank(host).ok_or_else(|| host.to_owned())).collect()
     }
 
     /// The ranks that `targets` chooses.
@@ -91,12 +102,12 @@ impl Layout {
     /// A text that names the first rank or host which is not of this layout.
     pub fn choose(&self, targets: &Targets) -> Result<IdSet, String> {
         match targets {
-            Targets::Ranks(ranks) => match ranks.difference(&self.ranks).first() {
-                Some(rank) => Err(format!("rank {rank} is none of ranks {}", self.ranks)),
+            Targets::Ranks(ranks) => match ranks.difference(self.ranks()).first() {
+                Some(rank) => Err(format!("rank {rank} is none of ranks {}", self.ranks())),
                 None => Ok(ranks.clone()),
             },
             Targets::Hosts(hosts) => {
-                self.ranks_of(hosts).map_err(|host| format!("host {host} is none of hosts {}", self.hosts))
+                self.ranks_of(hosts).map_err(|host| format!("host {host} is none of hosts {}", self.hosts()))
             }
         }
     }
@@ -106,8 +117,8 @@ impl Layout {
     /// # Errors
     /// As [`Layout::new`], or a rank that has two hosts.
     pub fn merge(&self, other: &Self) -> Result<Self, String> {
-        let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
-        for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {
+        let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks().iter().zip(self.hosts().iter()).collect();
+        for (rank, host) in other.ranks().iter().zip(other.hosts().iter()) {
             if by_rank.insert(rank, host).is_some_and(|before| before != host) {
                 return Err(format!("rank {rank} has two hosts"));
             }

@@ -206,9 +206,9 @@ impl Machine {
         let Self { actions, jobs, nodes, .. } = self;
         let of = |row: &ActionRow| Some(&jobs.get(&row.job)?.attempts.get(&row.attempt)?.layout);
         let Some(layout) = actions.get(&id).and_then(|action| of(&action.row)) else { return };
-        for (rank, host) in layout.ranks().iter().zip(layout.hosts().iter()).filter(|(rank, _)| ranks.contains(*rank)) {
+        for (rank, host) in layout.pairs(ranks) {
             if let Some(node) = nodes.get_mut(host) {
-                node.tasks.insert(TaskId { action: id, rank: Rank(rank) });
+                node.tasks.insert(TaskId { action: id, rank });
             }
         }
     }

@@ -49,9 +49,7 @@ impl Machine {
         self.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let mut unknown = Vec::new();
-        // Every rank of the layout in one walk: `Layout::host` per rank would be quadratic in scattered ranks.
-        for (rank, host) in layout.ranks().iter().zip(layout.hosts().iter()).filter(|(rank, _)| ready.contains(*rank)) {
-            let rank = Rank(rank);
+        for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
                 // What is asked for may run there already, begun by the store that was lost.
                 None if now.mono_ms < self.young_until_ms => {}

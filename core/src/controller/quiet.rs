@@ -68,7 +68,7 @@ impl Machine {
     /// Actions and tasks that are open.
     pub(super) fn open_count(&self) -> (u64, u64) {
         let open = self.actions.values().filter(|action| action.is_open());
-        open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.open().len()))
+        open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
     }
 
     /// At the end of a batch: answers who waited, when nothing is open.

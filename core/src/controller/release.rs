@@ -90,7 +90,8 @@ impl Machine {
             return;
         }
         attempt.released.extend_with(free);
-        let all = attempt.released == attempt.whole();
+        let all =
+            attempt.released.ranks == *attempt.layout.ranks() && attempt.released.resources == attempt.terms.resources;
         attempt.complete = all;
         let goes_on = !attempt.hold.ranks.is_empty();
         let left = goes_on && attempt.milestones.leave(&free.ranks);

@@ -14,7 +14,6 @@ use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Job, Machine, Node};
 use crate::defect;
-use crate::hostlist::HostList;
 use crate::ids::{ActionId, BootId, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
 
@@ -275,8 +274,7 @@ fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>
     let open = actions.values().filter(|a| !a.row.unknown.is_empty() || !a.row.waiting.is_empty() || shown(a));
     open.filter_map(|action| {
         let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
-        let host = HostList::from_names([host.as_str()]).ok()?;
-        let rank = Rank(layout.ranks_of(&host).ok()?.first()?);
+        let rank = Rank(layout.rank(host.as_str())?);
         action.row.ranks.contains(rank.0).then(|| action.task(rank))
     })
     .collect()

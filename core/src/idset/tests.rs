@@ -123,6 +123,23 @@ fn check(set: &IdSet, model: &BTreeSet<u32>) {
     assert_eq!(&set.to_brackets().parse::<IdSet>().unwrap(), set);
 }
 
+fn algebra(a: &BTreeSet<u32>, b: &BTreeSet<u32>) -> Result<(), TestCaseError> {
+    let (x, y) = (of(a), of(b));
+    check(&x.union(&y), &a.union(b).copied().collect());
+    check(&x.intersection(&y), &a.intersection(b).copied().collect());
+    check(&x.difference(&y), &a.difference(b).copied().collect());
+    prop_assert_eq!(x.is_subset(&y), a.is_subset(b));
+    prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(b));
+    prop_assert_eq!(x == y, a == b);
+    let (mut more, mut less) = (x.clone(), x.clone());
+    more.extend_with(&y);
+    less.subtract(&y);
+    prop_assert_eq!(more, x.union(&y));
+    prop_assert_eq!(less, x.difference(&y));
+    prop_assert!(x.difference(&y).is_subset(&x) && x.difference(&y).is_disjoint(&y));
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn steps_agree_with_a_btree_set(steps in prop::collection::vec((0..4, id(), id()), 0..40)) {
@@ -143,19 +160,19 @@ proptest! {
 
     #[test]
     fn algebra_agrees_with_btree_sets(a in model(), b in model()) {
-        let (x, y) = (of(&a), of(&b));
-        check(&x.union(&y), &a.union(&b).copied().collect());
-        check(&x.intersection(&y), &a.intersection(&b).copied().collect());
-        check(&x.difference(&y), &a.difference(&b).copied().collect());
-        prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
-        prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
-        prop_assert_eq!(x == y, a == b);
-        let (mut more, mut less) = (x.clone(), x.clone());
-        more.extend_with(&y);
-        less.subtract(&y);
-        prop_assert_eq!(more, x.union(&y));
-        prop_assert_eq!(less, x.difference(&y));
-        prop_assert!(x.difference(&y).is_subset(&x) && x.difference(&y).is_disjoint(&y));
+        algebra(&a, &b)?;
+    }
+
+    /// A few ranges are looked up in many, many and a few are walked.
+    #[test]
+    fn algebra_of_few_beside_many_is_the_same(
+        few in prop::collection::btree_set(0..120_u32, 0..4),
+        many in prop::collection::btree_set(0..120_u32, 30..80),
+    ) {
+        let wide: BTreeSet<u32> = few.iter().flat_map(|id| *id..=id + 5).collect();
+        for (a, b) in [(&few, &many), (&many, &few), (&wide, &many), (&many, &wide)] {
+            algebra(a, b)?;
+        }
     }
 
     #[test]
