@@ -1,0 +1,150 @@
+//! One action over few ranks and over many.
+//!
+//! A job with R over N nodes; its prolog, and after `job finish` its epilog: Accepted and Finished of one rank per batch, in random order, until
+//! everything is released. In turns with few ranks, many, and few again (A/A). `bad`: ranks that fail within the tolerance, every second rank
+//! another job's, a requeue while the epilog runs, a release hook that was away, and people who look.
+
+use std::alloc::System;
+
+use anyhow::{Context, Result, ensure};
+use perilog_bench::options::Options;
+use perilog_bench::report::{Table, progress};
+use perilog_bench::stats::{Samples, figure};
+use perilog_core::controller::io::{ReleasePolicy, Reply, Request};
+use serde_json::{Value, json};
+use stats_alloc::StatsAlloc;
+
+use crate::site::{Site, Spent};
+
+type Allocator = &'static StatsAlloc<System>;
+
+/// The issue's own: eight times the ranks, at most ten times the cost.
+const MOST: f64 = 10.0;
+
+const CASES: [(&str, ReleasePolicy); 4] = [
+    ("each", ReleasePolicy::Each),
+    ("batches", ReleasePolicy::Batches { first_ms: 1_000, ceiling_ms: 60_000 }),
+    ("together", ReleasePolicy::Together),
+    ("bad", ReleasePolicy::Each),
+];
+
+/// One case with so many ranks, over all its rounds.
+#[derive(Default)]
+struct Measured {
+    ms: Samples,
+    last: Option<(Spent, isize, isize)>,
+}
+
+pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
+    let sizes = options.list("ranks", &[8_192, 65_536]);
+    let (few, many) = (*sizes.first().context("--ranks FEW,MANY")?, *sizes.last().context("--ranks FEW,MANY")?);
+    let rounds = options.number("rounds", 3);
+    let mut table = Table::new(&[
+        "case, ranks",
+        "n",
+        "ms p50",
+        "us per completion",
+        "slowest batch, us",
+        "memory, bytes per rank: at the end",
+        "most",
+        "records, bytes per rank",
+    ]);
+    let mut cases = Vec::new();
+    let mut targets = Vec::new();
+    for (name, policy) in CASES {
+        let mut measured = [Measured::default(), Measured::default(), Measured::default()];
+        for round in 0..rounds {
+            for (at, ranks) in [few, many, few].into_iter().enumerate() {
+                progress(&format!("{name}, {ranks} ranks, round {} of {rounds}", round + 1));
+                one(name, policy, u32::try_from(ranks)?, allocator, &mut measured[at])?;
+            }
+        }
+        let [small, large, again] = &measured;
+        for (ranks, what, of) in [(few, "", small), (many, "", large), (few, " (A/A)", again)] {
+            table.row(&format!("{name}, {ranks}{what}"), of.cells(ranks)?);
+        }
+        targets.push((name, large.ms.over(&small.ms), again.ms.over(&small.ms)));
+        cases
+            .push(json!({"case": name, "few": small.json(few)?, "many": large.json(many)?, "again": again.json(few)?}));
+    }
+    for (name, ratio, noise) in &targets {
+        let text = format!("{} x (A/A {})", figure(*ratio), figure(*noise));
+        table.target(&format!("{name}: {many} ranks over {few}"), &text, "most 10 x", *ratio <= MOST);
+    }
+    Ok(json!({"bench": "core", "few": few, "many": many, "cases": cases, "table": table.text()}))
+}
+
+impl Measured {
+    fn last(&self) -> Result<(Spent, isize, isize)> {
+        self.last.context("no round")
+    }
+
+    fn cells(&self, ranks: usize) -> Result<Vec<String>> {
+        let (spent, end, most) = self.last()?;
+        let per_rank = |bytes: f64| figure(bytes / ranks as f64);
+        Ok(vec![
+            self.ms.count().to_string(),
+            figure(self.ms.median()),
+            figure(self.ms.median() * 1000.0 / completions(&spent)),
+            figure(spent.slowest_us),
+            per_rank(end as f64),
+            per_rank(most as f64),
+            per_rank(spent.bytes as f64),
+        ])
+    }
+
+    fn json(&self, ranks: usize) -> Result<Value> {
+        let (spent, end, most) = self.last()?;
+        Ok(json!({"ranks": ranks, "ms": self.ms.json(), "batches": spent.batches, "record_bytes": spent.bytes,
+            "memory_end": end, "memory_most": most, "slowest_us": spent.slowest_us}))
+    }
+}
+
+/// Each completion is two batches: Accepted, Finished.
+fn completions(spent: &Spent) -> f64 {
+    spent.batches as f64 / 2.0
+}
+
+fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, measured: &mut Measured) -> Result<()> {
+    let bad = name == "bad";
+    let mut site = Site::new(ranks, if bad { 2 } else { 1 }, policy, allocator)?;
+    site.add(0, if bad { "10%" } else { "0" })?;
+    site.run("prolog")?;
+    site.accepted_and_finished("prolog", 0, if bad { 3 } else { 0 })?;
+    if bad {
+        look(&mut site, ranks)?;
+    }
+    site.finish()?;
+    if bad {
+        // A requeue: the epilog of the first attempt goes on.
+        site.add(1, "10%")?;
+        site.run("prolog")?;
+    }
+    site.accepted_and_finished("epilog", 0, 0)?;
+    site.wait()?;
+    ensure!(site.finals == 1, "final was said {} times", site.finals);
+    ensure!(site.released.len() == u64::from(ranks), "{} of {ranks} ranks were released", site.released.len());
+    if bad {
+        look(&mut site, ranks)?;
+    }
+    let told = site.hook()?;
+    ensure!(
+        told > 0 && (policy != ReleasePolicy::Each || told == u64::from(ranks)),
+        "the hook heard of {told} releases"
+    );
+    let (end, most) = site.memory();
+    measured.ms.push(site.spent.us / 1000.0);
+    measured.last = Some((site.spent, end, most));
+    Ok(())
+}
+
+/// What people look at.
+fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
+    let job = site.job();
+    let Reply::Ps(_) = site.ask(Request::Ps { older_than_ms: 0 })? else { anyhow::bail!("ps") };
+    let Reply::Show(_) = site.ask(Request::Show { job: job.clone() })? else { anyhow::bail!("show") };
+    let failed = site.ask(Request::Failed { job, attempt: Some(perilog_core::Attempt::FIRST) })?;
+    let Reply::Failed { ranks: failed, .. } = failed else { anyhow::bail!("failed") };
+    ensure!(failed.len() < u64::from(ranks) / 10, "{} failed", failed.len());
+    Ok(())
+}
