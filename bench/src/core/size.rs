@@ -12,7 +12,11 @@ const FIXED: usize = 64;
 pub(crate) fn of(record: &Record) -> usize {
     FIXED
         + match record {
-            Record::Epoch(_) | Record::OutboxApplied { .. } | Record::OutboxDone { .. } | Record::Prune { .. } => 0,
+            Record::Epoch(_)
+            | Record::Quiet(_)
+            | Record::OutboxApplied { .. }
+            | Record::OutboxDone { .. }
+            | Record::Prune { .. } => 0,
             Record::Node(row) => {
                 row.host.as_str().len() + row.machine.as_str().len() + row.boot.as_str().len() + row.version.len()
             }
