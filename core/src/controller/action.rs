@@ -177,6 +177,9 @@ impl Action {
             let open = external.open();
             resources.retain(|name| !open.contains(name));
         }
+        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
+            return self.row.held.clone();
+        }
         Part { ranks: self.done.clone(), resources }
     }
 
@@ -359,7 +362,8 @@ impl Action {
             .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, outcome)| outcome))
             .partition(|outcome| forgiveness.forgives(outcome));
         let good = self.row.ranks.len().saturating_sub(self.bad().len());
-        if fatal.is_empty() && forgiven.len() as u64 <= forgiveness.ranks && good >= forgiveness.keep {
+        let few = forgiven.len() as u64 <= forgiveness.ranks || defect!(CountIgnored);
+        if fatal.is_empty() && few && good >= forgiveness.keep {
             return Verdict::Ok;
         }
         Verdict::of(forgiven.into_iter().chain(fatal))

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::controller::action::{blamed, last_line};
 use crate::controller::io::{DrainRow, Edge, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::duration::Span;
 use crate::hostlist::HostList;
 use crate::ids::{HostName, TaskId};
@@ -22,9 +23,10 @@ use crate::task::Ended;
 const MAX_REASON: usize = 200;
 
 /// Is the node to blame for this end?
-const fn is_at_fault(outcome: &Outcome) -> bool {
+fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Ok | Outcome::Cancelled { .. } | Outcome::Resolved { .. } => false,
+        Outcome::Cancelled { .. } => defect!(CancelDrains),
+        Outcome::Ok | Outcome::Resolved { .. } => false,
         Outcome::Tolerable
         | Outcome::Failed { .. }
         | Outcome::Timeout { .. }
@@ -80,7 +82,7 @@ impl Machine {
 
     /// `false`: it is drained already, and the reason that stands is not overwritten.
     fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, now: Now) -> bool {
-        if self.drains.get(host).is_some_and(|drain| !drain.lifted) {
+        if self.drains.get(host).is_some_and(|drain| !drain.lifted) && !defect!(DrainOverwritten) {
             return false;
         }
         // Drained again before the hook has lifted it: one that it knows of stays.

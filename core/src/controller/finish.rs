@@ -8,6 +8,7 @@ use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId};
 use crate::idset::IdSet;
@@ -39,6 +40,13 @@ impl Machine {
                 return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
             }
             Some(there) if there.added => true,
+            Some(there) if there.hold.ranks != *there.layout.ranks() => {
+                let text = format!(
+                    "job {} attempt {number} has let go of ranks already: it cannot be added any more",
+                    add.job
+                );
+                return Err(Refusal::Conflict(text));
+            }
             // An action came first: from here on it is a job that somebody will finish.
             Some(there) => {
                 there.added = true;
@@ -181,6 +189,9 @@ impl Machine {
         row.userid = userid;
         row.timeout_ms = self.settings.timeouts.get(name).copied();
         row.growing = !last;
+        if defect!(HoldDropped) {
+            row.held = Part::default();
+        }
         self.begin(row, now);
     }
 

@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
 use crate::controller::machine::Machine;
-use crate::ids::{ActionId, Attempt, JobId, Rank};
+use crate::defect;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank};
 use crate::job::Part;
 
 /// When an action with [`crate::controller::io::ReleasePolicy::Batches`] lets go next.
@@ -65,8 +66,10 @@ impl Machine {
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
         let mut free = Part::default();
         let mut drained = Vec::new();
-        for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
-            match attempt.layout.host(Rank(rank)).filter(|host| self.is_draining(host)) {
+        let given = |rank: u32| attempt.released.ranks.contains(rank) && !defect!(ReleasedTwice);
+        for rank in part.ranks.iter().filter(|rank| !held(*rank) && !given(*rank)) {
+            let draining = |host: &HostName| self.is_draining(host) && !defect!(ReleaseUndrained);
+            match attempt.layout.host(Rank(rank)).filter(draining) {
                 None => drop(free.ranks.insert(rank)),
                 Some(host) => drained.push((host, rank)),
             }
@@ -92,15 +95,17 @@ impl Machine {
         attempt.released.extend_with(free);
         let all =
             attempt.released.ranks == *attempt.layout.ranks() && attempt.released.resources == attempt.terms.resources;
+        let said = all || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         attempt.complete = all;
         let goes_on = !attempt.hold.ranks.is_empty();
         let left = goes_on && attempt.milestones.leave(&free.ranks);
         if all {
             attempt.touched_ms = now.wall_ms;
         }
-        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&free.ranks));
+        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &free.ranks };
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
         let context = json!({"attempt": number, "ranks": free.ranks, "hosts": attempt.layout.hosts_of(&free.ranks),
-            "resources": free.resources, "final": all, "R": r});
+            "resources": free.resources, "final": said, "R": r});
         self.batch.attempts.insert((job.clone(), number));
         self.event(job, now, "release", context.clone());
         self.tell_manager(job, number, "release", context.clone());
@@ -121,7 +126,9 @@ impl Machine {
         let mut jobs = BTreeSet::new();
         let mut mine = self.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
         let mut oldest = Vec::new();
-        while let Some(entry) = mine.next().filter(|_| oldest.len() < limit) {
+        while let Some(entry) =
+            if defect!(ReleasesOutOfOrder) { mine.next_back() } else { mine.next() }.filter(|_| oldest.len() < limit)
+        {
             if jobs.insert(&entry.job) {
                 oldest.push(entry.clone());
             }

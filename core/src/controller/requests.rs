@@ -68,6 +68,12 @@ impl Machine {
             }
             Request::Releases { limit } => Ok(Reply::Outbox(self.releases(limit))),
             Request::HookFailed { what, why } => {
+                if let Hooked::Release(sequence) = what
+                    && defect!(HookToldOnce)
+                {
+                    self.outbox.retain(|entry| entry.sequence != sequence);
+                    self.batch.records.push(Record::OutboxDone { sequence });
+                }
                 self.hook_failed.insert(what, why);
                 Ok(Reply::Done)
             }

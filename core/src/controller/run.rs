@@ -58,7 +58,7 @@ impl Machine {
             }
             Some(entry) => {
                 let gone = entry.released.ranks.intersection(&ranks);
-                if !gone.is_empty() {
+                if !gone.is_empty() && !defect!(RunAfterRelease) {
                     let text = format!(
                         "ranks {gone} of job {} attempt {attempt} were released: nothing begins there",
                         run.job

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
@@ -30,10 +31,11 @@ pub(super) struct Forgiveness {
 }
 
 impl Forgiveness {
-    pub(super) const fn forgives(&self, outcome: &Outcome) -> bool {
+    pub(super) fn forgives(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Tolerable => true,
             Outcome::Lost { .. } => self.lost,
+            Outcome::Failed { .. } => defect!(UnmarkedForgiven),
             _ => false,
         }
     }
@@ -78,7 +80,7 @@ impl Machine {
         let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
-            Some(keep) => good.iter().skip(keep as usize).collect(),
+            Some(keep) => good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect(),
             None => IdSet::new(),
         };
         let mut back = if terms.shrink || terms.keep.is_some() { bad.union(&surplus) } else { IdSet::new() };

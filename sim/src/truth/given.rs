@@ -21,7 +21,7 @@ pub(super) struct Given {
     /// What the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
     /// A store was replaced, or a second one was there: what was given back may be given back again.
-    forgetful: bool,
+    pub(super) forgetful: bool,
     /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
     lenient: bool,
     /// A hook drains; another setting may have been in force.
@@ -52,8 +52,11 @@ impl Truth {
         }
     }
 
-    pub(super) fn given_forgets(&mut self, store: &Snapshot) {
+    pub(super) fn given_forgets(&mut self, which: usize, store: &Snapshot) {
         self.given.forgetful = true;
+        if which != 0 {
+            return;
+        }
         let rows = store.attempts.iter().map(|row| ((row.job.clone(), row.attempt), row.released.clone()));
         self.given.shown = rows.collect();
     }
@@ -90,14 +93,17 @@ impl Truth {
         let (job, attempt) = (row.job.clone(), row.attempt);
         let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
         let whole = Part { ranks: row.ranks.clone(), resources: row.terms.resources.clone() };
-        let held: Vec<&Part> =
-            store.actions.iter().filter(|a| a.job == job && a.attempt == attempt).map(|a| &a.held).collect();
+        let actions = || store.actions.iter().filter(|a| a.job == job && a.attempt == attempt);
+        let held: Vec<&Part> = actions().map(|a| &a.held).collect();
+        let mut to_do = IdSet::new();
+        actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
         let ranks = &row.released.ranks;
         let wrong = [
             (!before.ranks.is_subset(ranks), "takes back what was released"),
             (!ranks.is_subset(&whole.ranks), "releases what is not there"),
             (!ranks.is_disjoint(&row.hold.ranks), "releases what the job holds"),
             (held.iter().any(|part| !part.ranks.is_disjoint(ranks)), "releases what an action holds"),
+            (!to_do.is_disjoint(&ranks.difference(&before.ranks)), "releases what an action has still to do"),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
         ];
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {

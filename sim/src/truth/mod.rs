@@ -1,6 +1,7 @@
 //! What really happened: which script was alive where, how it ended. The machines never see this; everything they say is held against it.
 
 mod agree;
+mod books;
 mod given;
 mod guard;
 mod stopped;
@@ -39,6 +40,7 @@ pub(crate) struct Truth {
     /// Tasks whose runner died before it claimed, and of which signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
+    books: books::Books,
     /// Nodes on which all tasks queue.
     exclusive: BTreeSet<usize>,
     stops: Stops,
@@ -344,7 +346,7 @@ impl Truth {
         let runs = self.runs.iter().filter(|run| again(&run.job, run.step.0));
         self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
         self.shown[which] = Shown::of(store, &self.shown[0]);
-        self.given_forgets(store);
+        self.given_forgets(which, store);
     }
 
     /// An agent buries a task: its end is known where it should be.

@@ -110,6 +110,9 @@ impl Truth {
                 _ => {}
             }
         }
+        if which == 0 {
+            self.check_books(store, records);
+        }
         if which == 1 {
             self.doubtful.extend(touched.iter().copied());
         }

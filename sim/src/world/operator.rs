@@ -101,8 +101,12 @@ impl World {
                 self.controller_hears(0, life, ControllerInput::Settings(site::settings(settings)));
             }
             Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, keep, shrink } => {
-                let terms = Terms { tolerate: Tolerance::Ranks(tolerate), keep, shrink, ..Terms::default() };
-                let (attempt, nodes) = (attempt.map(site::attempt), Some(self.hosts(first, count)));
+                let hosts = self.hosts(first, count);
+                // Every other job is given an R.
+                let r = (job % 2 == 1).then(|| site::resources(&hosts)).flatten().map(Box::new);
+                let nodes = r.is_none().then_some(hosts);
+                let terms = Terms { tolerate: Tolerance::Ranks(tolerate), keep, shrink, r, ..Terms::default() };
+                let attempt = attempt.map(site::attempt);
                 let add = JobAdd { job: site::job(job), attempt, nodes, userid: Some(1_000), terms };
                 self.ask(to, Request::JobAdd(Box::new(add)));
             }

@@ -7,7 +7,8 @@ use perilog_core::controller::Settings;
 use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
-    ActionName, Attempt, BootId, ClusterId, ExitStatus, HostName, InvocationId, JobId, MachineId, TaskId,
+    ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
+    ResourceSet, TaskId,
 };
 
 use crate::rng::Rng;
@@ -208,4 +209,16 @@ fn script(dice: &mut Rng) -> Script {
     }
     let again = if dice.one_in(2) { ExitStatus::Exit(0) } else { status };
     Script { ms, status, again, traps_term: dice.one_in(5), reports }
+}
+
+/// An R of these hosts, rank by rank: even ranks have more cores than odd ones.
+pub(crate) fn resources(hosts: &HostList) -> Option<ResourceSet> {
+    let lite = |rank: u64| {
+        let cores = if rank.is_multiple_of(2) { "0-3" } else { "0-1" };
+        serde_json::json!({"rank": rank.to_string(), "children": {"core": cores}})
+    };
+    let lite: Vec<_> = (0..hosts.len() as u64).map(lite).collect();
+    let execution =
+        serde_json::json!({"R_lite": lite, "nodelist": [hosts.to_string()], "starttime": 0, "expiration": 0});
+    ResourceSet::from_json(&serde_json::json!({"version": 1, "execution": execution}).to_string()).ok()
 }

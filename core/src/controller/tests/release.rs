@@ -236,12 +236,15 @@ fn jobs_are_added_once() {
     let (mut b, _) = bench(2, |_| {});
     let terms = Terms { tolerate: "1".parse().unwrap(), ..Terms::default() };
     b.run("prolog", "k", "n0");
+    b.run("prolog", "m", "n[0-1]");
+    b.ask(finish("m", Some("0"))).0.unwrap();
     for (request, expect) in [
         (add("j", "n[0-1]", terms.clone()), Ok(false)),
         (add("j", "n[0-1]", terms.clone()), Ok(true)),
         (add("j", "n[0-1]", Terms::default()), Err("other terms")),
         (add("j", "n0", terms.clone()), Err("is on n[0-1]; asked for n0")),
         (add("k", "n0", terms.clone()), Ok(false)),
+        (add("m", "n[0-1]", terms.clone()), Err("has let go of ranks already")),
         (add("l", "", terms.clone()), Err("needs R, or the names of its hosts")),
         (add("l", "n0,n0", terms.clone()), Err("n0 is named twice")),
         (add("l", "n[0-1]", Terms { keep: Some(3), ..terms.clone() }), Err("cannot keep 3 ranks of a job that has 2")),

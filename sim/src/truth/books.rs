@@ -1,0 +1,134 @@
+//! What the resource manager is told, as it is committed: releases are parts of R that add up to it, and the last one says so; no fewer than were
+//! to be kept are; a host is drained for what happened there, and keeps its first reason.
+
+use std::collections::BTreeMap;
+
+use perilog_core::controller::io::{DrainRow, Edge, OutboxEntry};
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, ResourceSet};
+
+use super::Truth;
+
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    told: BTreeMap<(JobId, Attempt), Told>,
+    /// Drains that stand, and why.
+    reasons: BTreeMap<HostName, String>,
+}
+
+/// What was told of an attempt so far.
+#[derive(Debug, Default)]
+struct Told {
+    part: Part,
+    /// The fragments of R together.
+    r: Option<ResourceSet>,
+    last: bool,
+}
+
+impl Truth {
+    /// A batch of the first controller was committed. What was told before a store was lost may be told again.
+    pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
+        let forgetful = self.given.forgetful;
+        for record in records {
+            let wrong = match record {
+                Record::Outbox(entry) if entry.edge == Edge::Manager && !forgetful => self.told_by(store, entry),
+                Record::Drain(row) => self.drained_by(store, row, forgetful),
+                Record::Undrained { host } => {
+                    self.books.reasons.remove(host);
+                    None
+                }
+                Record::Prune { job, attempt, .. } => {
+                    self.books.told.remove(&(job.clone(), *attempt));
+                    None
+                }
+                _ => None,
+            };
+            if let Some(text) = wrong {
+                self.broken(|| text);
+            }
+        }
+    }
+
+    fn told_by(&mut self, store: &Snapshot, entry: &OutboxEntry) -> Option<String> {
+        let attempt = store.attempts.iter().find(|row| row.job == entry.job && row.attempt == entry.attempt)?;
+        let of = format!("{} attempt {}", entry.job, entry.attempt);
+        let ranks =
+            |key: &str| -> IdSet { entry.body[key].as_str().and_then(|text| text.parse().ok()).unwrap_or_default() };
+        let r = || ResourceSet::from_json(&entry.body["R"].to_string()).ok();
+        match entry.body["event"].as_str()? {
+            "release" => {
+                let resources = entry.body["resources"].as_array().into_iter().flatten();
+                let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
+                let part = Part { ranks: ranks("ranks"), resources: names.collect() };
+                let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
+                let whole = Part { ranks: attempt.ranks.clone(), resources: attempt.terms.resources.clone() };
+                let twice = !told.part.intersection(&part).is_empty();
+                told.part.extend_with(&part);
+                let last = entry.body["final"].as_bool().unwrap_or_default();
+                let after = std::mem::replace(&mut told.last, last);
+                if part.is_empty() || twice || after || last != (told.part == whole) {
+                    return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part));
+                }
+                let Some(all) = &attempt.terms.r else { return None };
+                let fragment = r().filter(|fragment| *fragment.ranks() == part.ranks);
+                let sum = fragment.and_then(|fragment| match &told.r {
+                    Some(so_far) => so_far.union(&fragment).ok(),
+                    None => Some(fragment),
+                });
+                let adds_up = sum.as_ref().is_some_and(|sum| !last || *sum == **all);
+                told.r = sum;
+                (!adds_up).then(|| format!("4 released: of {of} go {part}, and the fragment is {}", entry.body["R"]))
+            }
+            "shrink" => {
+                let (left, back) = (ranks("left"), ranks("ranks"));
+                let few = attempt.terms.keep.is_some_and(|keep| left.len() < u64::from(keep));
+                let r_is_left = attempt.terms.r.is_none() || r().is_some_and(|r| *r.ranks() == left);
+                (few || !left.is_disjoint(&back) || !r_is_left)
+                    .then(|| format!("5 keep: {of} goes on with {left}, without {back}, of {:?}", attempt.terms.keep))
+            }
+            "exception" => {
+                let bad = ranks("ranks");
+                let named = |rank: &u32| {
+                    let mut ends = store.ranks.iter().filter(|row| row.task.rank.0 == *rank);
+                    ends.any(|row| matches!(row.ended.outcome, Outcome::Tolerable | Outcome::Lost { .. }))
+                };
+                let wrong = entry.body["severity"] != 1 || bad.is_empty() || !bad.iter().all(|rank| named(&rank));
+                wrong.then(|| format!("5 exception: ranks {bad} of {of} are told as forgiven"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Exactly who is at fault, and what was said first stands.
+    fn drained_by(&mut self, store: &Snapshot, row: &DrainRow, forgetful: bool) -> Option<String> {
+        let (host, reason) = (row.host.clone(), row.reason.clone());
+        if row.lifted {
+            self.books.reasons.remove(&host);
+            return None;
+        }
+        let before = self.books.reasons.insert(host.clone(), reason.clone());
+        if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
+            return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
+        }
+        let is_fault =
+            |outcome: &Outcome| !matches!(outcome, Outcome::Ok | Outcome::Cancelled { .. } | Outcome::Resolved { .. });
+        let at_fault = |ended: &perilog_core::controller::io::RankRow| {
+            let Some(action) = store.actions.iter().find(|action| action.id == ended.task.action) else { return false };
+            let attempt = store.attempts.iter().find(|a| a.job == action.job && a.attempt == action.attempt);
+            let hosts = attempt.into_iter().flat_map(|a| a.ranks.iter().zip(a.hosts.iter()));
+            let there = hosts.filter(|(_, of)| *of == host.as_str()).any(|(rank, _)| rank == ended.task.rank.0);
+            there && is_fault(&ended.ended.outcome)
+        };
+        let lives = self.runs.iter().any(|run| {
+            super::super::world::site::host(run.node) == host && {
+                let past = run.result.as_ref().is_none_or(|(result, _)| result.timed_out);
+                run.alive || run.left_behind || past
+            }
+        });
+        let clone = self.doubtful_nodes.iter().any(|node| super::super::world::site::host(*node) == host);
+        // Resolved by hand: the node need not be at fault, only unknown.
+        let by_hand = row.by.is_some() || reason.contains("by hand");
+        let for_nothing = !by_hand && !lives && !clone && !store.ranks.iter().any(at_fault);
+        for_nothing.then(|| format!("5 drain: {host} is drained ({reason}), and nothing failed there"))
+    }
+}
