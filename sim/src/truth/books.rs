@@ -1,5 +1,5 @@
 //! What the resource manager is told, as it is committed: releases are parts of R that add up to it, and the last one says so; no fewer than were
-//! to be kept are; a host is drained for what happened there, and keeps its first reason.
+//! to be kept are; a cancel drains no host, and what was said first of one stands.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Truth {
         for record in records {
             let wrong = match record {
                 Record::Outbox(entry) if entry.edge == Edge::Manager && !forgetful => self.told_by(store, entry),
-                Record::Drain(row) => self.drained_by(store, row, forgetful),
+                Record::Drain(row) => self.drained_by(row, forgetful),
                 Record::Undrained { host } => {
                     self.books.reasons.remove(host);
                     None
@@ -99,8 +99,8 @@ impl Truth {
         }
     }
 
-    /// Exactly who is at fault, and what was said first stands.
-    fn drained_by(&mut self, store: &Snapshot, row: &DrainRow, forgetful: bool) -> Option<String> {
+    /// Never for a cancel, and what was said first stands.
+    fn drained_by(&mut self, row: &DrainRow, forgetful: bool) -> Option<String> {
         let (host, reason) = (row.host.clone(), row.reason.clone());
         if row.lifted {
             self.books.reasons.remove(&host);
@@ -110,25 +110,8 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        let is_fault =
-            |outcome: &Outcome| !matches!(outcome, Outcome::Ok | Outcome::Cancelled { .. } | Outcome::Resolved { .. });
-        let at_fault = |ended: &perilog_core::controller::io::RankRow| {
-            let Some(action) = store.actions.iter().find(|action| action.id == ended.task.action) else { return false };
-            let attempt = store.attempts.iter().find(|a| a.job == action.job && a.attempt == action.attempt);
-            let hosts = attempt.into_iter().flat_map(|a| a.ranks.iter().zip(a.hosts.iter()));
-            let there = hosts.filter(|(_, of)| *of == host.as_str()).any(|(rank, _)| rank == ended.task.rank.0);
-            there && is_fault(&ended.ended.outcome)
-        };
-        let lives = self.runs.iter().any(|run| {
-            super::super::world::site::host(run.node) == host && {
-                let past = run.result.as_ref().is_none_or(|(result, _)| result.timed_out);
-                run.alive || run.left_behind || past
-            }
-        });
-        let clone = self.doubtful_nodes.iter().any(|node| super::super::world::site::host(*node) == host);
-        // Resolved by hand: the node need not be at fault, only unknown.
-        let by_hand = row.by.is_some() || reason.contains("by hand");
-        let for_nothing = !by_hand && !lives && !clone && !store.ranks.iter().any(at_fault);
-        for_nothing.then(|| format!("5 drain: {host} is drained ({reason}), and nothing failed there"))
+        // What it says was cancelled is nobody's fault but the user's.
+        let cancelled = row.by.is_none() && reason.contains(": cancelled");
+        cancelled.then(|| format!("5 drain: {host} is drained ({reason})"))
     }
 }
