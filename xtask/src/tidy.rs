@@ -4,6 +4,7 @@ mod arrows;
 mod defects;
 mod files;
 mod purity;
+mod requests;
 mod rust;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub(crate) fn check() -> Result<()> {
     let mut findings = Findings::default();
     arrows::check(&packages, &mut findings);
     let mut defects = defects::Defects::default();
+    let mut tests = requests::Tests::default();
     let mut sources = 0;
     for package in &packages {
         let manifest = package.directory.join("Cargo.toml");
@@ -40,6 +42,7 @@ pub(crate) fn check() -> Result<()> {
         for path in sources_of(&package.directory)? {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
+            tests.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             if package.name == purity::PACKAGE {
                 purity::check(&name, &text, &mut findings);
@@ -51,6 +54,7 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     defects.check(&mut findings);
+    tests.check(&std::fs::read_to_string(cargo::root().join(requests::PAGE)).context(requests::PAGE)?, &mut findings);
     for warning in &findings.warnings {
         say(&format!("warning: {warning}"))?;
     }
