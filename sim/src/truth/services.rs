@@ -1,0 +1,183 @@
+//! External actions: what their services said, in the order in which it was committed, and when they were heard of. The first word is the
+//! outcome; nothing is lost before a lease is over, and nothing given back under a service that is at work.
+
+use std::collections::BTreeMap;
+
+use perilog_core::controller::io::{ActionRow, AttemptRow, External, Report, Request, Said};
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::{ActionId, Failure, Loss, Outcome, Part, Rank, ResourceName, TaskId};
+
+use super::Truth;
+use crate::world::site;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Rank(u32),
+    Resource(ResourceName),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Services {
+    /// The first word of each, and when it was committed.
+    said: BTreeMap<(ActionId, What), (&'static str, u64)>,
+    heard: BTreeMap<ActionId, u64>,
+    /// When the controller in force began to listen.
+    pub(super) listens_since: u64,
+    /// How resources ended, as the first controller has shown.
+    shown: BTreeMap<(ActionId, ResourceName), Outcome>,
+}
+
+impl Truth {
+    /// The controller handled these, and is about to commit what came of them.
+    pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
+        for request in requests {
+            match request {
+                Request::ActionStart(start) => {
+                    let rows = rows(store, records).filter(|row| row.job == start.run.job && row.external.is_some());
+                    let ids: Vec<ActionId> = rows.filter(|row| row.name == start.run.action).map(|row| row.id).collect();
+                    self.services.heard.extend(ids.into_iter().map(|id| (id, t)));
+                }
+                Request::Report(report) => self.reported_by_service(store, records, report, t),
+                _ => {}
+            }
+        }
+    }
+
+    fn reported_by_service(&mut self, store: &Snapshot, records: &[Record], report: &Report, t: u64) {
+        let Some(attempt) = report.attempt else { return };
+        let id = ActionId::of(site::cluster(), &report.job, attempt, &report.action);
+        let Some(row) = rows(store, records).find(|row| row.id == id) else { return };
+        let Some(external) = &row.external else { return };
+        let covers = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
+        let part = match (&report.targets, &report.resources) {
+            (None, None) => covers.clone(),
+            (targets, resources) => {
+                let ranks = match targets {
+                    Some(perilog_core::Targets::Ranks(ranks)) => ranks.clone(),
+                    _ => perilog_core::IdSet::new(),
+                };
+                Part { ranks, resources: resources.clone().unwrap_or_default() }
+            }
+        };
+        if part.intersection(&covers) != part {
+            return;
+        }
+        self.services.heard.insert(id, t);
+        let word = match report.said {
+            Said::Ok => "ok",
+            Said::Tolerable { .. } => "tolerable",
+            Said::Failed { .. } => "failed",
+            Said::Renew | Said::Milestone(_) => return,
+        };
+        let resources = part.resources.into_iter().map(What::Resource);
+        for what in part.ranks.iter().map(What::Rank).chain(resources) {
+            self.services.said.entry((id, what)).or_insert((word, t));
+        }
+    }
+
+    pub(crate) fn controller_listens(&mut self, t: u64) {
+        self.services.listens_since = t;
+    }
+
+    /// What was said to a store that is no more.
+    pub(super) fn services_forget(&mut self) {
+        let listens_since = self.services.listens_since;
+        self.services = Services { listens_since, ..Services::default() };
+    }
+
+    /// # Errors
+    /// What speaks against it.
+    pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
+        let Some(external) = &row.external else { return Ok(()) };
+        let said = self.services.said.get(&(row.id, what));
+        let word = said.map(|(word, _)| *word);
+        let asked = row.cancel_why.is_some() || external.cancelling;
+        let fits = match outcome {
+            Outcome::Ok => word == Some("ok"),
+            Outcome::Tolerable => word == Some("tolerable"),
+            Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
+            Outcome::Cancelled { .. } => word == Some("failed") && asked,
+            // A report in the same batch may have come after the tick that lost it.
+            Outcome::Lost { why: Loss::Lease } => {
+                said.is_none_or(|(_, at)| *at == t) && t >= self.lease_since(row.id) + external.lease_ms
+            }
+            Outcome::Resolved { .. } => true,
+            _ => false,
+        };
+        let since = self.lease_since(row.id);
+        let told = || format!("its service said {said:?}, and its lease of {} counts since {since}", external.lease_ms);
+        if fits { Ok(()) } else { Err(told()) }
+    }
+
+    fn lease_since(&self, id: ActionId) -> u64 {
+        self.services.heard.get(&id).copied().unwrap_or_default().max(self.services.listens_since)
+    }
+
+    /// Resources end once, and as was said.
+    pub(super) fn check_resources(&mut self, row: &ActionRow, t: u64) {
+        let Some(external) = row.external.as_deref() else { return };
+        if self.doubtful.contains(&row.id) {
+            return;
+        }
+        for (name, outcome) in ends(external) {
+            let before = self.services.shown.insert((row.id, name.clone()), outcome.clone());
+            if before.as_ref() == Some(outcome) {
+                continue;
+            }
+            let wrong = match before {
+                Some(before) => Some(format!("2 one outcome: {name} of {} was {before}, is {outcome}", row.job)),
+                None => {
+                    let agrees = self.service_agrees(row, What::Resource(name.clone()), outcome, t);
+                    agrees.err().map(|truth| format!("3 true: {name} of {} is {outcome}; {truth}", row.job))
+                }
+            };
+            if let Some(text) = wrong {
+                self.broken(|| text);
+            }
+        }
+    }
+
+    /// Given back: no service may be at work on it.
+    pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, given: &Part) {
+        let of = |action: &&ActionRow| action.job == row.job && action.attempt == row.attempt;
+        for action in store.actions.iter().filter(of) {
+            let Some(external) = action.external.as_deref().filter(|_| !self.doubtful.contains(&action.id)) else {
+                continue;
+            };
+            let open = |rank: &u32| !action.ok.contains(*rank) && !action.ended.contains(*rank);
+            let ranks = given.ranks.intersection(&action.ranks);
+            let resources = given.resources.iter().filter(|name| external.resources.contains(*name));
+            let rank = ranks.iter().find(open).map(|rank| format!("rank {rank}"));
+            let resource = resources.map(ToString::to_string).find(|name| !external.ended.contains_key(name.as_str()));
+            if let Some(what) = rank.or(resource) {
+                let text = format!("4 released: {what} of {}, and the service of {} is at work on it", row.job, action.name);
+                self.broken(|| text);
+            }
+        }
+    }
+
+    /// Is this an external action's?
+    pub(super) fn check_served(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, t: u64) {
+        let Rank(rank) = task.rank;
+        if which != 0 || self.doubtful.contains(&row.id) {
+            return;
+        }
+        if let Err(truth) = self.service_agrees(row, What::Rank(rank), outcome, t) {
+            let text = format!("3 true: rank {rank} of {} of {} is {outcome}; {truth}", row.name, row.job);
+            self.broken(|| text);
+        }
+    }
+}
+
+pub(super) fn ends(external: &External) -> impl Iterator<Item = (&ResourceName, &Outcome)> {
+    external.ended.iter().map(|(name, end)| (name, &end.ended.outcome))
+}
+
+/// What is stored, and what is about to be.
+fn rows<'a>(store: &'a Snapshot, records: &'a [Record]) -> impl Iterator<Item = &'a ActionRow> {
+    let new = records.iter().filter_map(|record| match record {
+        Record::Action(row) => Some(&**row),
+        _ => None,
+    });
+    new.chain(&store.actions)
+}

@@ -1,0 +1,100 @@
+//! Services outside that run actions of their own: they report in parts, twice, otherwise than before, late, and die. What is done when is theirs;
+//! the controller hears what they say, and `truth::services` holds it against that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::io::{ActionStart, Refusal, Reply, Report, Request, RunRequest, Said};
+use perilog_core::{Attempt, IdSet, ResourceName, Targets};
+
+use super::World;
+use super::event::Event;
+use super::site;
+
+/// What a service says of its action before it is done with it.
+const TURNS: u64 = 6;
+
+#[derive(Debug)]
+pub(crate) struct Service {
+    start: Box<ActionStart>,
+    /// Known once its start was answered.
+    mine: Option<(Attempt, IdSet)>,
+    /// The question that it waits for.
+    asked: u64,
+    turns: u64,
+    last: Option<Box<Report>>,
+}
+
+impl World {
+    pub(crate) fn serve(&mut self, job: u8, nodes: Option<(usize, usize)>, resources: bool, lease_ms: u64) {
+        let run = RunRequest {
+            job: site::job(job),
+            attempt: None,
+            action: site::action("stage"),
+            nodes: nodes.map(|(first, count)| self.hosts(first, count)),
+            targets: None,
+            userid: None,
+            env: BTreeMap::new(),
+            timeout_ms: None,
+        };
+        let resources = if resources { site::resources() } else { BTreeSet::new() };
+        let start = Box::new(ActionStart { run, resources, lease_ms });
+        let turns = self.dice.range(1, TURNS);
+        self.services.push(Service { start, mine: None, asked: 0, turns, last: None });
+        self.service_turn(self.services.len() - 1);
+    }
+
+    /// It says the next thing, or has died.
+    pub(crate) fn service_turn(&mut self, index: usize) {
+        let Some(service) = self.services.get(index).filter(|service| service.turns > 0 && !self.quiet) else { return };
+        let lease_ms = service.start.lease_ms;
+        let request = match service.mine.clone() {
+            None => Request::ActionStart(service.start.clone()),
+            Some((attempt, ranks)) => self.next_report(index, attempt, &ranks),
+        };
+        let clients = self.controllers[0].clients + 1;
+        if let Some(service) = self.services.get_mut(index) {
+            service.asked = clients;
+            service.turns -= 1;
+            if let Request::Report(report) = &request {
+                service.last = Some(report.clone());
+            }
+        }
+        self.ask(0, request);
+        // Mostly in time.
+        let delay = if self.dice.one_in(6) { lease_ms + self.dice.range(1, lease_ms) } else { self.dice.range(1, lease_ms / 2) };
+        self.after(delay, Event::Service { index });
+    }
+
+    fn next_report(&mut self, index: usize, attempt: Attempt, ranks: &IdSet) -> Request {
+        let service = &self.services[index];
+        let (job, action) = (service.start.run.job.clone(), service.start.run.action.clone());
+        let resources = service.start.resources.clone();
+        if let Some(last) = service.last.clone().filter(|_| self.dice.one_in(4)) {
+            return Request::Report(last);
+        }
+        let said = match self.dice.below(8) {
+            0 => Said::Renew,
+            1 => Said::Tolerable { check: None, message: "slow".to_owned() },
+            2 => Said::Failed { check: None, message: "no space".to_owned() },
+            _ => Said::Ok,
+        };
+        let (targets, resources) = if self.services[index].turns == 1 || self.dice.one_in(5) {
+            (None, None)
+        } else {
+            let some: IdSet = ranks.iter().filter(|_| self.dice.one_in(2)).collect();
+            let named: BTreeSet<ResourceName> = resources.into_iter().filter(|_| self.dice.one_in(2)).collect();
+            (Some(Targets::Ranks(some)), Some(named))
+        };
+        Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, said }))
+    }
+
+    /// An answer to a service; whoever is told that there is no such action starts it again.
+    pub(crate) fn service_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) {
+        let Some(service) = self.services.iter_mut().find(|service| service.asked == client) else { return };
+        match reply {
+            Ok(Reply::Running { attempt, ranks, .. }) => service.mine = Some((*attempt, ranks.clone())),
+            Err(Refusal::NoSuchAction(_) | Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_)) => service.mine = None,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A service in Python (docs/examples/external-action.py, as it stands there) runs an external action: what it reports goes back at once, over a
+//! kill -9 of the controller too, and what it had not reported when it was killed itself is lost when its lease is over, and drained for that.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::Cluster;
+use serde_json::Value;
+
+const SERVICE: &str = include_str!("../../docs/examples/external-action.py");
+const SOON: Duration = Duration::from_secs(120);
+/// Long enough for a service on a machine that is busy with something else.
+const LEASE: &str = "20";
+/// What it does for a host: waits for its gate, and ends as that says.
+const WORK: &str = "while [ ! -s /root/gate-$0 ]; do sleep 0.05; done; exit $(cat /root/gate-$0)";
+const CONTROLLER: &str = "after = []\n[action.stage]\nrelease = \"0\"\n";
+
+/// The contexts of a job's events of this name.
+fn told(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
+    let text = cluster.perilog(&["--json", "events", "j"])?.ok()?;
+    let events: Vec<Value> =
+        text.lines().map(serde_json::from_str).collect::<serde_json::Result<_>>().context(text.clone())?;
+    Ok(events.into_iter().filter(|event| event["name"] == name).map(|event| event["context"].clone()).collect())
+}
+
+fn released(cluster: &Cluster) -> Result<Vec<String>> {
+    let released = told(cluster, "release")?.into_iter();
+    Ok(released.map(|release| format!("{} {} {}", release["ranks"], release["resources"], release["final"])).collect())
+}
+
+#[test]
+fn what_a_service_reported_goes_back_and_the_rest_is_lost_with_its_lease() -> Result<()> {
+    let cluster = Cluster::builder(3).controller(CONTROLLER).boot()?;
+    let controller = cluster.controller()?;
+    controller.write_script("/root/service", SERVICE)?;
+    let open = |host: &str, status: &str| controller.write_file(&format!("/root/gate-{host}"), status);
+    let wait_released = |count: usize| {
+        let enough = || Ok(released(&cluster).is_ok_and(|released| released.len() >= count));
+        cluster.bed().wait_until(&format!("{count} releases are told"), SOON, enough)
+    };
+    cluster.perilog(&["job", "add", "j", "--nodes", "n[0-2]", "--resource", "rabbit1"])?.ok()?;
+    cluster
+        .perilog(&["action", "start", "j", "copy", "--external", "--resources", "rabbit1", "--lease", "1h"])?
+        .ok()?;
+    let service = format!("echo $$ >/root/pid; exec /root/service j stage {LEASE} n0,n1,n2 sh -c '{WORK}'");
+    let mut running = controller.spawn(&["sh", "-c", &service])?;
+    let begun = || Ok(told(&cluster, "action-start")?.len() == 2);
+    cluster.bed().wait_until("the service has started its action", SOON, begun)?;
+    cluster.perilog(&["job", "finish", "j"])?.ok()?;
+    let shown = cluster.perilog(&["ps"])?.ok()?;
+    ensure!(shown.contains("n[0-2]") && shown.contains("its service must be heard of within"), "{shown}");
+    ensure!(released(&cluster)?.is_empty(), "what is held was released");
+    // Part by part.
+    open("n1", "0")?;
+    wait_released(1)?;
+    cluster.perilog(&["action", "report", "j", "copy", "ok", "--resources", "rabbit1"])?.ok()?;
+    wait_released(2)?;
+    // The controller dies between two reports, and one comes while it is away.
+    cluster.kill_controller()?;
+    open("n0", "0")?;
+    cluster.start_controller()?;
+    wait_released(3)?;
+    ensure!(!running.has_ended()?, "the service ended: {}", running.output()?);
+    // The service dies, and what it has not reported is lost.
+    controller.sh("kill -KILL $(cat /root/pid)")?;
+    wait_released(4)?;
+    let part = |ranks: &str, resources: &str, last: bool| format!("{ranks:?} {resources} {last}");
+    let expect =
+        [part("1", "[]", false), part("", "[\"rabbit1\"]", false), part("0", "[]", false), part("2", "[]", true)];
+    ensure!(released(&cluster)? == expect, "{:?}", released(&cluster)?);
+    let drains = cluster.perilog(&["drain"])?.ok()?;
+    let reason = format!(
+        "stage: lost (the lease of its service ran out): its lease was {LEASE}s, its service was last heard of at"
+    );
+    ensure!(drains.contains("n2") && drains.contains(&reason), "{drains}");
+    ensure!(!drains.contains("n0") && !drains.contains("n1"), "{drains}");
+    let verdicts = told(&cluster, "verdict")?;
+    ensure!(verdicts.len() == 2 && verdicts[1]["verdict"] == "lost" && verdicts[1]["ok"] == "0-1", "{verdicts:?}");
+    // Whoever comes after that is heard, and changes nothing.
+    let late = cluster.perilog(&["action", "report", "j", "stage", "ok", "--ranks", "n2"])?.ok()?;
+    ensure!(late.contains("too late") && told(&cluster, "late")?.len() == 1, "{late}");
+    ensure!(told(&cluster, "verdict")?.len() == 2 && released(&cluster)?.len() == 4, "something ended twice");
+    open("n2", "0")
+}
+
+#[test]
+fn a_service_that_fails_is_believed_and_one_that_is_asked_to_stop_drains_nobody() -> Result<()> {
+    let cluster = Cluster::builder(2).controller(CONTROLLER).boot()?;
+    let controller = cluster.controller()?;
+    controller.write_script("/root/service", SERVICE)?;
+    controller.write_file("/root/gate-n0", "3")?;
+    cluster.perilog(&["job", "add", "j", "--nodes", "n[0-1]"])?.ok()?;
+    let mut running = controller.spawn(&["/root/service", "j", "stage", LEASE, "n0,n1", "sh", "-c", WORK])?;
+    let drained = || Ok(cluster.perilog(&["drain"])?.ok()?.contains("n0"));
+    cluster.bed().wait_until("n0 is drained", SOON, drained)?;
+    let reason = cluster.perilog(&["drain"])?.ok()?;
+    ensure!(reason.contains("stage: failed (reported by its service) after"), "{reason}");
+    ensure!(reason.contains("sh ended with 3 (job j attempt 0)"), "{reason}");
+    cluster.perilog(&["job", "cancel", "j"])?.ok()?;
+    ensure!(cluster.wait_end(&mut running)? == 0, "{}", running.output()?);
+    ensure!(cluster.outcome("j", "stage", 1)?.0 == "cancelled", "{:?}", cluster.outcome("j", "stage", 1)?);
+    let drains = cluster.perilog(&["drain"])?.ok()?;
+    ensure!(!drains.contains("n1"), "{drains}");
+    ensure!(released(&cluster)?.len() == 2, "{:?}", released(&cluster)?);
+    Ok(())
+}
