@@ -30,7 +30,9 @@ fn released(cluster: &Cluster) -> Result<Vec<String>> {
 
 #[test]
 fn what_a_service_reported_goes_back_and_the_rest_is_lost_with_its_lease() -> Result<()> {
-    let cluster = Cluster::builder(3).controller(CONTROLLER).boot()?;
+    let cluster = Cluster::builder(3).controller(CONTROLLER).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
     let controller = cluster.controller()?;
     controller.write_script("/root/service", SERVICE)?;
     let open = |host: &str, status: &str| controller.write_file(&format!("/root/gate-{host}"), status);
