@@ -28,7 +28,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         let first = dice.below(nodes);
         (first, dice.range(1, (nodes - first) as u64) as usize)
     };
-    match dice.below(37) {
+    match dice.below(41) {
         0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
         // The same nodes every time: then asking again is attaching.
         6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
@@ -57,11 +57,17 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
             let (first, count) = some(dice);
             let keep = dice.one_in(4).then(|| dice.range(1, count as u64) as u32);
             let (tolerate, shrink) = (dice.below(3) as u32, dice.one_in(2));
-            Op::AddJob { to, job, attempt: None, nodes: (first, count), tolerate, keep, shrink }
+            let rabbits = dice.one_in(2);
+            Op::AddJob { to, job, attempt: None, nodes: (first, count), tolerate, keep, shrink, rabbits }
         }
         31..=33 => {
             let ranks = dice.one_in(3).then(|| (dice.below(nodes) as u32, dice.range(1, 3) as u32));
             Op::Finish { to, job, ranks }
+        }
+        37..=40 => {
+            let rabbits = dice.one_in(3);
+            let nodes = (!rabbits || dice.one_in(2)).then(|| some(dice));
+            Op::Serve { job, nodes, rabbits, lease_ms: dice.range(2_000, 40_000) }
         }
         34 => Op::CancelJob { to, job },
         35 if dice.one_in(2) => Op::Drain { to, node: dice.below(nodes) },

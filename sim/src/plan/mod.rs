@@ -117,12 +117,22 @@ pub enum Op {
         tolerate: u32,
         keep: Option<u32>,
         shrink: bool,
+        /// It holds resources that are no ranks too.
+        #[serde(default)]
+        rabbits: bool,
     },
     /// Of all its ranks, or of so many from the first named one on.
     Finish {
         to: usize,
         job: u8,
         ranks: Option<(u32, u32)>,
+    },
+    /// A service outside runs an action of this job: over these nodes, or all that it has, or with `rabbits` over those.
+    Serve {
+        job: u8,
+        nodes: Option<(usize, usize)>,
+        rabbits: bool,
+        lease_ms: u64,
     },
     CancelJob {
         to: usize,

@@ -16,7 +16,7 @@ pub(super) struct Given {
     /// Somebody said that nothing is wrong there.
     lifted: BTreeSet<HostName>,
     /// What the release hook heard, by epoch and sequence.
-    heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), IdSet>>,
+    heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
     /// What the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
@@ -64,20 +64,22 @@ impl Truth {
     /// The release hook carries out an entry.
     pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
         let ranks: IdSet = entry.body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let resources = serde_json::from_value(entry.body["resources"].clone()).unwrap_or_default();
+        let part = Part { ranks, resources };
         let (key, job) = ((entry.epoch, entry.sequence), entry.job.clone());
         let of_job = self.given.heard.entry((job.clone(), entry.attempt)).or_default();
-        let before = of_job.insert(key, ranks.clone());
-        if before.as_ref().is_some_and(|before| *before != ranks) && !self.given.forgetful {
+        let before = of_job.insert(key, part.clone());
+        if before.as_ref().is_some_and(|before| *before != part) && !self.given.forgetful {
             return self.broken(|| format!("4 released: sequence {key:?} of {job} was told as two releases"));
         }
-        let twice = of_job.iter().any(|(other, of)| *other != key && !of.is_disjoint(&ranks));
+        let twice = of_job.iter().any(|(other, of)| *other != key && !of.intersection(&part).is_empty());
         let late = before.is_none() && self.given.last.get(&job).is_some_and(|last| *last > key);
         if before.is_none() {
             self.given.last.insert(job.clone(), key);
         }
         if (twice || late) && !self.given.forgetful {
             let how = if twice { "twice" } else { "out of order" };
-            self.broken(|| format!("4 released: the hook hears of ranks {ranks} of {job} {how}"));
+            self.broken(|| format!("4 released: the hook hears of {part} of {job} {how}"));
         }
     }
 
@@ -99,16 +101,19 @@ impl Truth {
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
         let ranks = &row.released.ranks;
         let wrong = [
-            (!before.ranks.is_subset(ranks), "takes back what was released"),
-            (!ranks.is_subset(&whole.ranks), "releases what is not there"),
-            (!ranks.is_disjoint(&row.hold.ranks), "releases what the job holds"),
-            (held.iter().any(|part| !part.ranks.is_disjoint(ranks)), "releases what an action holds"),
+            (before.intersection(&row.released) != before, "takes back what was released"),
+            (whole.intersection(&row.released) != row.released, "releases what is not there"),
+            (!row.released.intersection(&row.hold).is_empty(), "releases what the job holds"),
+            (held.iter().any(|part| !row.released.intersection(part).is_empty()), "releases what an action holds"),
             (!to_do.is_disjoint(&ranks.difference(&before.ranks)), "releases what an action has still to do"),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
         ];
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
             return self.broken(|| format!("4 released: c0 {what}: {job} attempt {attempt}, {}", row.released));
         }
+        let mut given = row.released.clone();
+        given.subtract(&before);
+        self.check_not_served(store, row, &given);
         for rank in ranks.difference(&before.ranks).iter().map(Rank) {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;
@@ -159,7 +164,7 @@ impl Truth {
             let soft = |outcome: &&Outcome| {
                 matches!(outcome, Outcome::Tolerable) || (lost && matches!(outcome, Outcome::Lost { .. }))
             };
-            let good = outcomes.len() - bad.len();
+            let good = outcomes.iter().take(row.ranks.len() as usize).filter(|outcome| outcome.is_ok()).count();
             let enough = good as u64 >= terms.keep.map_or(0, u64::from);
             // Other actions may have used some of it up.
             let most = bad.len() as u64 <= terms.forgives(of);

@@ -4,6 +4,7 @@ mod agree;
 mod books;
 mod given;
 mod guard;
+mod services;
 mod stopped;
 mod store;
 
@@ -41,6 +42,7 @@ pub(crate) struct Truth {
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
     books: books::Books,
+    services: services::Services,
     /// Nodes on which all tasks queue.
     exclusive: BTreeSet<usize>,
     stops: Stops,
@@ -347,6 +349,9 @@ impl Truth {
         self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
         self.shown[which] = Shown::of(store, &self.shown[0]);
         self.given_forgets(which, store);
+        if which == 0 {
+            self.services_forget();
+        }
     }
 
     /// An agent buries a task: its end is known where it should be.

@@ -34,7 +34,8 @@ impl Truth {
             match request {
                 Request::ActionStart(start) => {
                     let rows = rows(store, records).filter(|row| row.job == start.run.job && row.external.is_some());
-                    let ids: Vec<ActionId> = rows.filter(|row| row.name == start.run.action).map(|row| row.id).collect();
+                    let ids: Vec<ActionId> =
+                        rows.filter(|row| row.name == start.run.action).map(|row| row.id).collect();
                     self.services.heard.extend(ids.into_iter().map(|id| (id, t)));
                 }
                 Request::Report(report) => self.reported_by_service(store, records, report, t),
@@ -150,7 +151,8 @@ impl Truth {
             let rank = ranks.iter().find(open).map(|rank| format!("rank {rank}"));
             let resource = resources.map(ToString::to_string).find(|name| !external.ended.contains_key(name.as_str()));
             if let Some(what) = rank.or(resource) {
-                let text = format!("4 released: {what} of {}, and the service of {} is at work on it", row.job, action.name);
+                let text =
+                    format!("4 released: {what} of {}, and the service of {} is at work on it", row.job, action.name);
                 self.broken(|| text);
             }
         }

@@ -7,7 +7,7 @@ use perilog_core::controller::{Record, Snapshot};
 use perilog_core::task::Lingering;
 use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, Rank, TaskId, Verdict};
 
-use super::{Truth, some};
+use super::{Truth, services, some};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Shown {
@@ -118,7 +118,10 @@ impl Truth {
         }
         for row in store.actions.iter().filter(|row| touched.contains(&row.id)) {
             self.check_sets(which, row);
-            self.check_action(which, store, row);
+            if which == 0 {
+                self.check_resources(row, t);
+            }
+            self.check_action(which, store, row, t);
             self.shown[which].take(store, row, t);
         }
     }
@@ -136,7 +139,7 @@ impl Truth {
         }
     }
 
-    fn check_action(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
+    fn check_action(&mut self, which: usize, store: &Snapshot, row: &ActionRow, t: u64) {
         let (name, job) = (row.name.as_str(), row.job.as_str());
         let had_verdict = self.shown[which].verdicts.get(&row.id).copied();
         if let (Some(before), after) = (had_verdict, row.verdict)
@@ -163,7 +166,7 @@ impl Truth {
             self.broken(|| format!("5 shown: {task} of {name} of {job} was accepted and is not"));
         }
         for (task, outcome) in now {
-            self.check_outcome(which, row, task, &outcome, had_verdict.is_some());
+            self.check_outcome(which, row, task, &outcome, had_verdict.is_some(), t);
         }
     }
 
@@ -175,7 +178,15 @@ impl Truth {
             self.broken(|| format!("2 verdict: c{which} says {name} of {job} is over, and ranks {open} are not"));
         }
         let ended = ended(store, row);
-        let outcomes: Vec<Outcome> = ended.iter().map(|(_, outcome)| outcome.clone()).collect();
+        // Ranks first, then what is no rank.
+        let mut outcomes: Vec<Outcome> = ended.iter().map(|(_, outcome)| outcome.clone()).collect();
+        outcomes.extend(row.external.iter().flat_map(|external| services::ends(external)).map(|(_, end)| end.clone()));
+        let unended = row.external.as_ref().map_or(0, |external| external.resources.len() - external.ended.len());
+        if unended > 0 {
+            self.broken(|| {
+                format!("2 verdict: c{which} says {name} of {job} is over, and {unended} of its resources are not")
+            });
+        }
         let may = self.verdicts(store, row, &outcomes);
         if !row.verdict.is_some_and(|verdict| may.contains(&verdict)) {
             self.broken(|| {
@@ -221,7 +232,7 @@ impl Truth {
         self.broken(|| text);
     }
 
-    fn check_outcome(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, judged: bool) {
+    fn check_outcome(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, judged: bool, t: u64) {
         let rank = task.rank;
         let (name, job) = (row.name.clone(), row.job.clone());
         match self.shown[which].outcomes.get(&task) {
@@ -237,6 +248,9 @@ impl Truth {
                 }
             }
             None => self.outcomes += 1,
+        }
+        if row.external.is_some() {
+            return self.check_served(which, row, task, outcome, t);
         }
         self.check_vanished(which, row, task, outcome);
         if let Err(truth) = self.agrees(task, outcome) {

@@ -46,6 +46,8 @@ pub(crate) struct Controller {
     pub(crate) ok_before: BTreeSet<TaskId>,
     /// When its machine was last built from the store.
     pub(crate) loaded_at: u64,
+    /// What services asked of the batch that is being handled.
+    served: Vec<Request>,
     /// Every session began anew then.
     pub(crate) took_over_at: Option<u64>,
 }
@@ -97,6 +99,11 @@ impl World {
             return self.after(FULL_EVERY_MS, Event::Batch { which, life });
         }
         controller.loaded_at = self.t;
+        controller.served.clear();
+        if which == 0 {
+            self.truth.controller_listens(self.t);
+        }
+        let controller = &mut self.controllers[which];
         let nonce = life + 1_000 * which as u64;
         let (machine, output) = Machine::load(controller.store.clone(), site::settings(self.settings), nonce, now);
         controller.machine = Some(machine);
@@ -218,6 +225,7 @@ impl World {
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::TakeOver, .. })) {
             controller.took_over_at = Some(self.t);
         }
+        controller.served = inputs.iter().filter_map(of_a_service).collect();
         let Some(machine) = controller.machine.as_mut() else { return };
         let output = machine.handle(inputs, now);
         self.carry(which, output);
@@ -240,6 +248,10 @@ impl World {
         }
         if !records.is_empty() {
             self.check_losses(which, &records);
+            let served = std::mem::take(&mut self.controllers[which].served);
+            if which == 0 {
+                self.truth.served(&self.controllers[0].store, &records, &served, self.t);
+            }
             self.commit(which, &records);
         }
         if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {
@@ -312,6 +324,15 @@ impl World {
     }
 }
 
+fn of_a_service(input: &Input) -> Option<Request> {
+    match input {
+        Input::Request { request: request @ (Request::ActionStart(_) | Request::Report(_)), .. } => {
+            Some(request.clone())
+        }
+        _ => None,
+    }
+}
+
 fn told_ok(input: &Input) -> Option<TaskId> {
     match input {
         Input::Message { message: FromAgent::Finished { task, ended }, .. } => {
@@ -327,6 +348,8 @@ const fn is_news(input: &Input) -> bool {
             matches!(
                 request,
                 Request::Run(_)
+                    | Request::ActionStart(_)
+                    | Request::Report(_)
                     | Request::Cancel { .. }
                     | Request::Resolve { .. }
                     | Request::Signal { .. }

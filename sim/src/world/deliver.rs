@@ -99,7 +99,12 @@ impl World {
             Effect::Reply { client, reply: Ok(Reply::Outbox(entries)) } if self.is_hooks(which, client) => {
                 self.tell_releases(&entries);
             }
-            Effect::Reply { client, reply } => self.check_reply(which, client, reply),
+            Effect::Reply { client, reply } => {
+                if which == 0 {
+                    self.service_hears(client, &reply);
+                }
+                self.check_reply(which, client, reply);
+            }
             Effect::WakeAt { mono_ms } => {
                 let controller = &mut self.controllers[which];
                 controller.wake = Some(mono_ms);

@@ -92,6 +92,10 @@ pub(crate) enum Event {
     Hooks {
         life: u64,
     },
+    /// A service says the next thing about its action.
+    Service {
+        index: usize,
+    },
     Wake {
         which: usize,
         life: u64,

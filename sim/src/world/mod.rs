@@ -2,7 +2,7 @@
 //!
 //! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
 //! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
-//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `hooks`, `faults`, `traps`, `ending`.
+//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `services`, `hooks`, `faults`, `traps`, `ending`.
 //! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `faults`, `traps`, `watch`, `ending`.
 
 mod agent;
@@ -20,6 +20,7 @@ mod pid1;
 mod promises;
 mod queue;
 mod runner;
+mod services;
 mod signals;
 pub(crate) mod site;
 mod spool;
@@ -62,6 +63,8 @@ pub(crate) struct World {
     callers: BTreeMap<u64, (usize, TaskId)>,
     /// Which settings controllers are configured with.
     settings: u8,
+    /// Who runs external actions.
+    services: Vec<services::Service>,
     /// What the resource manager was told, by hooks.
     manager: hooks::Manager,
     pub(crate) truth: Truth,
@@ -91,6 +94,7 @@ impl World {
             invocations: 0,
             callers: BTreeMap::new(),
             settings: 0,
+            services: Vec::new(),
             manager: hooks::Manager::default(),
             truth: Truth::default(),
             watch: Watch::default(),
@@ -152,6 +156,7 @@ impl World {
             Event::Silence { conn, side } => self.silence(conn, side),
             Event::ControllerUp { which, life } => self.controller_up(which, life),
             Event::Batch { which, life } => self.batch(which, life),
+            Event::Service { index } => self.service_turn(index),
             Event::Hooks { life } => self.look_for_hooks(life),
             Event::Wake { which, life, mono_ms } => self.wake_controller(which, life, mono_ms),
             Event::SecondEnds { life } => self.second_ends(life),

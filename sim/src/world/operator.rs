@@ -1,6 +1,6 @@
 //! People and resource managers: what they ask, on both sides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Exec;
@@ -100,12 +100,13 @@ impl World {
                 let life = self.controllers[0].life;
                 self.controller_hears(0, life, ControllerInput::Settings(site::settings(settings)));
             }
-            Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, keep, shrink } => {
+            Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
                 // Every other job is given an R.
                 let r = (job % 2 == 1).then(|| site::resources(&hosts)).flatten().map(Box::new);
                 let nodes = r.is_none().then_some(hosts);
-                let terms = Terms { tolerate: Tolerance::Ranks(tolerate), keep, shrink, r, ..Terms::default() };
+                let resources = if rabbits { site::rabbits() } else { BTreeSet::new() };
+                let terms = Terms { tolerate: Tolerance::Ranks(tolerate), keep, shrink, r, resources };
                 let attempt = attempt.map(site::attempt);
                 let add = JobAdd { job: site::job(job), attempt, nodes, userid: Some(1_000), terms };
                 self.ask(to, Request::JobAdd(Box::new(add)));
@@ -125,6 +126,7 @@ impl World {
                 self.truth.lifted(site::host(node));
                 self.ask(to, Request::Undrain { hosts: self.hosts(node, 1) });
             }
+            Op::Serve { job, nodes, rabbits, lease_ms } => self.serve(job, nodes, rabbits, lease_ms),
             Op::Backup => {
                 let copy = self.controllers[0].store.clone();
                 self.controllers[0].backups.push(copy);
@@ -137,7 +139,7 @@ impl World {
         self.after(1, Event::Agent { node: at, life, edge: Edge::Local(Box::new(input)) });
     }
 
-    fn hosts(&self, first: usize, count: usize) -> HostList {
+    pub(super) fn hosts(&self, first: usize, count: usize) -> HostList {
         let names: Vec<_> = (first..first + count).map(site::host).collect();
         HostList::from_names(names.iter().map(|host| host.as_str())).unwrap_or_default()
     }

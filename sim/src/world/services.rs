@@ -36,7 +36,7 @@ impl World {
             env: BTreeMap::new(),
             timeout_ms: None,
         };
-        let resources = if resources { site::resources() } else { BTreeSet::new() };
+        let resources = if resources { site::rabbits() } else { BTreeSet::new() };
         let start = Box::new(ActionStart { run, resources, lease_ms });
         let turns = self.dice.range(1, TURNS);
         self.services.push(Service { start, mine: None, asked: 0, turns, last: None });
@@ -61,7 +61,11 @@ impl World {
         }
         self.ask(0, request);
         // Mostly in time.
-        let delay = if self.dice.one_in(6) { lease_ms + self.dice.range(1, lease_ms) } else { self.dice.range(1, lease_ms / 2) };
+        let delay = if self.dice.one_in(6) {
+            lease_ms + self.dice.range(1, lease_ms)
+        } else {
+            self.dice.range(1, lease_ms / 2)
+        };
         self.after(delay, Event::Service { index });
     }
 

@@ -1,6 +1,6 @@
 //! The site that every world is: names, the nodes' configuration, the controller's settings, and what scripts do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
@@ -8,7 +8,7 @@ use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
     ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
-    ResourceSet, TaskId,
+    ResourceName, ResourceSet, TaskId,
 };
 
 use crate::rng::Rng;
@@ -49,20 +49,25 @@ pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
 }
 
+/// What jobs may hold beside ranks.
+pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
+    ["rabbit1", "rabbit2"].into_iter().map(|name| ResourceName::new(name).expect(FITS)).collect()
+}
+
 /// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back before the last is done.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
     match number {
         0 => usual,
         2 => Settings {
-            release: [(action("epilog"), ReleasePolicy::Each)].into(),
+            release: [(action("epilog"), ReleasePolicy::Each), (action("stage"), ReleasePolicy::Each)].into(),
             drain_hook: true,
             release_hook: true,
             ..usual
         },
         3 => Settings {
             after: vec![action("epilog"), action("sweep")],
-            release: ["epilog", "sweep"]
+            release: ["epilog", "sweep", "stage"]
                 .into_iter()
                 .map(|name| (action(name), ReleasePolicy::Batches { first_ms: 2_000, ceiling_ms: 20_000 }))
                 .collect(),
