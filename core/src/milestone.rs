@@ -70,6 +70,15 @@ impl Milestones {
         news
     }
 
+    /// Ranks that were given back while the job held others.
+    pub const fn left(&self) -> &IdSet {
+        &self.left
+    }
+
+    pub(crate) const fn left_mut(&mut self) -> &mut IdSet {
+        &mut self.left
+    }
+
     pub fn is_reached(&self, name: &MilestoneName) -> bool {
         self.said.get(name).is_some_and(|said| said.job)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use perilog_core::controller::Snapshot;
+use perilog_core::controller::{Holds, Snapshot, Stands};
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
 use perilog_core::{JobId, Rank};
@@ -17,7 +17,7 @@ use super::StoreError;
 pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     // One read transaction: all tables of one moment.
     let db = db.unchecked_transaction()?;
-    Ok(Snapshot {
+    let mut snapshot = Snapshot {
         epoch: rows(&db, "epoch", "SELECT * FROM epoch", epoch)?.pop(),
         nodes: rows(&db, "nodes", "SELECT * FROM nodes ORDER BY host", node)?,
         attempts: rows(&db, "attempts", "SELECT * FROM attempts ORDER BY job, attempt", attempt)?,
@@ -33,7 +33,36 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
         events_last: rows(&db, "events", EVENTS_LAST, |row| Ok((parsed::<JobId>(row, "job")?, number(row, "last")?)))?
             .into_iter()
             .collect(),
-    })
+    };
+    put_moved(&db, &mut snapshot)?;
+    put_given(&db, &mut snapshot)?;
+    Ok(snapshot)
+}
+
+/// What was written beside the rows of actions, over them.
+fn put_moved(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError> {
+    let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
+    let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
+    for (id, stands) in rows(db, "moved", "SELECT * FROM moved ORDER BY action, number", moved)? {
+        if let Some(row) = by_id.get_mut(&id) {
+            row.put(&stands);
+        }
+    }
+    Ok(())
+}
+
+/// The same of attempts.
+fn put_given(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError> {
+    let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
+    let mut by_key: BTreeMap<_, &mut AttemptRow> =
+        snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
+    let given = |row: &Row<'_>| Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json::<Holds>(row, "holds")?));
+    for (key, holds) in rows(db, "given", "SELECT * FROM given ORDER BY job, attempt, number", given)? {
+        if let Some(row) = by_key.get_mut(&key) {
+            row.put(&holds);
+        }
+    }
+    Ok(())
 }
 
 /// From job to job by the index: the log itself, which may have millions of rows, is not walked.

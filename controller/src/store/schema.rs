@@ -79,6 +79,21 @@ CREATE TABLE actions (
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 
+CREATE TABLE moved (                    -- what changed in the sets of a row of actions since it was written, in order
+    action TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    stands TEXT NOT NULL,               -- {set: ranks}, of just these ranks
+    PRIMARY KEY (action, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE given (                    -- the same of a row of attempts: hold, released
+    job TEXT NOT NULL,
+    attempt TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    holds TEXT NOT NULL,
+    PRIMARY KEY (job, attempt, number)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE ranks (
     action TEXT NOT NULL,
     rank INTEGER NOT NULL,
@@ -167,6 +182,19 @@ CREATE TABLE drains (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE quiet (since_ms INTEGER NOT NULL, \"by\" INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;
 ALTER TABLE actions ADD COLUMN resolving TEXT NOT NULL DEFAULT '[]';
+CREATE TABLE moved (
+    action TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    stands TEXT NOT NULL,
+    PRIMARY KEY (action, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE given (
+    job TEXT NOT NULL,
+    attempt TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    holds TEXT NOT NULL,
+    PRIMARY KEY (job, attempt, number)
+) STRICT, WITHOUT ROWID;
 ALTER TABLE outbox ADD COLUMN edge TEXT NOT NULL DEFAULT 'manager';
 "];
 

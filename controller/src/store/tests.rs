@@ -6,7 +6,7 @@ use std::path::Path;
 use perilog_core::controller::io::{
     ActionRow, AttemptRow, DrainRow, Edge, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving, ResourceEnd,
 };
-use perilog_core::controller::{Record, Snapshot};
+use perilog_core::controller::{Holds, Record, Snapshot, Stands};
 use perilog_core::ids::ResourceName;
 use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, MilestoneName, TaskId};
 use perilog_core::outcome::{Failure, Outcome, Verdict};
@@ -168,6 +168,15 @@ fn record() -> impl Strategy<Value = Record> {
         2 => node,
         2 => attempt,
         4 => action_row().prop_map(Record::Action),
+        4 => (0..9u128, ids(), ids(), ids()).prop_map(|(id, ranks, ok, held)| {
+            let (ok, held) = (ok.intersection(&ranks), held.intersection(&ranks));
+            let stands = Stands { boots: BTreeMap::from([(2, ok.clone())]), ranks, ok, held, ..Stands::default() };
+            Record::Moved { action: ActionId(uuid::Uuid::from_u128(id)), stands: Box::new(stands) }
+        }),
+        4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {
+            let released = released.intersection(&ranks);
+            Record::Given { job, attempt, holds: Box::new(Holds { hold: ranks.difference(&released), ranks, released, left: IdSet::new() }) }
+        }),
         4 => rank,
         4 => (0..3u8).prop_map(|n| event(&job(n), 0)),
         4 => outbox,

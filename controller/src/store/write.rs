@@ -13,6 +13,19 @@ pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
         Record::Node(row) => node(db, row),
         Record::Attempt(row) => attempt(db, row),
         Record::Action(row) => action(db, row),
+        Record::Moved { action, stands } => run(
+            db,
+            "INSERT INTO moved (action, number, stands)
+             SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM moved WHERE action = ?1), ?2 FROM actions WHERE id = ?1",
+            params![action.to_string(), json(stands)?],
+        ),
+        Record::Given { job, attempt, holds } => run(
+            db,
+            "INSERT INTO given (job, attempt, number, holds)
+             SELECT job, attempt, (SELECT coalesce(max(number), 0) + 1 FROM given WHERE job = ?1 AND attempt = ?2), ?3
+             FROM attempts WHERE job = ?1 AND attempt = ?2",
+            params![job.as_str(), attempt.to_string(), json(holds)?],
+        ),
         Record::Rank(row) => rank(db, row),
         Record::Event { job, sequence, event } => log(db, job, *sequence, event),
         Record::Outbox(entry) => outbox(db, entry),
@@ -69,6 +82,11 @@ fn node(db: &Connection, row: &NodeRow) -> Result<()> {
 fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
+        "DELETE FROM given WHERE job = ?1 AND attempt = ?2",
+        params![row.job.as_str(), row.attempt.to_string()],
+    )?;
+    run(
+        db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
              milestones)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
@@ -92,6 +110,7 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
 
 /// An action that is there keeps its number, so that the order of their begins is kept.
 fn action(db: &Connection, row: &ActionRow) -> Result<()> {
+    run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
     run(
         db,
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
@@ -200,6 +219,8 @@ fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
 fn prune(db: &Connection, job: &JobId, attempt: Attempt, whole_job: bool) -> Result<()> {
     let of = params![job.as_str(), attempt.to_string()];
     run(db, "DELETE FROM ranks WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
+    run(db, "DELETE FROM moved WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
+    run(db, "DELETE FROM given WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM actions WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM attempts WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM outbox WHERE job = ?1 AND attempt = ?2", of)?;

@@ -45,6 +45,10 @@ pub(super) struct Action {
     pub(super) lingering: BTreeMap<Rank, Option<u64>>,
     pub(super) changed: bool,
     changed_ranks: BTreeSet<Rank>,
+    /// Ranks that stand otherwise than was written.
+    moved: IdSet,
+    /// What was written beside the row since it was, in bytes, about; `None`: nobody knows, another controller wrote it.
+    beside: Option<usize>,
 }
 
 /// An end that the event log is to tell, folded with its equals.
@@ -85,6 +89,8 @@ impl Action {
             done,
             changed: true,
             changed_ranks: BTreeSet::new(),
+            moved: IdSet::new(),
+            beside: None,
         }
     }
 
@@ -165,7 +171,8 @@ impl Action {
         if !part.is_empty() {
             self.done.subtract(&part.ranks);
             self.row.held.subtract(&part);
-            self.changed = true;
+            self.changed |= !part.resources.is_empty();
+            self.moved.extend_with(&part.ranks);
         }
         part
     }
@@ -215,7 +222,7 @@ impl Action {
                 break;
             }
         }
-        self.changed = true;
+        self.moved.insert(rank.0);
     }
 
     /// A Start is about to be committed, meant for a node's boot of this number.
@@ -247,7 +254,7 @@ impl Action {
             }
             self.row.boots.entry(boot_number).or_default().insert(rank.0);
             self.row.boots.retain(|_, ranks| !ranks.is_empty());
-            self.changed = true;
+            self.moved.insert(rank.0);
         }
     }
 
@@ -326,8 +333,11 @@ impl Action {
 
     pub(super) fn cancelling(&mut self, rank: Rank, why: &str) {
         self.row.cancelling.insert(rank.0);
-        self.row.cancel_why = Some(why.to_owned());
-        self.changed = true;
+        self.moved.insert(rank.0);
+        if self.row.cancel_why.as_deref() != Some(why) {
+            self.row.cancel_why = Some(why.to_owned());
+            self.changed = true;
+        }
     }
 
     /// Has every rank ended, and no verdict been found?
@@ -411,8 +421,15 @@ impl Action {
 
     /// What changed since the last time, for the store.
     pub(super) fn take_records(&mut self, records: &mut Vec<Record>) {
-        if std::mem::take(&mut self.changed) {
+        let moved = std::mem::take(&mut self.moved);
+        let stands = self.row.stands(&moved);
+        let beside = self.beside.map(|beside| beside + stands.weight()).filter(|beside| *beside < self.row.weight());
+        if std::mem::take(&mut self.changed) || (beside.is_none() && !moved.is_empty()) {
+            self.beside = Some(0);
             records.push(Record::Action(Box::new(self.row.clone())));
+        } else if !moved.is_empty() {
+            self.beside = beside;
+            records.push(Record::Moved { action: self.row.id, stands: Box::new(stands) });
         }
         for rank in std::mem::take(&mut self.changed_ranks) {
             if let Some(row) = self.ended.get(&rank) {

@@ -7,8 +7,10 @@
 
 use crate::controller::io::AttemptRow;
 use crate::controller::layout::Layout;
+use crate::controller::stands::Holds;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
+use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::milestone::Milestones;
 
@@ -86,6 +88,13 @@ impl JobAttempt {
             complete: self.complete,
             milestones: self.milestones.clone(),
         }
+    }
+
+    /// How these ranks are held.
+    pub(super) fn holds(&self, ranks: &IdSet) -> Holds {
+        let of = |set: &IdSet| set.intersection(ranks);
+        let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
+        Holds { ranks: ranks.clone(), hold, released, left }
     }
 
     /// All that was handed out.

@@ -130,8 +130,11 @@ impl Machine {
             return part;
         }
         let hosts = entry.layout.hosts_of(&part.ranks);
-        entry.touched_ms = now.wall_ms;
-        self.batch.attempts.insert((job.clone(), number));
+        if last || !part.resources.is_empty() {
+            entry.touched_ms = now.wall_ms;
+            self.batch.attempts.insert((job.clone(), number));
+        }
+        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, "job-finish", context);
         for name in self.settings.after.clone() {

@@ -11,6 +11,7 @@ pub use crate::controller::request::{
     ActionStart, AskWhich, Hooked, JobAdd, Refusal, Reply, Report, Request, RunRequest, Said, Which,
 };
 
+use crate::controller::stands::{Holds, Stands};
 use crate::eventlog::Event;
 use crate::hostlist::HostList;
 use crate::ids::{
@@ -182,6 +183,17 @@ pub enum Record {
     Node(NodeRow),
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
+    /// Of an action that is there: these ranks stand so now, all else is as it was.
+    Moved {
+        action: ActionId,
+        stands: Box<Stands>,
+    },
+    /// Of an attempt that is there: these ranks are held so now, all else is as it was.
+    Given {
+        job: JobId,
+        attempt: Attempt,
+        holds: Box<Holds>,
+    },
     /// A rank that is not plainly `ok` or not plainly waiting.
     Rank(Box<RankRow>),
     Drain(DrainRow),

@@ -259,6 +259,7 @@ impl Machine {
         // What nobody has fetched in all that time goes with it: an outbox without a reader must not grow for ever.
         self.outbox.retain(|entry| !(entry.job == *job && entry.attempt == number));
         self.batch.attempts.remove(&(job.clone(), number));
+        self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
         self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));
     }

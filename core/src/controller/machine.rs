@@ -88,6 +88,8 @@ pub(super) struct Batch {
     /// Actions to look at when the batch ends: fold their ends into events, decide, store.
     pub(super) touched: BTreeSet<ActionId>,
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
+    /// Ranks that are held otherwise than before, of attempts of which perhaps nothing else has changed.
+    pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
     /// What somebody has let go of: released when nobody else holds it.
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Milestones that were said, by who said them.
@@ -283,6 +285,14 @@ impl Machine {
                 action.take_records(&mut self.batch.records);
             }
         }
+        for ((job, number), ranks) in std::mem::take(&mut self.batch.given) {
+            let attempt = self.jobs.get(&job).and_then(|j| j.attempts.get(&number));
+            let whole = self.batch.attempts.contains(&(job.clone(), number));
+            if let Some(attempt) = attempt.filter(|_| !whole) {
+                let holds = Box::new(attempt.holds(&ranks));
+                self.batch.records.insert(0, Record::Given { job, attempt: number, holds });
+            }
+        }
         for (job, number) in std::mem::take(&mut self.batch.attempts) {
             if let Some(attempt) = self.jobs.get(&job).and_then(|j| j.attempts.get(&number)) {
                 // First of all: the others refer to it.
@@ -389,6 +399,25 @@ impl Node {
             live: BTreeMap::new(),
             failed: Vec::new(),
             note: None,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Machine {
+    /// A part of a row was written for everything that changed: what was applied adds up to what is held here.
+    pub(super) fn is_stored_in(&self, store: &Snapshot) {
+        for action in self.actions.values() {
+            let row = store.actions.iter().find(|row| row.id == action.row.id);
+            assert_eq!(row, Some(&action.row), "the row of an action");
+        }
+        for (job, entry) in &self.jobs {
+            for (number, attempt) in &entry.attempts {
+                let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *number);
+                let touched_ms = row.map_or(0, |row| row.touched_ms);
+                let held = AttemptRow { touched_ms, ..attempt.row(job.clone(), *number) };
+                assert_eq!(row, Some(&held), "the row of an attempt");
+            }
         }
     }
 }

@@ -31,6 +31,7 @@ mod run;
 mod session;
 mod settle;
 mod snapshot;
+mod stands;
 #[cfg(test)]
 mod tests;
 mod tolerance;
@@ -40,3 +41,4 @@ mod views;
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 pub use layout::Layout;
 pub use machine::Machine;
+pub use stands::{Holds, Stands};

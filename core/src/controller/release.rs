@@ -106,7 +106,10 @@ impl Machine {
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
         let context = json!({"attempt": number, "ranks": free.ranks, "hosts": attempt.layout.hosts_of(&free.ranks),
             "resources": free.resources, "final": said, "R": r});
-        self.batch.attempts.insert((job.clone(), number));
+        if all || !free.resources.is_empty() {
+            self.batch.attempts.insert((job.clone(), number));
+        }
+        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
         self.event(job, now, "release", context.clone());
         self.tell_manager(job, number, "release", context.clone());
         if self.settings.release_hook {

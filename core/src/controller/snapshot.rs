@@ -12,6 +12,16 @@ impl Snapshot {
                 put(&mut self.attempts, row.clone(), |a, b| a.job == b.job && a.attempt == b.attempt)
             }
             Record::Action(row) => put(&mut self.actions, (**row).clone(), |a, b| a.id == b.id),
+            Record::Moved { action, stands } => {
+                if let Some(row) = self.actions.iter_mut().find(|row| row.id == *action) {
+                    row.put(stands);
+                }
+            }
+            Record::Given { job, attempt, holds } => {
+                if let Some(row) = self.attempts.iter_mut().find(|row| row.job == *job && row.attempt == *attempt) {
+                    row.put(holds);
+                }
+            }
             Record::Rank(row) => put(&mut self.ranks, (**row).clone(), |a, b| a.task == b.task),
             Record::Drain(row) => put(&mut self.drains, row.clone(), |a, b| a.host == b.host),
             Record::Undrained { host } => self.drains.retain(|drain| drain.host != *host),

@@ -94,8 +94,17 @@ impl Truth {
                 Record::Action(row) => {
                     touched.insert(row.id);
                 }
+                Record::Moved { action, .. } => {
+                    touched.insert(*action);
+                }
                 Record::Rank(row) => {
                     touched.insert(row.task.action);
+                }
+                Record::Given { job, attempt, .. } if which == 0 => {
+                    let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt);
+                    if let Some(row) = row {
+                        self.check_given(store, row);
+                    }
                 }
                 Record::Prune { job, attempt, .. } => self.pruned(which, job, *attempt),
                 Record::Attempt(row) => {

@@ -7,6 +7,7 @@ mod external;
 mod limits;
 mod milestones;
 mod release;
+mod scale;
 mod sessions;
 mod settling;
 mod tolerance;
@@ -80,6 +81,7 @@ impl Bench {
             }
             self.store.apply(record);
         }
+        self.m.is_stored_in(&self.store);
         output
             .effects
             .into_iter()

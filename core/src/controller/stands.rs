@@ -1,0 +1,136 @@
+//! Where some ranks of a row stand, and nothing of the others: what is written of an action, or of an attempt, while its ranks come one by one.
+//!
+//! A row has all its ranks. Scattered, as they are when thousands come in any order, that is a text of a hundred kilobytes, and a row for each
+//! completion would be gigabytes. So a row is written whole when something else of it changes, and anew when what was written beside it since
+//! weighs as much as it does; in between a part is written, which stands in place of what the row says of these ranks. To write a part twice, or
+//! one that the row has already, changes nothing.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::controller::io::{ActionRow, AttemptRow};
+use crate::idset::IdSet;
+
+/// Of an action.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stands {
+    /// Those that this is about.
+    pub ranks: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub waiting: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub sent: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub accepted: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub ok: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub ended: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub unknown: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub cancelling: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub held: IdSet,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub boots: BTreeMap<u32, IdSet>,
+}
+
+/// Of an attempt.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holds {
+    /// Those that this is about.
+    pub ranks: IdSet,
+    /// The job itself holds them.
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub hold: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub released: IdSet,
+    /// Given back while the job held others.
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub left: IdSet,
+}
+
+impl Stands {
+    /// What it costs to write, about, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        let Self { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots } = self;
+        weigh([ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held].into_iter().chain(boots.values()))
+    }
+}
+
+fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
+    /// Of a range in a text, with its comma.
+    const RANGE: usize = 8;
+    /// Of names, numbers and what is around them.
+    const AROUND: usize = 32;
+    AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
+}
+
+impl ActionRow {
+    /// Where these ranks stand.
+    pub fn stands(&self, ranks: &IdSet) -> Stands {
+        let of = |set: &IdSet| set.intersection(ranks);
+        let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
+        Stands {
+            ranks: ranks.clone(),
+            waiting: of(&self.waiting),
+            sent: of(&self.sent),
+            accepted: of(&self.accepted),
+            ok: of(&self.ok),
+            ended: of(&self.ended),
+            unknown: of(&self.unknown),
+            cancelling: of(&self.cancelling),
+            held: of(&self.held.ranks),
+            boots: boots.collect(),
+        }
+    }
+
+    /// These stand so from now on.
+    pub fn put(&mut self, part: &Stands) {
+        let Stands { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots } = part;
+        for (set, part) in [
+            (&mut self.waiting, waiting),
+            (&mut self.sent, sent),
+            (&mut self.accepted, accepted),
+            (&mut self.ok, ok),
+            (&mut self.ended, ended),
+            (&mut self.unknown, unknown),
+            (&mut self.cancelling, cancelling),
+            (&mut self.held.ranks, held),
+        ] {
+            replace(set, ranks, part);
+        }
+        self.boots.values_mut().for_each(|set| set.subtract(ranks));
+        for (number, part) in boots {
+            self.boots.entry(*number).or_default().extend_with(part);
+        }
+        self.boots.retain(|_, set| !set.is_empty());
+    }
+
+    /// What it costs to write, about, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended, &self.unknown];
+        let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks]).chain(self.boots.values());
+        let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+        weigh(sets) + env
+    }
+}
+
+impl AttemptRow {
+    /// These are held so from now on.
+    pub fn put(&mut self, part: &Holds) {
+        let Holds { ranks, hold, released, left } = part;
+        replace(&mut self.hold.ranks, ranks, hold);
+        replace(&mut self.released.ranks, ranks, released);
+        replace(self.milestones.left_mut(), ranks, left);
+    }
+}
+
+fn replace(set: &mut IdSet, ranks: &IdSet, part: &IdSet) {
+    set.subtract(ranks);
+    set.extend_with(part);
+}

@@ -1,0 +1,59 @@
+//! What one completion costs does not grow with the job: no record, event or effect of one rank has all ranks in it. Counted, not timed.
+
+use super::*;
+use crate::idset::IdSet;
+
+/// Ranks in an order that scatters them: a stride that has no divisor in common with their number.
+fn scattered(count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(move |n| (n * 37) % count)
+}
+
+/// Bytes of all records of the second half of an action's completions, one rank per batch, released as they come.
+fn record_bytes(count: u32) -> usize {
+    let mut bench = Bench::load_with(
+        Snapshot::default(),
+        Settings {
+            release: [(ActionName::new("epilog").unwrap(), ReleasePolicy::Each)].into(),
+            ..settings()
+        },
+        Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 },
+    );
+    let hosts = format!("n[0-{}]", count - 1);
+    let sessions: Vec<SessionId> = (0..count).map(|n| bench.up(&format!("n{n}"), "b1", vec![]).0).collect();
+    bench.run("epilog", "f2", &hosts);
+    let finish = Request::JobFinish { job: JobId::new("f2").unwrap(), attempt: None, targets: None };
+    bench.ask(finish).0.unwrap();
+    let at = |rank: u32| (sessions[rank as usize], task("epilog", "f2", rank));
+    for (session, task) in scattered(count).map(at) {
+        bench.says(session, FromAgent::Accepted { task });
+    }
+    let mut bytes = 0;
+    for (session, task) in scattered(count).map(at) {
+        let output = bench.m.handle(vec![from(session, finished(task, Outcome::Ok))], bench.now);
+        bytes += output.records.iter().map(|record| format!("{record:?}").len()).sum::<usize>();
+        bench.commit(output);
+    }
+    let released = &bench.store.attempts[0].released.ranks;
+    assert_eq!((released, bench.store.attempts[0].complete), (&IdSet::from(0..=count - 1), true));
+    bytes
+}
+
+#[test]
+fn the_records_of_one_completion_do_not_grow_with_the_job() {
+    let (few, many) = (record_bytes(64) / 64, record_bytes(512) / 512);
+    assert!(many < 2 * few, "{few} bytes per rank of 64, {many} of 512");
+}
+
+#[test]
+fn a_restart_between_two_completions_loses_nothing_of_them() {
+    let mut bench = Bench::new();
+    let sessions: Vec<SessionId> = (0..40).map(|n| bench.up(&format!("n{n}"), "b1", vec![]).0).collect();
+    bench.run("prolog", "f2", "n[0-39]");
+    for rank in scattered(40).step_by(2) {
+        bench.says(sessions[rank as usize], finished(task("prolog", "f2", rank), Outcome::Ok));
+    }
+    let before = bench.action("prolog", "f2", 0).clone();
+    let bench = bench.restart();
+    assert_eq!(*bench.action("prolog", "f2", 0), before);
+    assert_eq!(before.ok.len(), 20);
+}
