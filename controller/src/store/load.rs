@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use perilog_core::controller::{Holds, Snapshot, Stands};
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
+use perilog_core::controller::{Holds, Snapshot, Stands};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
 use perilog_core::{JobId, Rank};
 use rusqlite::types::FromSql;
@@ -54,8 +54,7 @@ fn put_moved(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError>
 /// The same of attempts.
 fn put_given(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError> {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
-    let mut by_key: BTreeMap<_, &mut AttemptRow> =
-        snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
+    let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
     let given = |row: &Row<'_>| Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json::<Holds>(row, "holds")?));
     for (key, holds) in rows(db, "given", "SELECT * FROM given ORDER BY job, attempt, number", given)? {
         if let Some(row) = by_key.get_mut(&key) {

@@ -80,11 +80,7 @@ fn node(db: &Connection, row: &NodeRow) -> Result<()> {
 }
 
 fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
-    run(
-        db,
-        "DELETE FROM given WHERE job = ?1 AND attempt = ?2",
-        params![row.job.as_str(), row.attempt.to_string()],
-    )?;
+    run(db, "DELETE FROM given WHERE job = ?1 AND attempt = ?2", params![row.job.as_str(), row.attempt.to_string()])?;
     run(
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,

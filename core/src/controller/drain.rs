@@ -9,7 +9,7 @@
 use serde_json::json;
 
 use crate::controller::action::{blamed, last_line};
-use crate::controller::io::{DrainRow, Edge, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
+use crate::controller::io::{DrainRow, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
@@ -138,9 +138,8 @@ impl Machine {
             }
         }
         if !self.settings.release_hook {
-            let told: Vec<u64> =
-                self.outbox.iter().filter(|e| e.edge == Edge::ReleaseHook).map(|entry| entry.sequence).collect();
-            self.outbox.retain(|entry| entry.edge != Edge::ReleaseHook);
+            let told: Vec<u64> = self.outbox.releases().map(|entry| entry.sequence).collect();
+            told.iter().for_each(|sequence| self.outbox.done(*sequence));
             self.batch.records.extend(told.into_iter().map(|sequence| Record::OutboxDone { sequence }));
         }
     }

@@ -257,7 +257,7 @@ impl Machine {
             self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
         }
         // What nobody has fetched in all that time goes with it: an outbox without a reader must not grow for ever.
-        self.outbox.retain(|entry| !(entry.job == *job && entry.attempt == number));
+        self.outbox.forget(job, number);
         self.batch.attempts.remove(&(job.clone(), number));
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });

@@ -8,11 +8,12 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{
-    ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, OutboxEntry, Output, Quiet, Record,
-    Refusal, Reply, SessionId, Settings, Snapshot,
+    ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, Output, Quiet, Record, Refusal,
+    Reply, SessionId, Settings, Snapshot,
 };
 use crate::controller::layout::Layout;
 use crate::controller::milestones::Saying;
+use crate::controller::outbox::Outbox;
 use crate::controller::session::Session;
 use crate::defect;
 use crate::eventlog::Event;
@@ -32,6 +33,8 @@ pub struct Machine {
     pub(super) highest_seen: Option<Epoch>,
     pub(super) nodes: BTreeMap<HostName, Node>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
+    /// Those of them that wait for an older one to answer a probe.
+    pub(super) probing: BTreeSet<SessionId>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) actions: BTreeMap<ActionId, Action>,
     pub(super) drains: BTreeMap<HostName, DrainRow>,
@@ -39,7 +42,7 @@ pub struct Machine {
     pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
     /// What hooks did not carry out, and why. Not stored: they are asked again.
     pub(super) hook_failed: BTreeMap<Hooked, String>,
-    pub(super) outbox: Vec<OutboxEntry>,
+    pub(super) outbox: Outbox,
     pub(super) outbox_last: u64,
     pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(super) question_last: u64,
@@ -121,12 +124,13 @@ impl Machine {
             highest_seen: None,
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            probing: BTreeSet::new(),
             jobs: BTreeMap::new(),
             actions: BTreeMap::new(),
             drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
             undrained: BTreeMap::new(),
             hook_failed: BTreeMap::new(),
-            outbox: snapshot.outbox,
+            outbox: Outbox::of(snapshot.outbox),
             outbox_last: snapshot.outbox_last,
             questions: BTreeMap::new(),
             question_last: 0,

@@ -19,6 +19,7 @@ mod limits;
 mod machine;
 mod milestones;
 mod order;
+mod outbox;
 mod progress;
 mod quiet;
 mod rebuild;

@@ -4,8 +4,6 @@
 //! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in force, and not before: then the
 //! resource manager gives nobody a node on which something may still be wrong.
 
-use std::collections::BTreeSet;
-
 use serde_json::json;
 
 use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
@@ -122,21 +120,6 @@ impl Machine {
         if left {
             self.reach_milestones(job, number, now);
         }
-    }
-
-    /// Of each job the oldest that the release hook has not carried out: the next one only after it, so that they come in order.
-    pub(super) fn releases(&self, limit: usize) -> Vec<OutboxEntry> {
-        let mut jobs = BTreeSet::new();
-        let mut mine = self.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
-        let mut oldest = Vec::new();
-        while let Some(entry) =
-            if defect!(ReleasesOutOfOrder) { mine.next_back() } else { mine.next() }.filter(|_| oldest.len() < limit)
-        {
-            if jobs.insert(&entry.job) {
-                oldest.push(entry.clone());
-            }
-        }
-        oldest
     }
 
     pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, body: serde_json::Value) {

@@ -3,9 +3,7 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
-use crate::controller::io::{
-    AskWhich, Client, Edge, Effect, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
-};
+use crate::controller::io::{AskWhich, Client, Effect, Hooked, Now, Record, Refusal, Reply, Request, SessionId, Which};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::hostlist::HostList;
@@ -57,21 +55,19 @@ impl Machine {
             Request::Resume => Ok(self.resume(uid)),
             Request::TakeOver => Ok(self.take_over(now)),
             Request::Outbox { after, limit } => {
-                let past = |entry: &&OutboxEntry| entry.edge == Edge::Manager && entry.sequence > after;
-                Ok(Reply::Outbox(self.outbox.iter().filter(past).take(limit).cloned().collect()))
+                Ok(Reply::Outbox(self.outbox.manager(after).take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
-                self.outbox
-                    .retain(|e| e.edge != Edge::Manager || e.sequence > through && !defect!(OutboxDropsUnapplied));
+                self.outbox.applied(through);
                 self.batch.records.push(Record::OutboxApplied { through });
                 Ok(Reply::Done)
             }
-            Request::Releases { limit } => Ok(Reply::Outbox(self.releases(limit))),
+            Request::Releases { limit } => Ok(Reply::Outbox(self.outbox.oldest_releases(limit))),
             Request::HookFailed { what, why } => {
                 if let Hooked::Release(sequence) = what
                     && defect!(HookToldOnce)
                 {
-                    self.outbox.retain(|entry| entry.sequence != sequence);
+                    self.outbox.done(sequence);
                     self.batch.records.push(Record::OutboxDone { sequence });
                 }
                 self.hook_failed.insert(what, why);
@@ -79,7 +75,7 @@ impl Machine {
             }
             Request::OutboxDone { sequence } => {
                 self.hook_failed.remove(&Hooked::Release(sequence));
-                self.outbox.retain(|entry| entry.sequence != sequence);
+                self.outbox.done(sequence);
                 self.batch.records.push(Record::OutboxDone { sequence });
                 Ok(Reply::Done)
             }

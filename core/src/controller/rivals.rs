@@ -55,15 +55,21 @@ impl Machine {
                 }
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.stage = Stage::Probing { hello, older, nonce, until_ms };
+                    self.probing.insert(id);
                 }
                 self.batch.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
             }
         }
     }
 
+    /// Few, among the sessions of all nodes.
+    fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
+    }
+
     pub(super) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
-        self.sessions.iter().filter(|(_, s)| probes(s)).map(|(id, _)| *id).collect()
+        self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
     }
 
     /// The older session answered: it lives, so the newer one is another machine of the same name.
@@ -91,10 +97,9 @@ impl Machine {
     /// Probes whose time is over: the older session is dead.
     pub(super) fn probes_due(&mut self, now: Now) {
         let due: Vec<(SessionId, SessionId)> = self
-            .sessions
-            .iter()
+            .probing()
             .filter_map(|(id, s)| match &s.stage {
-                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((*id, *older)),
+                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((id, *older)),
                 _ => None,
             })
             .collect();
@@ -109,7 +114,7 @@ impl Machine {
             Stage::Probing { until_ms, .. } => Some(*until_ms),
             _ => None,
         };
-        self.sessions.values().filter_map(until).min()
+        self.probing().filter_map(|(_, session)| until(session)).min()
     }
 
     /// Is this node's session being probed for another that claims its host?

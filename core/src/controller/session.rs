@@ -135,6 +135,7 @@ impl Machine {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Open { host: host.clone(), machine, boot, link };
         }
+        self.probing.remove(&id);
         let welcome = ToAgent::Welcome {
             epoch: self.epoch,
             cluster: self.settings.cluster,
@@ -230,6 +231,7 @@ impl Machine {
     /// Ends a session from this side; its late frames are dropped, and `Closed` follows from the transport.
     pub(super) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
         self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
+        self.probing.remove(&id);
         if let Some(session) = self.sessions.get_mut(&id)
             && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
         {
@@ -257,6 +259,7 @@ impl Machine {
 
     pub(super) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
         let waiting = self.probing_of(id);
+        self.probing.remove(&id);
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::{Action, Stand};
-use crate::controller::io::{Edge, Hooked, Now, Refusal};
+use crate::controller::io::{Hooked, Now, Refusal};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::view::{
     ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
@@ -47,7 +47,7 @@ impl Machine {
             lease_left_ms: None,
         };
         let mut rows = Vec::new();
-        for entry in self.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook) {
+        for entry in self.outbox.releases() {
             let text = |key: &str| entry.body.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
             let why = match self.hook_failed.get(&Hooked::Release(entry.sequence)) {
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
