@@ -20,7 +20,8 @@ pub(super) enum What {
 pub(super) struct Services {
     /// The first word of each, and when it was committed.
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
-    heard: BTreeMap<ActionId, u64>,
+    /// When each was last heard of, and when before that.
+    heard: BTreeMap<ActionId, (u64, u64)>,
     /// When the controller in force began to listen.
     pub(super) listens_since: u64,
     /// How resources ended, as the first controller has shown.
@@ -32,11 +33,12 @@ impl Truth {
     pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
         for request in requests {
             match request {
+                // One that attaches may be refused.
                 Request::ActionStart(start) => {
-                    let rows = rows(store, records).filter(|row| row.job == start.run.job && row.external.is_some());
-                    let ids: Vec<ActionId> =
-                        rows.filter(|row| row.name == start.run.action).map(|row| row.id).collect();
-                    self.services.heard.extend(ids.into_iter().map(|id| (id, t)));
+                    let new = |row: &&ActionRow| store.actions.iter().all(|there| there.id != row.id);
+                    let mine = |row: &&ActionRow| row.job == start.run.job && row.name == start.run.action;
+                    let ids: Vec<ActionId> = rows(store, records).filter(mine).filter(new).map(|row| row.id).collect();
+                    ids.into_iter().for_each(|id| self.service_heard(id, t));
                 }
                 Request::Report(report) => self.reported_by_service(store, records, report, t),
                 _ => {}
@@ -63,7 +65,7 @@ impl Truth {
         if part.intersection(&covers) != part {
             return;
         }
-        self.services.heard.insert(id, t);
+        self.service_heard(id, t);
         let word = match report.said {
             Said::Ok => "ok",
             Said::Tolerable { .. } => "tolerable",
@@ -73,6 +75,13 @@ impl Truth {
         let resources = part.resources.into_iter().map(What::Resource);
         for what in part.ranks.iter().map(What::Rank).chain(resources) {
             self.services.said.entry((id, what)).or_insert((word, t));
+        }
+    }
+
+    fn service_heard(&mut self, id: ActionId, t: u64) {
+        let heard = self.services.heard.entry(id).or_default();
+        if heard.0 != t {
+            *heard = (t, heard.0);
         }
     }
 
@@ -100,18 +109,21 @@ impl Truth {
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
             // A report in the same batch may have come after the tick that lost it.
             Outcome::Lost { why: Loss::Lease } => {
-                said.is_none_or(|(_, at)| *at == t) && t >= self.lease_since(row.id) + external.lease_ms
+                said.is_none_or(|(_, at)| *at == t) && t >= self.lease_since(row.id, t) + external.lease_ms
             }
             Outcome::Resolved { .. } => true,
             _ => false,
         };
-        let since = self.lease_since(row.id);
+        let since = self.lease_since(row.id, t);
         let told = || format!("its service said {said:?}, and its lease of {} counts since {since}", external.lease_ms);
         if fits { Ok(()) } else { Err(told()) }
     }
 
-    fn lease_since(&self, id: ActionId) -> u64 {
-        self.services.heard.get(&id).copied().unwrap_or_default().max(self.services.listens_since)
+    /// What was said in the batch that lost it came after the tick.
+    fn lease_since(&self, id: ActionId, t: u64) -> u64 {
+        let (last, before) = self.services.heard.get(&id).copied().unwrap_or_default();
+        let heard = if last == t { before } else { last };
+        heard.max(self.services.listens_since)
     }
 
     /// Resources end once, and as was said.
