@@ -73,7 +73,8 @@ impl<'a> Site<'a> {
     ) -> Result<Self> {
         let settings = Settings {
             cluster: ClusterId::from_name("bench"),
-            start_grace_ms: 60_000,
+            // A batch is a millisecond here, and there are more ranks than a minute has of them.
+            start_grace_ms: 86_400_000,
             unreachable_grace_ms: 300_000,
             not_after_ms: 3_600_000,
             probe_ms: 2_000,

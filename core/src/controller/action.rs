@@ -15,7 +15,7 @@ use crate::controller::layout::Layout;
 use crate::controller::release::Batches;
 use crate::controller::tolerance::Forgiveness;
 use crate::defect;
-use crate::ids::{Rank, TaskId};
+use crate::ids::{Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::outcome::{ExitStatus, Outcome, Verdict};
@@ -162,7 +162,9 @@ impl Action {
             ReleasePolicy::Together => return Part::default(),
             ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                if !self.batches.due(!self.done_part().is_empty(), first_ms, ceiling_ms, mono_ms) {
+                // Not all that waits is looked at for each that comes.
+                let waits = !self.done.is_empty() || !self.done_resources().is_empty();
+                if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
                 }
                 self.done_part()
@@ -179,15 +181,16 @@ impl Action {
 
     /// What it holds and is done with.
     fn done_part(&self) -> Part {
+        Part { ranks: self.done.clone(), resources: self.done_resources() }
+    }
+
+    fn done_resources(&self) -> BTreeSet<ResourceName> {
         let mut resources = self.row.held.resources.clone();
         if let Some(external) = &self.row.external {
             let open = external.open();
             resources.retain(|name| !open.contains(name));
         }
-        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
-            return self.row.held.clone();
-        }
-        Part { ranks: self.done.clone(), resources }
+        resources
     }
 
     /// Ranks that have not ended.
