@@ -93,7 +93,8 @@ impl Milestones {
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
         all.subtract(&self.left);
-        let new = self.said.iter_mut().filter(|(_, said)| !said.job && !all.is_empty() && all.is_subset(&said.ranks));
+        let is_by_all = |said: &IdSet| (!all.is_empty() && all.is_subset(said)) || given.is_subset(said);
+        let new = self.said.iter_mut().filter(|(_, said)| !said.job && is_by_all(&said.ranks));
         new.map(|(name, said)| {
             said.job = true;
             (name.clone(), given.difference(&said.ranks))
@@ -122,7 +123,8 @@ mod tests {
             // Who need not say it may.
             ("0-3", "3", "", "0-3", Some("")),
             ("0-3", "0-1", "2-3", "", None),
-            // Nobody is left who could have.
+            // Nobody is left of all: then it takes everyone.
+            ("0-3", "0-3", "", "0-3", Some("")),
             ("0-3", "0-1", "2-3", "0", None),
         ] {
             let set = |text: &str| text.parse::<IdSet>().unwrap();

@@ -28,7 +28,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         let first = dice.below(nodes);
         (first, dice.range(1, (nodes - first) as u64) as usize)
     };
-    match dice.below(41) {
+    match dice.below(46) {
         0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
         // The same nodes every time: then asking again is attaching.
         6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
@@ -72,6 +72,12 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         34 => Op::CancelJob { to, job },
         35 if dice.one_in(2) => Op::Drain { to, node: dice.below(nodes) },
         35 => Op::Undrain { to, node: dice.below(nodes) },
+        41..=42 => {
+            let ranks = dice.one_in(2).then(|| (dice.below(nodes) as u32, dice.range(1, 3) as u32));
+            Op::Milestone { to, job, ranks }
+        }
+        43 => Op::Quiesce { to, wait: dice.one_in(2) },
+        44..=45 => Op::Resume { to },
         _ if dice.one_in(4) => Op::TakeOver { to },
         _ => Op::Run { to, job, action: "epilog".to_owned(), attempt: None, nodes: None },
     }

@@ -146,6 +146,19 @@ pub enum Op {
         to: usize,
         node: usize,
     },
+    /// Of all its ranks, or of so many from the first named one on.
+    Milestone {
+        to: usize,
+        job: u8,
+        ranks: Option<(u32, u32)>,
+    },
+    Quiesce {
+        to: usize,
+        wait: bool,
+    },
+    Resume {
+        to: usize,
+    },
 }
 
 /// A fault at its time.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::controller::io::{AttemptRow, DrainRow, OutboxEntry};
 use perilog_core::controller::{Settings, Snapshot};
 use perilog_core::task::Lingering;
-use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, Terms, Verdict};
+use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
 
 use super::Truth;
 
@@ -37,6 +37,27 @@ impl Truth {
         // Worlds begin without one; what was configured before anything ran was so from the beginning.
         given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
+    }
+
+    /// Settings under which more may follow a job were in force.
+    pub(super) const fn is_lenient(&self) -> bool {
+        self.given.lenient
+    }
+
+    /// An operator's word is an outcome now: nothing of it lives, or its node is drained.
+    pub(super) fn check_resolved(&mut self, task: TaskId) {
+        let given = &self.given;
+        if given.hook != Some(true) || given.mixed || given.forgetful || self.is_doubtful(task, None) {
+            return;
+        }
+        let lives = |run: &&super::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
+        let alive = self.runs_of(task).filter(lives).find(|run| {
+            let host = super::super::world::site::host(run.node);
+            !given.drained.contains(&host) && !given.lifted.contains(&host)
+        });
+        if let Some(stem) = alive.map(|run| run.stem.clone()) {
+            self.broken(|| format!("4 resolved: {stem} by hand, it lives, and its node is not drained"));
+        }
     }
 
     pub(crate) fn lifted(&mut self, host: HostName) {

@@ -4,6 +4,8 @@ mod agree;
 mod books;
 mod given;
 mod guard;
+mod milestones;
+mod quiet;
 mod services;
 mod stopped;
 mod store;
@@ -46,6 +48,8 @@ pub(crate) struct Truth {
     /// Nodes on which all tasks queue.
     exclusive: BTreeSet<usize>,
     stops: Stops,
+    milestones: milestones::Book,
+    quiet: quiet::Book,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -191,6 +195,11 @@ impl Truth {
     pub(crate) fn reported(&mut self, index: usize, report: &Report) {
         if let Some(run) = self.runs.get_mut(index) {
             run.tolerable |= matches!(report, Report::Tolerable { .. });
+            if let Report::Milestone { name } = report
+                && !run.local
+            {
+                self.milestones.said(&run.job, run.step.0, run.task.rank, name);
+            }
         }
     }
 
@@ -351,6 +360,8 @@ impl Truth {
         self.given_forgets(which, store);
         if which == 0 {
             self.services_forget();
+            self.milestones.forget_all();
+            self.quiet.forget();
         }
     }
 
@@ -368,6 +379,9 @@ impl Truth {
             .map(|task| task.action)
             .collect();
         self.shown[which].forget(&untold);
+        if which == 0 {
+            self.milestones.forget(job, attempt);
+        }
     }
 
     /// Two machines of one name.

@@ -25,6 +25,8 @@ pub(super) struct Stops {
     hurt: BTreeMap<usize, u64>,
     /// Tasks that were lost as offline while a session of their node stood: its number, and when.
     fenced: BTreeMap<TaskId, (u64, u64)>,
+    /// Tasks that were resolved by hand before they began, while a session of their node stood: its number, and when.
+    resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
 impl Truth {
@@ -84,6 +86,13 @@ impl Truth {
         self.stops.fenced.insert(task, (conn, t));
     }
 
+    /// Resolved by hand; `conn`: a session of its node stands, and it is told that it must not begin.
+    pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
+        if self.runs_of(task).next().is_none() {
+            self.stops.resolved.insert(task, (conn, t));
+        }
+    }
+
     /// A runner is about to have the claim. `agent`: of which node, and its life; `fences`: its session, if what was sent into it comes in time;
     /// `calm_since`: since when it stands undisturbed.
     pub(crate) fn may_begin(
@@ -108,6 +117,12 @@ impl Truth {
             return Some(format!(
                 "it was lost as offline at {lost}, before its agent read the start in the same session"
             ));
+        }
+        if let Some((of, when)) = self.stops.resolved.get(&task)
+            && fences == Some(*of)
+            && calm_since.is_some_and(|since| since < *when && when + 2 * FRAME_MS < t)
+        {
+            return Some(format!("it was resolved by hand at {when}, in a session that stands still"));
         }
         let (lost, _) = self.shown[0].ended_at(task).filter(|(_, outcome)| super::agree::is_offline(outcome))?;
         let since = calm_since.filter(|since| lost < *since && since + 2 * FRAME_MS < t)?;

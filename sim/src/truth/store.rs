@@ -116,6 +116,11 @@ impl Truth {
                     }
                 }
                 Record::Drain(row) if which == 0 => self.check_drain(row),
+                Record::Event { job, event, .. } if which == 0 => match event.name() {
+                    "milestone" => self.check_milestone(store, job, event),
+                    "action-start" => self.check_start(job, event),
+                    _ => {}
+                },
                 _ => {}
             }
         }
@@ -256,7 +261,12 @@ impl Truth {
                     self.broken(|| format!("2 one outcome: rank {rank} of {name} of {job} was {before}, is {outcome}"));
                 }
             }
-            None => self.outcomes += 1,
+            None => {
+                self.outcomes += 1;
+                if which == 0 && matches!(outcome, Outcome::Resolved { .. }) {
+                    self.check_resolved(task);
+                }
+            }
         }
         if row.external.is_some() {
             return self.check_served(which, row, task, outcome, t);

@@ -99,6 +99,7 @@ impl World {
             Effect::Reply { client, reply: Ok(Reply::Outbox(entries)) } if self.is_hooks(which, client) => {
                 self.tell_releases(&entries);
             }
+            Effect::Reply { client, reply: Ok(Reply::Quiet { .. }) } => self.truth.told_quiet(which, client),
             Effect::Reply { client, reply } => {
                 if which == 0 {
                     self.service_hears(client, &reply);

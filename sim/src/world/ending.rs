@@ -146,6 +146,7 @@ impl World {
             return self.violate("4 released", &text);
         }
         self.truth.all_told(&store);
+        self.truth.all_reached(&store);
     }
 
     /// What is kept of a world in which all is over: invariant 7.

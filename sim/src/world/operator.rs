@@ -127,6 +127,21 @@ impl World {
                 self.ask(to, Request::Undrain { hosts: self.hosts(node, 1) });
             }
             Op::Serve { job, nodes, rabbits, lease_ms } => self.serve(job, nodes, rabbits, lease_ms),
+            Op::Milestone { to, job, ranks } => {
+                let ranks = ranks.map(|(first, count)| IdSet::from(first..=first + count - 1));
+                let name = site::milestone();
+                self.truth.said_by_hand(&site::job(job), &name, ranks.as_ref());
+                let (job, targets) = (site::job(job), ranks.map(Targets::Ranks));
+                self.ask(to, Request::Milestone { job, attempt: None, name, targets });
+            }
+            Op::Quiesce { to, wait } => {
+                self.truth.asks_quiet(to, self.controllers[to].clients + 1);
+                self.ask(to, Request::Quiesce { reason: "asked".to_owned(), wait });
+            }
+            Op::Resume { to } => {
+                self.truth.asks_resume(to);
+                self.ask(to, Request::Resume);
+            }
             Op::Backup => {
                 let copy = self.controllers[0].store.clone();
                 self.controllers[0].backups.push(copy);

@@ -8,7 +8,7 @@ use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
     ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
-    ResourceName, ResourceSet, TaskId,
+    MilestoneName, ResourceName, ResourceSet, TaskId,
 };
 
 use crate::rng::Rng;
@@ -43,6 +43,11 @@ pub(crate) fn attempt(number: u64) -> Attempt {
 
 pub(crate) fn action(name: &str) -> ActionName {
     ActionName::new(name).unwrap_or_else(|_| ActionName::new("prolog").expect(FITS))
+}
+
+/// The one that scripts and people say.
+pub(crate) fn milestone() -> MilestoneName {
+    MilestoneName::new("data-out").expect(FITS)
 }
 
 pub(crate) fn invocation(number: u64) -> InvocationId {

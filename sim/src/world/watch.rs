@@ -135,6 +135,9 @@ impl World {
                 Record::Action(row) => {
                     self.watch.begun.entry(row.id).or_insert(self.t);
                 }
+                Record::Rank(row) if matches!(row.ended.outcome, Outcome::Resolved { .. }) => {
+                    self.check_resolved(row.task);
+                }
                 Record::Rank(row) => {
                     if let Outcome::Lost { why } = row.ended.outcome {
                         self.check_loss(row.task, why);
@@ -142,6 +145,14 @@ impl World {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn check_resolved(&mut self, task: TaskId) {
+        let Some(at) = self.node_of(task) else { return };
+        let known = self.controllers[0].store.ranks.iter().any(|row| row.task == task);
+        if let Some(conn) = self.standing(at).filter(|_| !known && self.truth.is_sure(task, at)) {
+            self.truth.resolved(task, conn, self.t);
         }
     }
 

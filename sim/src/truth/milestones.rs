@@ -1,0 +1,120 @@
+//! Milestones: each is told once of a rank that really said it, and once of the job when all of its ranks have that it goes on with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::Snapshot;
+use perilog_core::{Attempt, Event, IdSet, JobId, MilestoneName, Rank, Verdict};
+use serde_json::Value;
+
+use super::Truth;
+
+type Key = (JobId, Attempt, String);
+
+/// More ranks than any job of these worlds has.
+const ANY_RANK: u32 = 100_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// What scripts said.
+    said: BTreeMap<Key, IdSet>,
+    /// What people said, of whichever attempt.
+    by_hand: BTreeMap<(JobId, String), IdSet>,
+    /// What the first controller told.
+    told: BTreeMap<Key, IdSet>,
+    told_of_job: BTreeSet<Key>,
+    /// A store was replaced: what was told may be told again.
+    forgetful: bool,
+}
+
+impl Book {
+    pub(super) fn said(&mut self, job: &JobId, attempt: Attempt, rank: Rank, name: &str) {
+        self.said.entry((job.clone(), attempt, name.to_owned())).or_default().insert(rank.0);
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.forgetful = true;
+    }
+
+    /// An attempt was pruned: what its nodes tell still is told anew.
+    pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
+        self.told.retain(|(of, number, _), _| !(of == job && *number == attempt));
+        self.told_of_job.retain(|(of, number, _)| !(of == job && *number == attempt));
+    }
+}
+
+impl Truth {
+    pub(crate) fn said_by_hand(&mut self, job: &JobId, name: &MilestoneName, ranks: Option<&IdSet>) {
+        let ranks = ranks.cloned().unwrap_or_else(|| IdSet::from(0..=ANY_RANK));
+        self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
+    }
+
+    /// It is told.
+    pub(super) fn check_milestone(&mut self, store: &Snapshot, job: &JobId, event: &Event) {
+        let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str);
+        let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {
+            return self.broken(|| format!("5 milestone: one of {job} is told without its attempt or name"));
+        };
+        let (key, by_hand) = ((job.clone(), attempt, name.to_owned()), (job.clone(), name.to_owned()));
+        let book = &mut self.milestones;
+        let mut said = book.said.get(&key).cloned().unwrap_or_default();
+        said.extend_with(&book.by_hand.get(&by_hand).cloned().unwrap_or_default());
+        let Some(ranks) = text("ranks").map(|ranks| ranks.parse::<IdSet>().unwrap_or_default()) else {
+            let twice = !book.told_of_job.insert(key) && !book.forgetful;
+            return self.check_reached(store, job, attempt, name, &said, twice);
+        };
+        let told = book.told.entry(key).or_default();
+        let (twice, untrue) = (told.intersection(&ranks), ranks.difference(&said));
+        told.extend_with(&ranks);
+        if !twice.is_empty() && !self.milestones.forgetful {
+            self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt} is told twice of ranks {twice}"));
+        } else if !untrue.is_empty() {
+            self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt}: ranks {untrue} never said it"));
+        }
+    }
+
+    /// The job is said to have reached it: who has not said it failed within its tolerance, or was given back.
+    fn check_reached(
+        &mut self,
+        store: &Snapshot,
+        job: &JobId,
+        attempt: Attempt,
+        name: &str,
+        said: &IdSet,
+        twice: bool,
+    ) {
+        if twice {
+            return self.broken(|| format!("5 milestone: {name} of {job} attempt {attempt} is told twice of the job"));
+        }
+        let Some(row) = store.attempts.iter().find(|row| row.job == *job && row.attempt == attempt) else { return };
+        let mut without = row.ranks.difference(said);
+        without.subtract(&row.released.ranks);
+        for action in store.actions.iter().filter(|action| action.job == *job && action.attempt == attempt) {
+            if action.verdict == Some(Verdict::Ok) && action.name.as_str() != "epilog" {
+                without.subtract(&action.ended);
+            }
+        }
+        if !without.is_empty() {
+            self.broken(|| {
+                format!(
+                    "5 milestone: {job} attempt {attempt} is said to have reached {name}, and ranks {without} have not"
+                )
+            });
+        }
+    }
+
+    /// At rest: what all ranks of a job have said is told of the job.
+    pub(crate) fn all_reached(&mut self, store: &Snapshot) {
+        let book = &self.milestones;
+        let missing = book.told.iter().find(|((job, attempt, name), ranks)| {
+            let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt);
+            let all = row.is_some_and(|row| row.ranks.is_subset(ranks));
+            all && !book.told_of_job.contains(&(job.clone(), *attempt, name.clone()))
+        });
+        let missing = missing.filter(|_| !book.forgetful).map(|(key, _)| key.clone());
+        if let Some((job, attempt, name)) = missing {
+            self.broken(|| {
+                format!("8 milestone: all of {job} attempt {attempt} have said {name}, and nobody was told")
+            });
+        }
+    }
+}

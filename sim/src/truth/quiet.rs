@@ -1,0 +1,56 @@
+//! Quiet: once somebody was told so, nothing begins but what follows jobs, until somebody asks to resume.
+
+use std::collections::BTreeMap;
+
+use perilog_core::{Event, JobId};
+use serde_json::Value;
+
+use super::Truth;
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Who asked the first controller for quiet, and how many had asked it to resume by then.
+    asked: BTreeMap<u64, u64>,
+    resumes: u64,
+    is_quiet: bool,
+}
+
+impl Book {
+    pub(super) fn forget(&mut self) {
+        self.is_quiet = false;
+        self.asked.clear();
+    }
+}
+
+impl Truth {
+    pub(crate) fn asks_quiet(&mut self, which: usize, client: u64) {
+        if which == 0 {
+            self.quiet.asked.insert(client, self.quiet.resumes);
+        }
+    }
+
+    pub(crate) fn asks_resume(&mut self, which: usize) {
+        if which == 0 {
+            self.quiet.resumes += 1;
+            self.quiet.is_quiet = false;
+        }
+    }
+
+    pub(crate) fn told_quiet(&mut self, which: usize, client: u64) {
+        if which == 0 && self.quiet.asked.remove(&client) == Some(self.quiet.resumes) {
+            self.quiet.is_quiet = true;
+        }
+    }
+
+    /// An action begins.
+    pub(super) fn check_start(&mut self, job: &JobId, event: &Event) {
+        let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
+        let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
+        // What follows jobs by one of the settings that there are.
+        let follows = name == "epilog" || (name == "sweep" && self.is_lenient());
+        if self.quiet.is_quiet && !follows && !rebuilt {
+            let text = format!("5 quiet: {name} of {job} begins, and it was said that nothing would");
+            self.broken(|| text);
+        }
+    }
+}
