@@ -162,6 +162,8 @@ impl Action {
             word.ranks.subtract(ranks);
         }
         self.row.resolving.retain(|word| !word.ranks.is_empty());
+        // Of ranks that come one by one a part is written, which has no words.
+        self.changed = true;
     }
 }
 

@@ -65,11 +65,32 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         confirm(&mut b, "n0");
         assert_eq!(b.outcome(t), Outcome::Resolved { ok: true, reason: "power-cycled".into(), by: 0 });
         assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
+        // The word is used up, also for the controller after this one.
+        let mut b = b.restart();
+        assert!(b.action("prolog", "j", 0).resolving.is_empty());
         // Its own result is recorded all the same.
         let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
         b.says(n0, finished(t, exit(5)));
         assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
     }
+}
+
+/// Of ranks that come one by one only a part is written: the word of one that is settled must not come again with the row.
+#[test]
+fn a_word_that_is_used_up_is_gone_from_the_store() {
+    let (mut b, n) = bench(2, hooked);
+    b.run("prolog", "j", "n[0-1]");
+    for rank in 0..2 {
+        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank) });
+    }
+    assert_eq!(b.ask(resolve(false)).0, resolved(2, 2));
+    b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
+    assert_eq!(b.action("prolog", "j", 0).resolving[0].ranks.to_string(), "1");
+    let mut b = b.restart();
+    confirm(&mut b, "n0");
+    assert_eq!(b.outcome(task("prolog", "j", 0)), exit(3));
+    confirm(&mut b, "n1");
+    assert_eq!(b.outcome(task("prolog", "j", 1)).word(), "resolved");
 }
 
 #[test]
