@@ -160,6 +160,11 @@ impl Entry {
                 let without = self.text("without").map(|ranks| format!(", without ranks {}", text::line(ranks)));
                 (None, "ok", format!("the job has reached {}{}", field("name"), without.unwrap_or_default()))
             }
+            "expect-reboot" => {
+                let within = self.context.get("within_ms").and_then(Value::as_u64);
+                let within = within.map(|ms| format!(" within {}", text::age(ms))).unwrap_or_default();
+                (at(), "rebooting", format!("its node is to boot{within}, and that is its end"))
+            }
             "overdue" => {
                 let limit =
                     self.context.get("limit_ms").and_then(Value::as_u64).map_or_else(|| "?".to_owned(), text::age);
@@ -382,6 +387,7 @@ mod tests {
              "finish        prolog        n3: failed (exit 7): \"no \\u{1b}dev\"  400ms"),
             ("finish", prolog(json!({"outcome": "tolerable", "result": "tolerable", "checks": [{"check": "lustre", "message": "no mount"}, {"check": "gpu", "message": "x"}]})),
              "finish        prolog        n3: tolerable: lustre \"no mount\" and 1 more check"),
+            ("expect-reboot", prolog(json!({"within_ms": 600_000})), "rebooting     prolog        n3: its node is to boot within 10m, and that is its end"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
              "milestone                   n[0-1]: reached data-out, by the word of uid 0"),

@@ -5,6 +5,7 @@
 //! systemd's `success`, and a complete `result.json` of the same invocation that says that every script ran. Where unit and result differ
 //! the worse stands and the note shows both.
 
+mod boot;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,8 @@ use crate::defect;
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{Claim, Ended, Intent, Process, RunResult, StepRecord, Tail, UnitFacts};
 
+pub use boot::if_it_boots;
+pub(crate) use boot::is_announced;
 pub use report::{MAX_LISTED, MAX_TAILS};
 
 /// All that is left of a task whose main process and cgroup are gone, or whose unit is.
@@ -45,6 +48,9 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
+    // Of the host's own nobody waits for the boot: it ends as it ended.
+    let outcome =
+        if !intent.local && boot::was_shut_down(&outcome, evidence) { boot::of_steps(evidence.steps) } else { outcome };
     report::Report { evidence, unit, result }.fill(outcome, note, intent, ended_ms)
 }
 

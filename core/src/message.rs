@@ -51,6 +51,10 @@ pub enum ToAgent {
     Ack {
         task: TaskId,
     },
+    /// `ExpectsBoot` is durable here: from now on a boot is this task's end.
+    BootExpected {
+        task: TaskId,
+    },
     /// The attempts of these tasks are closed and forgotten: their tombstones may go.
     Forget {
         tasks: Vec<TaskId>,
@@ -89,6 +93,14 @@ pub enum FromAgent {
     },
     Finished {
         task: TaskId,
+        ended: Box<Ended>,
+    },
+    /// A script said that this host will boot, and that this is the task's end. Said again whenever that end would be another one.
+    ExpectsBoot {
+        task: TaskId,
+        /// What is left of the task's limit; `None`: it has none.
+        within_ms: Option<u64>,
+        /// How the task has ended when the host boots now ([`crate::judge::if_it_boots`]).
         ended: Box<Ended>,
     },
     Probed {

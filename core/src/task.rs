@@ -17,6 +17,9 @@ pub const NO_TASK: u8 = 66;
 /// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
 
+/// What the agent makes in a task's directory once the controller has it on disk that a script of it announced a boot.
+pub const BOOT_EXPECTED: &str = "boot-expected";
+
 /// The order to run an action on one rank. Says *that* it runs; the node says what ([`Plan`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
@@ -310,8 +313,12 @@ pub struct Ended {
     pub milestones: Vec<String>,
     #[serde(default)]
     pub user_message: Option<String>,
+    /// A script announced a boot of its host, which is its end.
     #[serde(default)]
     pub expect_reboot: bool,
+    /// That boot has come.
+    #[serde(default)]
+    pub booted: bool,
     /// Processes that were left behind and, by the plan, killed or kept.
     #[serde(default)]
     pub lingering: Vec<Process>,
@@ -344,6 +351,7 @@ impl Ended {
             milestones: Vec::new(),
             user_message: None,
             expect_reboot: false,
+            booted: false,
             lingering: Vec::new(),
             tails: Vec::new(),
             forensics: None,

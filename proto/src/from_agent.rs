@@ -16,8 +16,11 @@ const FINISHED: u16 = 5;
 const PROBED: u16 = 6;
 const ANSWER: u16 = 7;
 const UNSUPPORTED: u16 = 8;
+const EXPECTS_BOOT: u16 = 9;
 
-const NAMES: [&str; 8] = ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported"];
+#[rustfmt::skip]
+const NAMES: [&str; 9] =
+    ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
 
 /// What is in a frame beside an end or a page of Hello: number, ids, lengths. An ample bound.
 const ASIDE: usize = 128;
@@ -50,6 +53,17 @@ struct Finished {
     task: Option<Task>,
     /// [`Ended`], encoded: its lists are bounded before it is read.
     #[prost(bytes = "vec", tag = "2")]
+    ended: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ExpectsBoot {
+    #[prost(message, optional, tag = "1")]
+    task: Option<Task>,
+    #[prost(uint64, optional, tag = "2")]
+    within_ms: Option<u64>,
+    /// [`Ended`], encoded: its lists are bounded before it is read.
+    #[prost(bytes = "vec", tag = "3")]
     ended: Vec<u8>,
 }
 
@@ -88,6 +102,10 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
             let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
             seal(FINISHED, &Finished { task: Some(Task::of(*task)), ended })
         }
+        FromAgent::ExpectsBoot { task, within_ms, ended } => {
+            let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
+            seal(EXPECTS_BOOT, &ExpectsBoot { task: Some(Task::of(*task)), within_ms: *within_ms, ended })
+        }
         FromAgent::Probed { nonce } => seal(PROBED, &Probed { nonce: *nonce }),
         FromAgent::Answer { question, text, last } => {
             seal(ANSWER, &Answer { question: *question, text: clip(text, MAX_ANSWER), last: *last })
@@ -119,6 +137,11 @@ fn read(number: u16, body: &[u8]) -> Result<FromAgent, Fault> {
             let finished: Finished = record(body)?;
             let ended = nested::<Ended>(&finished.ended, "ended")?.value().at("ended")?;
             FromAgent::Finished { task: task(finished.task)?, ended: Box::new(ended) }
+        }
+        EXPECTS_BOOT => {
+            let ExpectsBoot { task: of, within_ms, ended } = record(body)?;
+            let ended = nested::<Ended>(&ended, "ended")?.value().at("ended")?;
+            FromAgent::ExpectsBoot { task: task(of)?, within_ms, ended: Box::new(ended) }
         }
         PROBED => FromAgent::Probed { nonce: record::<Probed>(body)?.nonce },
         ANSWER => {

@@ -20,10 +20,11 @@ const FORGET: u16 = 8;
 const PROBE: u16 = 9;
 const ASK: u16 = 10;
 const UNSUPPORTED: u16 = 11;
+const BOOT_EXPECTED: u16 = 12;
 
 #[rustfmt::skip]
-const NAMES: [&str; 11] =
-    ["Welcome", "TurnedAway", "Start", "Begin", "Cancel", "Signal", "Ack", "Forget", "Probe", "Ask", "Unsupported"];
+const NAMES: [&str; 12] =
+    ["Welcome", "TurnedAway", "Start", "Begin", "Cancel", "Signal", "Ack", "Forget", "Probe", "Ask", "Unsupported", "BootExpected"];
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Welcome {
@@ -41,7 +42,7 @@ struct TurnedAway {
     why: String,
 }
 
-/// Begin and Ack.
+/// Begin, Ack and BootExpected.
 #[derive(Clone, PartialEq, prost::Message)]
 struct OfTask {
     #[prost(message, optional, tag = "1")]
@@ -115,6 +116,7 @@ pub fn encode_to_agent(message: &ToAgent) -> Bytes {
             seal(SIGNAL, &Signal { task: Some(Task::of(*task)), signal: (*signal).into() })
         }
         ToAgent::Ack { task } => seal(ACK, &of_task(*task)),
+        ToAgent::BootExpected { task } => seal(BOOT_EXPECTED, &of_task(*task)),
         ToAgent::Forget { tasks } => {
             seal(FORGET, &Forget { tasks: tasks.iter().take(MAX_FORGET).map(|task| Task::of(*task)).collect() })
         }
@@ -159,6 +161,7 @@ fn read(number: u16, body: &[u8]) -> Result<ToAgent, Fault> {
             ToAgent::Signal { task: task(signal.task)?, signal: number }
         }
         ACK => ToAgent::Ack { task: task(record::<OfTask>(body)?.task)? },
+        BOOT_EXPECTED => ToAgent::BootExpected { task: task(record::<OfTask>(body)?.task)? },
         FORGET => {
             let tasks = record::<Forget>(body)?.tasks;
             ToAgent::Forget { tasks: tasks.iter().map(Task::value).collect::<Result<_, _>>().at("tasks")? }

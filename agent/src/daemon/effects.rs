@@ -49,6 +49,13 @@ impl Daemon {
                 self.inputs.push_back(Input::ClaimTaken { task, result });
             }
             Effect::SignalRunner { stem, signal } => self.calls.signal(stem, signal),
+            Effect::MarkBootExpected { stem } => {
+                if let Err(error) = self.spool.mark_boot_expected(&stem) {
+                    tracing::warn!(
+                        "{error}; its script is not told that the controller knows of the boot that it announced"
+                    );
+                }
+            }
             Effect::KillLingering { stem } => self.calls.kill_all(stem),
             Effect::WriteOutcome { stem, task, ended } => {
                 let result = said(self.spool.write_outcome(&stem, &ended));

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use perilog_core::Span;
 use perilog_core::task::Report;
 
 use crate::protocol;
@@ -13,23 +14,34 @@ Usage:
   perilog-report tolerable --check NAME MESSAGE   a named check failed; the job may tolerate that
   perilog-report milestone NAME                   this point was reached (for example data-out)
   perilog-report progress MESSAGE                 what the script is doing now
-  perilog-report expect-reboot                    this host will boot, and that is the end of the task
+  perilog-report expect-reboot [--wait FSD]       this host will boot, and that is the end of the task
   perilog-report user MESSAGE                     a sentence that the job's owner may read
   perilog-report --help | --version
 
 NAME is 1 to 64 of [A-Za-z0-9._-]. MESSAGE is one argument: quote it. `--` ends the options.
+`expect-reboot` returns when the controller knows, so that the boot is not taken for a loss: reboot then, and not before. It waits for that as
+long as --wait says (RFC 23, default 1m). What scripts had failed in before stands; one that never boots is a timeout.
+
 A report and its names fit in 4096 bytes; 256 reports are taken from one task, progress not counted.
 
 Exit status:
-  0  heard: the report is recorded
+  0  heard: the report is recorded; a boot that is expected, by the controller
   2  usage
   7  nobody hears: PERILOG_CONTROL is not set, the runner is gone or does not answer
   8  the runner refused it, and why is on stderr
+  9  recorded on this host, but the controller did not say in time that it knows: a boot now may be taken for a loss
 ";
+
+/// How long a boot may take to be known where nothing is said: an agent that redials after its controller was restarted takes seconds.
+const WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    Say(Report),
+    /// `wait_ms`: how long a boot may take to be known.
+    Say {
+        report: Report,
+        wait_ms: u64,
+    },
     Help,
     Version,
 }
@@ -40,7 +52,7 @@ pub(crate) enum Command {
 /// A sentence that says what is wrong, and where.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut words = Vec::new();
-    let mut check = None;
+    let (mut check, mut wait) = (None, None::<String>);
     let mut options = true;
     let mut args = args.map(|arg| arg.into_string().map_err(|arg| format!("{arg:?} is not valid UTF-8")));
     while let Some(arg) = args.next().transpose()? {
@@ -48,6 +60,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
             "-h" | "--help" if options => return Ok(Command::Help),
             "-V" | "--version" if options => return Ok(Command::Version),
             "--" if options => options = false,
+            "--wait" if options => wait = Some(args.next().transpose()?.ok_or("--wait needs a duration")?),
+            _ if options && arg.starts_with("--wait=") => wait = Some(arg["--wait=".len()..].to_owned()),
             "--check" if options => check = Some(args.next().transpose()?.ok_or("--check needs a name")?),
             _ if options && arg.starts_with("--check=") => check = Some(arg["--check=".len()..].to_owned()),
             _ if options && arg.len() > 1 && arg.starts_with('-') => return Err(format!("unknown option `{arg}`")),
@@ -77,9 +91,14 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     if check.is_some() {
         return Err(format!("`{verb}` takes no --check"));
     }
+    let wait_ms = match wait {
+        Some(_) if report != Report::ExpectReboot => return Err(format!("`{verb}` takes no --wait")),
+        Some(text) => text.parse::<Span>().map_err(|e| e.to_string())?.as_millis().unwrap_or(u64::MAX),
+        None => WAIT_MS,
+    };
     match words.next() {
         Some(extra) => Err(format!("one argument too many: `{extra}` (a message is one argument: quote it)")),
-        None => Ok(Command::Say(report)),
+        None => Ok(Command::Say { report, wait_ms }),
     }
 }
 
@@ -89,7 +108,8 @@ mod tests {
 
     #[test]
     fn every_report_and_every_slip() {
-        let say = |report| Ok(Command::Say(report));
+        let say = |report| Ok(Command::Say { report, wait_ms: WAIT_MS });
+        let boot = |wait_ms| Ok(Command::Say { report: Report::ExpectReboot, wait_ms });
         let text = |text: &str| text.to_owned();
         let tolerable = || say(Report::Tolerable { check: text("lustre"), message: text("mount missing") });
         let table: &[(&[&str], Result<Command, &str>)] = &[
@@ -100,6 +120,10 @@ mod tests {
             (&["user", "--", "--check"], say(Report::User { message: text("--check") })),
             (&["progress", "-"], say(Report::Progress { message: text("-") })),
             (&["expect-reboot"], say(Report::ExpectReboot)),
+            (&["expect-reboot", "--wait", "5s"], boot(5_000)),
+            (&["expect-reboot", "--wait=inf"], boot(u64::MAX)),
+            (&["expect-reboot", "--wait", "soon"], Err("soon")),
+            (&["progress", "--wait", "5s", "x"], Err("takes no --wait")),
             (&["progress", "--help"], Ok(Command::Help)),
             (&["-V"], Ok(Command::Version)),
             (&[], Err("say what")),

@@ -6,6 +6,9 @@
 //! ```text
 //!   {"report":"tolerable","check":"lustre","message":"mount missing"}      ->
 //!                                                                         <-  {"reply":"heard"}
+//!   {"report":"expect-reboot"}                                             ->
+//!                                                                         <-  {"reply":"recorded"}
+//!                                                                         <-  {"reply":"heard"}      once the controller knows
 //! ```
 
 use perilog_core::ParseError;
@@ -23,6 +26,8 @@ const MAX_NAME: usize = 64;
 pub(crate) enum Reply {
     /// It is recorded, and outlives the script, the runner and the agent.
     Heard,
+    /// The same, but a boot would take it: `heard` follows when the controller knows.
+    Recorded,
     Refused {
         why: String,
     },
@@ -65,7 +70,11 @@ mod tests {
     #[test]
     fn replies_are_as_documented() {
         let refused = Reply::Refused { why: "no".to_owned() };
-        for (reply, text) in [(Reply::Heard, r#"{"reply":"heard"}"#), (refused, r#"{"reply":"refused","why":"no"}"#)] {
+        for (reply, text) in [
+            (Reply::Heard, r#"{"reply":"heard"}"#),
+            (Reply::Recorded, r#"{"reply":"recorded"}"#),
+            (refused, r#"{"reply":"refused","why":"no"}"#),
+        ] {
             assert_eq!(serde_json::to_string(&reply).unwrap(), text);
             assert_eq!(serde_json::from_str::<Reply>(text).unwrap(), reply);
         }

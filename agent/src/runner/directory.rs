@@ -3,6 +3,7 @@
 //! | file | who | how |
 //! |---|---|---|
 //! | `intent.json` | agent | read once |
+//! | `boot-expected` | agent | looked for ([`crate::boot`]) |
 //! | `claim` | runner or agent, whoever is first | temp, then link(2): whole from its first moment, and never a second one |
 //! | `steps.jsonl` | runner | appended, one write a line ([`crate::steps`]) |
 //! | `out.<seq>.head`, `.tail` | runner | [`crate::output`] |
@@ -111,6 +112,15 @@ impl Directory {
             Err(Errno::EXIST) => Err(Refusal::new(NOT_OURS, format!("{}: claimed by another", self.file("claim")))),
             Err(e) => Err(no(&e)),
         }
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// Is there a file of this name?
+    pub(crate) fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// Opens a file for appending, made if need be.

@@ -7,6 +7,7 @@
 
 mod args;
 mod attempt;
+mod boot;
 mod child;
 mod control;
 mod digest;

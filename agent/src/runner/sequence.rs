@@ -7,14 +7,16 @@
 use std::io;
 
 use perilog_core::Span;
-use perilog_core::task::{Intent, OnError, StepRecord};
+use perilog_core::task::{Intent, OnError, Report, StepRecord};
 use perilog_host::clock;
 
+use crate::boot::Mark;
 use crate::child::Running;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::headline::Headline;
 use crate::output::{Level, Sinks};
+use crate::protocol::Reply;
 use crate::reports::{Reports, Speaker, Verdict};
 use crate::signals::{Asked, Signals};
 use crate::steps::Steps;
@@ -41,6 +43,8 @@ pub(crate) struct Sequence<'a> {
     pub(crate) seq: u32,
     /// The script that runs, and the uid it runs as.
     pub(crate) speaker: Option<(Speaker, u32)>,
+    /// A script announced a boot, and waits.
+    mark: Option<Mark>,
 }
 
 impl<'a> Sequence<'a> {
@@ -70,6 +74,7 @@ impl<'a> Sequence<'a> {
             cancelled: false,
             seq: 0,
             speaker: None,
+            mark: None,
         }
     }
 
@@ -184,7 +189,7 @@ impl<'a> Sequence<'a> {
         let deadline =
             [deadline, self.sinks.next(), self.reports.next(), self.headline.next()].into_iter().flatten().min();
         let script = running.as_ref().map(|(script, _)| &**script);
-        let ready = turn::wait(&self.signals, &self.sinks, self.control.as_ref(), script, deadline);
+        let ready = turn::wait(&self.signals, &self.sinks, self.control.as_ref(), self.mark.as_ref(), script, deadline);
         for ready in ready {
             match (ready, &mut running) {
                 (Ready::Signals, running) => {
@@ -203,6 +208,7 @@ impl<'a> Sequence<'a> {
                     let user = self.speaker.as_ref().map(|(_, uid)| *uid);
                     self.control.iter_mut().for_each(|control| control.admit(user));
                 }
+                (Ready::Mark, _) => self.look_for_mark(),
                 (Ready::Peer(peer), _) => self.serve(peer),
                 (Ready::Sink | Ready::Pipe(_) | Ready::Stage, _) => {}
             }
@@ -243,12 +249,13 @@ impl<'a> Sequence<'a> {
     }
 
     fn serve(&mut self, peer: usize) {
-        let Self { control, steps, sinks, reports, headline, speaker, .. } = self;
+        let Self { control, steps, sinks, reports, headline, speaker, mark, directory, intent, .. } = self;
         let Some(control) = control else {
             return;
         };
         control.serve(peer, &mut |report| {
             let (speaker, _) = speaker.as_ref().ok_or("no script is running")?;
+            let is_boot = report == Report::ExpectReboot;
             let mut record =
                 |record: &StepRecord| steps.append(record).map_err(|e| format!("it cannot be recorded: {e}"));
             match reports.hear(speaker, report, clock::mono_ms(), clock::wall_ms())? {
@@ -262,8 +269,28 @@ impl<'a> Sequence<'a> {
                     line.iter().try_for_each(record)?;
                 }
             }
-            Ok(())
+            // The host's own tasks have no controller to know of it.
+            if !is_boot || intent.local {
+                return Ok(Reply::Heard);
+            }
+            // Watched for before it is looked for, so that it cannot come in between.
+            if mark.is_none() {
+                match Mark::watch(directory) {
+                    Ok(watch) => *mark = Some(watch),
+                    Err(error) => sinks.say(Level::Warning, &format!("cannot see when the controller knows: {error}")),
+                }
+            }
+            Ok(if Mark::is_there(directory) { Reply::Heard } else { Reply::Recorded })
         });
+    }
+
+    /// The agent may have marked that the controller knows of the boot that a script announced.
+    fn look_for_mark(&mut self) {
+        self.mark.iter().for_each(Mark::clear);
+        if Mark::is_there(self.directory) {
+            self.mark = None;
+            self.control.iter_mut().for_each(Control::known);
+        }
     }
 
     /// Records what has happened already: where that fails it can only be said.

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use perilog_host::clock;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::boot::Mark;
 use crate::child::Running;
 use crate::control::Control;
 use crate::output::{Sinks, Stream};
@@ -21,6 +22,8 @@ pub(crate) enum Ready {
     Stage,
     /// The journal takes more.
     Sink,
+    /// Something was put into the task's directory.
+    Mark,
     /// Somebody knocks at the control socket.
     Door,
     /// This peer of the control socket said something.
@@ -32,6 +35,7 @@ pub(crate) fn wait(
     signals: &Signals,
     sinks: &Sinks,
     control: Option<&Control>,
+    mark: Option<&Mark>,
     running: Option<&Running>,
     deadline: Option<u64>,
 ) -> Vec<Ready> {
@@ -44,6 +48,7 @@ pub(crate) fn wait(
             wanted.extend(pipes.into_iter().flatten());
         }
     }
+    wanted.extend(mark.map(|mark| (Ready::Mark, mark.fd(), PollFlags::IN)));
     if let Some(control) = control {
         wanted.extend(control.door().map(|fd| (Ready::Door, fd, PollFlags::IN)));
         wanted.extend(control.peers().enumerate().map(|(n, fd)| (Ready::Peer(n), fd, PollFlags::IN)));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   agent.lock      one agent per host            epoch.json        the controller that was obeyed last
-//!   tasks/<stem>/   intent.json outcome.json      (ours)            claim steps.jsonl result.json out.*   (the runner's)
+//!   tasks/<stem>/   intent.json outcome.json boot-expected (ours)   claim steps.jsonl result.json out.*   (the runner's)
 //!   tombstones/<stem>.json                        control/<stem>.sock (the runner's)
 //! ```
 //!
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::defect;
 use perilog_core::ids::{Epoch, UNIT_PREFIX};
-use perilog_core::task::{Claim, Ended, Intent, Tombstone};
+use perilog_core::task::{BOOT_EXPECTED, Claim, Ended, Intent, Tombstone};
 use perilog_host::fault;
 
 pub use error::SpoolError;
@@ -117,6 +117,11 @@ impl Spool {
         let dir = self.task(stem);
         make_dir(&dir, 0o700)?;
         write::json(&dir.join("outcome.json"), ended)
+    }
+
+    /// The controller knows of the boot that a script announced: its runner waits for this.
+    pub fn mark_boot_expected(&self, stem: &str) -> Result<(), SpoolError> {
+        write::json(&self.task(stem).join(BOOT_EXPECTED), &true)
     }
 
     /// Writes the tombstone, then removes the directory, if there is one.

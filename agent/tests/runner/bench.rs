@@ -12,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, InvocationId, JobId, Rank, TaskId, stem};
-use perilog_core::task::{Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord};
+use perilog_core::task::{
+    BOOT_EXPECTED, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord,
+};
 use perilog_core::{ExitStatus as Status, HostList, IdSet};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
@@ -159,6 +161,13 @@ impl Task {
     pub(crate) fn accept(&self) {
         fs::create_dir_all(self.directory()).unwrap();
         fs::write(self.directory().join("intent.json"), serde_json::to_vec(&self.intent).unwrap()).unwrap();
+    }
+
+    /// The agent says that the controller knows of the boot that a script announced.
+    pub(crate) fn mark_boot_expected(&self) {
+        let (temporary, mark) = (self.directory().join(".agent-boot-expected"), self.directory().join(BOOT_EXPECTED));
+        fs::write(&temporary, "true").unwrap();
+        fs::rename(temporary, mark).unwrap();
     }
 
     fn command(&self) -> Command {

@@ -56,7 +56,9 @@ fn every_report_is_recorded_before_it_is_heard() {
              echo heard",
         );
         task.intent.plan.user = user.to_owned();
-        let left = task.run();
+        task.accept();
+        task.mark_boot_expected();
+        let left = task.left(task.start().end());
         assert_eq!((left.code(), left.out()), (0, vec!["heard"]), "{left:?}");
         let text = |text: &str| text.to_owned();
         let expect = [
@@ -208,4 +210,32 @@ fn without_a_socket_the_scripts_run_and_reports_fail() {
     let left = task.run();
     assert_eq!((left.out(), left.code()), (vec!["status 7"], 0));
     assert!(left.said("no control socket"));
+}
+
+#[test]
+fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
+    for user in ["root", "nobody"] {
+        let mut task = task("$REPORT expect-reboot; echo heard $?");
+        task.intent.plan.user = user.to_owned();
+        task.accept();
+        let mut live = task.start();
+        // It is recorded before anybody says that he knows.
+        live.wait_for("expects this host to boot");
+        assert_eq!(converse(&task, &[b"{\"report\":\"expect-reboot\"}\n"]), [r#"{"reply":"recorded"}"#]);
+        fs::write(task.directory().join("something-else"), b"").unwrap();
+        task.mark_boot_expected();
+        let left = task.left(live.end());
+        assert_eq!((left.code(), left.out()), (0, vec!["heard 0"]), "{left:?}");
+    }
+}
+
+#[test]
+fn a_boot_that_nobody_knows_of_is_not_heard_and_the_hosts_own_needs_nobody() {
+    for (local, status) in [(false, "status 9"), (true, "status 0")] {
+        let mut task = task("$REPORT expect-reboot --wait 1ms; echo status $?");
+        task.intent.local = local;
+        let left = task.run();
+        assert_eq!(left.out(), [status]);
+        assert_eq!(left.said("a boot now may be taken for a loss"), !local);
+    }
 }

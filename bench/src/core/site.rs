@@ -85,6 +85,7 @@ impl<'a> Site<'a> {
             after: vec![action("epilog")?],
             release: [(action("prolog")?, policy), (action("epilog")?, policy)].into(),
             tolerate_lost: false,
+            reboot_cleans: false,
             drain_hook: false,
             release_hook: true,
         };

@@ -58,6 +58,8 @@ pub struct Config {
     #[serde(default)]
     pub tolerate_lost: bool,
     #[serde(default)]
+    pub reboot_cleans: bool,
+    #[serde(default)]
     pub release: Hook,
     #[serde(default)]
     pub drain: Hook,
@@ -226,6 +228,7 @@ impl Config {
             after: self.after.clone(),
             release: self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.policy()?))).collect(),
             tolerate_lost: self.tolerate_lost,
+            reboot_cleans: self.reboot_cleans,
             drain_hook: self.drain.command.is_some(),
             release_hook: self.release.command.is_some(),
         }

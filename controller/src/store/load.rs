@@ -201,6 +201,7 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
         confirmed: column(row, "confirmed")?,
         lifted: column(row, "lifted")?,
         told: column(row, "told")?,
+        stuck: column(row, "stuck")?,
     })
 }
 
@@ -210,7 +211,10 @@ fn quiet(row: &Row<'_>) -> Result<Quiet, Wrong> {
 
 fn rank(row: &Row<'_>) -> Result<RankRow, Wrong> {
     let task = TaskId { action: action_id(row, "action")?, rank: Rank(column(row, "rank")?) };
-    Ok(RankRow { task, ended: json(row, "ended")?, late: json(row, "late")? })
+    let expects = column::<Option<String>>(row, "expects")?
+        .map(|text| serde_json::from_str(&text).map_err(|error| format!("expects: {error}")))
+        .transpose()?;
+    Ok(RankRow { task, ended: json(row, "ended")?, late: json(row, "late")?, expects })
 }
 
 fn outbox(row: &Row<'_>) -> Result<OutboxEntry, Wrong> {

@@ -100,6 +100,7 @@ CREATE TABLE ranks (
     outcome TEXT NOT NULL,              -- its word, for people; `ended` has all of it
     ended TEXT NOT NULL,
     late TEXT NOT NULL,                 -- results that came after the outcome was settled
+    expects TEXT,                       -- {machine, within_ms}: it is open, and `ended` is how an announced boot ends it
     PRIMARY KEY (action, rank)
 ) STRICT;
 
@@ -110,7 +111,8 @@ CREATE TABLE drains (
     \"by\" INTEGER,                     -- a user id, or nobody: perilog itself
     confirmed INTEGER NOT NULL,         -- in force
     lifted INTEGER NOT NULL,            -- undrained, and the hook has not confirmed that
-    told INTEGER NOT NULL DEFAULT 0     -- a hook has drained it
+    told INTEGER NOT NULL DEFAULT 0,    -- a hook has drained it
+    stuck INTEGER                       -- for a stuck script and nothing else: the boot number of its node then
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE quiet (                    -- one row: no new starts
@@ -178,7 +180,8 @@ CREATE TABLE drains (
     \"by\" INTEGER,
     confirmed INTEGER NOT NULL,
     lifted INTEGER NOT NULL,
-    told INTEGER NOT NULL DEFAULT 0
+    told INTEGER NOT NULL DEFAULT 0,
+    stuck INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE quiet (since_ms INTEGER NOT NULL, \"by\" INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;
 ALTER TABLE actions ADD COLUMN resolving TEXT NOT NULL DEFAULT '[]';
@@ -195,6 +198,7 @@ CREATE TABLE given (
     holds TEXT NOT NULL,
     PRIMARY KEY (job, attempt, number)
 ) STRICT, WITHOUT ROWID;
+ALTER TABLE ranks ADD COLUMN expects TEXT;
 ALTER TABLE outbox ADD COLUMN edge TEXT NOT NULL DEFAULT 'manager';
 "];
 

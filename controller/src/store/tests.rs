@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perilog_core::controller::io::{
-    ActionRow, AttemptRow, DrainRow, Edge, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving, ResourceEnd,
+    ActionRow, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
+    ResourceEnd,
 };
 use perilog_core::controller::{Holds, Record, Snapshot, Stands};
 use perilog_core::ids::ResourceName;
@@ -142,9 +143,11 @@ fn record() -> impl Strategy<Value = Record> {
             })
         },
     );
-    let rank = (0..9u128, 0..9u32, ended(), vec(ended(), 0..2)).prop_map(|(id, rank, ended, late)| {
+    let rank = (0..9u128, 0..9u32, ended(), vec(ended(), 0..2), any::<Option<Option<u64>>>());
+    let rank = rank.prop_map(|(id, rank, ended, late, expects)| {
+        let expects = expects.map(|within_ms| Expects { within_ms, machine: MachineId::new("m").unwrap() });
         let task = TaskId { action: ActionId(uuid::Uuid::from_u128(id)), rank: Rank(rank) };
-        Record::Rank(Box::new(RankRow { task, ended, late }))
+        Record::Rank(Box::new(RankRow { task, ended, late, expects }))
     });
     let outbox = attempts().prop_map(|(job, attempt)| {
         // Numbered when the whole sequence of records is known.
@@ -157,10 +160,11 @@ fn record() -> impl Strategy<Value = Record> {
             body: json!({"event": "verdict", "status": 0}),
         })
     });
-    let drain = (0..4u8, 0..1_000_000u64, any::<(Option<u32>, bool, bool)>()).prop_map(
-        |(n, since_ms, (by, confirmed, lifted))| {
+    let drain = (0..4u8, 0..1_000_000u64, any::<(Option<u32>, bool, bool, Option<u32>)>()).prop_map(
+        |(n, since_ms, (by, confirmed, lifted, stuck))| {
             let (host, reason) = (HostName::new(&format!("n{n}")).unwrap(), "prolog 10-a: exit 1: \"x\"".to_owned());
-            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted, told: confirmed && !lifted })
+            let told = confirmed && !lifted;
+            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted, told, stuck })
         },
     );
     prop_oneof![

@@ -153,13 +153,14 @@ fn set(ids: &IdSet) -> String {
 fn rank(db: &Connection, row: &RankRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO ranks (action, rank, outcome, ended, late) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR REPLACE INTO ranks (action, rank, outcome, ended, late, expects) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![
             row.task.action.to_string(),
             row.task.rank.0,
             row.ended.outcome.word(),
             json(&row.ended)?,
-            json(&row.late)?
+            json(&row.late)?,
+            row.expects.as_ref().map(json).transpose()?
         ],
     )
 }
@@ -167,8 +168,17 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![row.host.as_str(), integer(row.since_ms), row.reason, row.by, row.confirmed, row.lifted, row.told],
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            row.host.as_str(),
+            integer(row.since_ms),
+            row.reason,
+            row.by,
+            row.confirmed,
+            row.lifted,
+            row.told,
+            row.stuck
+        ],
     )
 }
 

@@ -49,7 +49,9 @@ impl Machine {
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
-        let ended = ended.clone();
+        // A soft reboot leaves /run: what was to end by a boot, in another boot than it was meant for, has ended by that.
+        let booted = ended.expect_reboot && task.intent.start.boot != self.node.boot;
+        let ended = Box::new(Ended { booted, ..(**ended).clone() });
         for caller in std::mem::take(&mut task.callers) {
             let reply = ExecReply::Ended(ended.clone());
             cx.push(Effect::ExecReply { caller, reply });
@@ -57,6 +59,7 @@ impl Machine {
         if task.intent.local {
             return self.bury(id, cx);
         }
+        self.say_last_boot(id, &ended, cx);
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 

@@ -22,6 +22,7 @@ impl Machine {
         for task in self.tasks.values_mut() {
             task.unsaid = false;
             task.milestones_told = 0;
+            task.boot_told = false;
         }
         let mut pages = vec![Vec::new()];
         let mut bytes = 0;

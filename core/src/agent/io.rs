@@ -235,6 +235,11 @@ pub enum Effect {
         stem: String,
         signal: u8,
     },
+    /// Make `boot-expected` in the directory: the runner tells the script that the controller knows. What goes wrong is the edge's to say;
+    /// the script then learns that nobody knows.
+    MarkBootExpected {
+        stem: String,
+    },
     /// SIGKILL what is left in the unit's cgroup (`lingering = "kill"`).
     KillLingering {
         stem: String,

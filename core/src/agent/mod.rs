@@ -34,9 +34,10 @@
 //!
 //! The rooms: `machine` (state and dispatch), `start` (taking on), `guard` (whose turn it is), `unit` (what systemd says), `claim`
 //! (withdrawing, cancelling, signals), `ending` (outcome to tombstone), `tombs`, `join` (coming up), `session` and `hello` (the
-//! controller), `exec` (the host's own tasks), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
+//! controller), `boot` (a boot that a script announced), `exec` (the host's own tasks), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
 
 mod backoff;
+mod boot;
 mod claim;
 mod ending;
 mod exec;

@@ -181,7 +181,7 @@ impl Machine {
         self.say_what_hello_left_out(cx);
     }
 
-    /// Ends that are not acknowledged, milestones, and whatever happened since Hello.
+    /// Ends that are not acknowledged, milestones, announced boots, and whatever happened since Hello.
     fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };
@@ -200,6 +200,7 @@ impl Machine {
                         }
                     }
                     self.tell_milestones(id, cx);
+                    self.tell_boot(id, cx);
                 }
             }
         }
@@ -217,6 +218,7 @@ impl Machine {
             ToAgent::Cancel { task, job, attempt, action, why: _ } => self.on_cancel(task, &job, attempt, &action, cx),
             ToAgent::Signal { task, signal } => self.on_signal(task, signal, cx),
             ToAgent::Ack { task } => self.on_ack(task, cx),
+            ToAgent::BootExpected { task } => self.on_boot_expected(task, cx),
             ToAgent::Forget { tasks } => self.on_forget(&tasks),
             ToAgent::Probe { nonce } => self.say(cx, FromAgent::Probed { nonce }),
             ToAgent::Ask { question, ask } => {

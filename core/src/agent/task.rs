@@ -90,6 +90,9 @@ pub(super) struct Task {
     pub(super) milestones: Vec<String>,
     /// How many of them this session was told.
     pub(super) milestones_told: usize,
+    /// A script announced a boot: how the task ends by it; and was this session told?
+    pub(super) boot: Option<Box<Ended>>,
+    pub(super) boot_told: bool,
     /// The controller was not told something that happened after this session's Hello.
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for its end.
@@ -123,6 +126,8 @@ impl Task {
             phase: None,
             milestones: Vec::new(),
             milestones_told: 0,
+            boot: None,
+            boot_told: false,
             unsaid: false,
             callers: Vec::new(),
         }

@@ -155,6 +155,7 @@ impl Machine {
             task.tell_callers(&phase, cx);
         }
         self.tell_milestones(id, cx);
+        self.foresee_boot(id, seen, cx);
         if let Some(phase) = progress.phase {
             self.move_to(id, phase, cx);
         }
@@ -228,7 +229,8 @@ impl Machine {
             let left = std::mem::take(&mut task.killed);
             let mut ended = task.judge(None, seen, &left, cx.now);
             if task.intent.start.boot != self.node.boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
-                ended.outcome = Outcome::Lost { why: Loss::Rebooted };
+                // A soft reboot leaves /run, and in it whether that boot was announced.
+                ended = task.if_it_boots(seen, cx.now);
             }
             return self.conclude(id, ended, cx);
         }

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::controller::boot::Expected;
 use crate::controller::io::{ActionRow, External, RankRow, Record, ReleasePolicy};
 use crate::controller::layout::Layout;
 use crate::controller::release::Batches;
@@ -28,6 +29,8 @@ const MAX_LATE: usize = 8;
 pub(super) struct Action {
     pub(super) row: ActionRow,
     pub(super) ended: BTreeMap<Rank, RankRow>,
+    /// Open ranks that a boot of their node ends, as a script said.
+    pub(super) expected: BTreeMap<Rank, Expected>,
     /// CLOCK_MONOTONIC when limits began to count: the action's begin, or this controller's.
     pub(super) armed_ms: u64,
     /// Ranks that had to wait for an earlier action, and when they had no longer to.
@@ -79,6 +82,7 @@ impl Action {
         Self {
             row,
             ended: BTreeMap::new(),
+            expected: BTreeMap::new(),
             armed_ms,
             ready_ms: BTreeMap::new(),
             check_ms: None,
@@ -268,6 +272,7 @@ impl Action {
         if !self.row.resolving.is_empty() {
             self.forget_words(&IdSet::from(rank.0..=rank.0));
         }
+        let expected = self.expected.remove(&rank).is_some();
         self.freed.insert(rank.0);
         self.lingering.remove(&rank);
         if self.row.held.ranks.contains(rank.0) {
@@ -282,7 +287,8 @@ impl Action {
         });
         if ended.outcome == Outcome::Ok {
             self.row.ok.insert(rank.0);
-            if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() {
+            // What is stored of one that expected a boot has its end in it.
+            if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
                 return;
             }
         } else {
@@ -290,7 +296,7 @@ impl Action {
         }
         // What came late of an ok that a reboot undid stays told.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
-        let row = RankRow { task: self.task(rank), ended, late };
+        let row = RankRow { task: self.task(rank), ended, late, expects: None };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
     }
@@ -315,6 +321,7 @@ impl Action {
             task,
             ended: Ended::bare(Outcome::Ok, wall_ms),
             late: Vec::new(),
+            expects: None,
         });
         if row.late.len() >= MAX_LATE {
             return false;
@@ -422,6 +429,10 @@ impl Action {
         }
     }
 
+    pub(super) fn changed_rank(&mut self, rank: Rank) {
+        self.changed_ranks.insert(rank);
+    }
+
     /// What changed since the last time, for the store.
     pub(super) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
@@ -435,7 +446,8 @@ impl Action {
             records.push(Record::Moved { action: self.row.id, stands: Box::new(stands) });
         }
         for rank in std::mem::take(&mut self.changed_ranks) {
-            if let Some(row) = self.ended.get(&rank) {
+            let expected = self.expected.get(&rank).map(|expected| &expected.row);
+            if let Some(row) = expected.or_else(|| self.ended.get(&rank)) {
                 records.push(Record::Rank(Box::new(row.clone())));
             }
         }

@@ -5,9 +5,13 @@
 //!   at fault, or by hand --> told to the hook --confirmed--> in force --undrain--> told to the hook --confirmed--> gone
 //! ```
 //! Where no hook is configured the list here is the drain, in force at once.
+//!
+//! A script that is stuck past its limit is gone after a boot: where the site says so (`reboot-cleans`), that lifts its drain once the node has
+//! said Hello and no script lives there. Not where anything else was found wrong meanwhile, and never what an operator asked for, first or later.
 
 use serde_json::json;
 
+use crate::agent::io::Level;
 use crate::controller::action::{blamed, last_line};
 use crate::controller::io::{DrainRow, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
@@ -16,11 +20,21 @@ use crate::duration::Span;
 use crate::hostlist::HostList;
 use crate::ids::{HostName, TaskId};
 use crate::job::Part;
-use crate::outcome::Outcome;
+use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 /// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
 const MAX_REASON: usize = 200;
+
+/// What a drain is for, as far as a boot may be rid of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// A script past its limit.
+    Stuck,
+    /// The node is not there.
+    Away,
+    Other,
+}
 
 /// Is the node to blame for this end?
 fn is_at_fault(outcome: &Outcome) -> bool {
@@ -56,21 +70,36 @@ impl Machine {
             reason.push_str(&format!(": {line}"));
         }
         let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
-        self.drain_task(task, reason, &suffix, now);
+        let fault = match ended.outcome {
+            Outcome::Timeout { .. } => Fault::Stuck,
+            // By a boot that was asked for to be rid of it, as far as we know.
+            Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
+            _ => Fault::Other,
+        };
+        self.drain_task(task, reason, &suffix, fault, now);
     }
 
     /// Drains the host of a task that is past its limit, and lives.
     pub(super) fn drain_stuck(&mut self, task: TaskId, what: &str, now: Now) {
-        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
-        let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
-        self.drain_task(task, reason, &suffix, now);
+        self.drain_alive(task, what, Fault::Stuck, now);
     }
 
-    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, now: Now) {
+    /// Drains the host of a task that an operator gives up while it may be alive: that is an operator's drain.
+    pub(super) fn drain_given_up(&mut self, task: TaskId, what: &str, now: Now) {
+        self.drain_alive(task, what, Fault::Other, now);
+    }
+
+    fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
+        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
+        let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
+        self.drain_task(task, reason, &suffix, fault, now);
+    }
+
+    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault, now: Now) {
         let Some(host) = self.host_of(task) else { return };
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
-        if !self.drain_host(&host, format!("{reason}{suffix}"), None, now) {
+        if !self.drain_host(&host, format!("{reason}{suffix}"), None, fault, now) {
             return;
         }
         let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
@@ -81,14 +110,30 @@ impl Machine {
     }
 
     /// `false`: it is drained already, and the reason that stands is not overwritten.
-    fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, now: Now) -> bool {
-        if self.drains.get(host).is_some_and(|drain| !drain.lifted) && !defect!(DrainOverwritten) {
-            return false;
+    fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, fault: Fault, now: Now) -> bool {
+        if let Some(drain) = self.drains.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)) {
+            let spoils = drain.stuck.is_some() && fault == Fault::Other;
+            if spoils {
+                self.put_drain(DrainRow { stuck: None, ..drain.clone() });
+            }
+            // An operator's word changed something, though not the reason.
+            return spoils && by.is_some();
         }
+        let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
+        let stuck = boot_number.filter(|_| fault == Fault::Stuck);
         // Drained again before the hook has lifted it: one that it knows of stays.
         let since_ms = now.wall_ms.max(self.drains.get(host).map_or(0, |drain| drain.since_ms.saturating_add(1)));
         let confirmed = !self.settings.drain_hook;
-        self.put_drain(DrainRow { host: host.clone(), since_ms, reason, by, confirmed, lifted: false, told: false });
+        self.put_drain(DrainRow {
+            host: host.clone(),
+            since_ms,
+            reason,
+            by,
+            confirmed,
+            lifted: false,
+            told: false,
+            stuck,
+        });
         if confirmed {
             self.drain_in_force(host);
         }
@@ -151,7 +196,7 @@ impl Machine {
         let reason: String = reason.trim().chars().take(MAX_REASON).collect();
         let mut count = 0;
         for host in names(hosts)? {
-            count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), now));
+            count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), Fault::Other, now));
         }
         Ok(Reply::Reached { tasks: count })
     }
@@ -162,15 +207,32 @@ impl Machine {
             return Err(Refusal::Conflict(format!("{host} is not drained")));
         }
         for host in &hosts {
-            self.drain_in_force(host);
-            match self.drains.get(host).cloned() {
-                Some(drain) if self.settings.drain_hook => {
-                    self.put_drain(DrainRow { lifted: true, confirmed: false, ..drain });
-                }
-                _ => self.undrained_host(host),
-            }
+            self.lift(host);
         }
         Ok(Reply::Reached { tasks: hosts.len() as u64 })
+    }
+
+    fn lift(&mut self, host: &HostName) {
+        self.drain_in_force(host);
+        match self.drains.get(host).cloned() {
+            Some(drain) if self.settings.drain_hook => {
+                self.put_drain(DrainRow { lifted: true, confirmed: false, ..drain });
+            }
+            _ => self.undrained_host(host),
+        }
+    }
+
+    /// A node is there, and what it holds is known: was it drained for what a boot has ended?
+    pub(super) fn reboot_cleans(&mut self, host: &HostName) {
+        let Some((node, drain)) = self.nodes.get(host).zip(self.drains.get(host)) else { return };
+        let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
+        let is_clean = node.session.is_some() && node.live.is_empty();
+        if !(self.settings.reboot_cleans && booted && is_clean && !drain.lifted) {
+            return;
+        }
+        let text = format!("it booted, and no script lives there: its drain is lifted ({})", drain.reason);
+        self.lift(host);
+        self.note(Level::Info, None, Some(host), text);
     }
 
     fn undrained_host(&mut self, host: &HostName) {

@@ -58,6 +58,8 @@ pub struct Settings {
     pub tolerate_lost: bool,
     /// A hook drains in the resource manager: a drain counts once it has confirmed.
     pub drain_hook: bool,
+    /// A node that was drained for a stuck script and booted needs no undrain.
+    pub reboot_cleans: bool,
     /// A hook is told of releases.
     pub release_hook: bool,
 }
@@ -271,6 +273,9 @@ pub struct DrainRow {
     /// A hook has said that it drained the host: one that is configured later is told of those that stand.
     #[serde(default)]
     pub told: bool,
+    /// Drained for a script that was stuck in this boot of it (its number), and for nothing else: another boot is rid of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<u32>,
 }
 
 /// An action, its ranks by state as idsets.
@@ -401,6 +406,17 @@ pub struct RankRow {
     pub ended: Ended,
     /// What came after the outcome was settled (a late result).
     pub late: Vec<Ended>,
+    /// It is open, and `ended` is how a boot of its node ends it: a script said that it would boot.
+    pub expects: Option<Expects>,
+}
+
+/// A boot that ends a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expects {
+    /// Whose boot it is: another machine that takes this one's place is not it.
+    pub machine: MachineId,
+    /// What was left of the task's limit when it was told; `None`: it has none.
+    pub within_ms: Option<u64>,
 }
 
 /// What handling a batch gave: commit `records`, in order and whole, before any of `effects` leaves.

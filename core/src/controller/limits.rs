@@ -129,6 +129,9 @@ impl Machine {
         if let Some(at) = self.check_lease(id, now) {
             self.check_by(id, at);
         }
+        if let Some(at) = self.check_boots(id, now) {
+            self.check_by(id, at);
+        }
         // A batch of releases may be due.
         self.batch.touched.insert(id);
     }
@@ -139,8 +142,11 @@ impl Machine {
         let grace = self.settings.start_grace_ms;
         let action = self.actions.get(&id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
+        // A node that is to boot, as a script said, comes back, or that ends by its own limit.
+        let to_boot = self.to_boot(id);
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !self.is_behind(id, *rank));
-        for rank in waiting.chain(action.row.sent.iter().map(Rank)) {
+        let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
+        for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
             let at = action.armed(rank).saturating_add(grace);
             let early = if defect!(LimitsOnWallClock) {
                 now.wall_ms < action.row.began_ms.saturating_add(grace)
@@ -177,7 +183,8 @@ impl Machine {
         let after =
             self.settings.start_grace_ms.saturating_add(limit).saturating_add(grace).max(self.settings.not_after_ms);
         let (mut next, mut lost) = (None::<u64>, Vec::new());
-        for rank in action.row.accepted.iter().map(Rank) {
+        let accepted = action.row.accepted.iter().map(Rank);
+        for rank in accepted.filter(|rank| !action.expected.contains_key(rank)) {
             let task = TaskId { action: id, rank };
             let limit_at = action.armed(rank).saturating_add(after);
             // Nobody has to be looked for before that.

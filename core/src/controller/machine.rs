@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
+use crate::controller::boot::Expected;
 use crate::controller::io::{
     ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, Output, Quiet, Record, Refusal,
     Reply, SessionId, Settings, Snapshot,
@@ -155,7 +156,11 @@ impl Machine {
             machine.load_action(Action::stored(row, now.mono_ms));
         }
         for row in snapshot.ranks {
-            if let Some(action) = machine.actions.get_mut(&row.task.action) {
+            let Some(action) = machine.actions.get_mut(&row.task.action) else { continue };
+            if row.expects.is_some() {
+                let expected = Expected::stored(row, now.mono_ms, machine.settings.unreachable_grace_ms);
+                action.expected.insert(expected.row.task.rank, expected);
+            } else {
                 action.ended.insert(row.task.rank, row);
             }
         }

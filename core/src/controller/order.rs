@@ -4,7 +4,7 @@
 //! The node's own guard keeps the same order. It is kept here as well, because a Start that waits on its node runs towards its not-after.
 
 use crate::controller::io::{Effect, Now, SessionId};
-use crate::controller::machine::Machine;
+use crate::controller::machine::{Machine, Node};
 use crate::ids::{ActionId, BootId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Loss;
@@ -34,7 +34,14 @@ impl Machine {
         }
     }
 
-    /// Starts what of these ranks may begin, on every node that is there; nodes that nobody has heard of are named at once,
+    /// Has this node been away for longer than a Start may take, while we listened? Its Hello fences what ended by that. One that is to boot
+    /// is away on purpose.
+    fn is_down(&self, node: &Node, now: Now) -> bool {
+        let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
+        away && !self.is_to_boot(&node.row.host)
+    }
+
+    /// Starts what of these ranks may begin, on every node that is there; nodes that are known to be down are given up at once; nodes that nobody has heard of are named at once,
     /// unless none has had the time to be heard of.
     pub(super) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.actions.get(&id) else { return };
@@ -48,12 +55,13 @@ impl Machine {
         self.touch(id, now);
         self.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
-        let mut unknown = Vec::new();
+        let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
                 // What is asked for may run there already, begun by the store that was lost.
                 None if now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
+                Some(node) if self.is_down(node, now) => down.push(rank),
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.actions.get_mut(&id)) {
                         action.send(rank, node.row.boot_number);
@@ -64,6 +72,9 @@ impl Machine {
         }
         for rank in unknown {
             self.lose(TaskId { action: id, rank }, Loss::UnknownNode, now);
+        }
+        for rank in down {
+            self.lose(TaskId { action: id, rank }, Loss::Offline, now);
         }
         if let (Some(action), Some((_, rank, boot))) = (self.actions.get(&id), to.first()) {
             let start = action.start(&layout, self.settings.not_after_ms, *rank, boot);

@@ -15,7 +15,7 @@ use crate::task::Ended;
 
 impl Machine {
     pub(super) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
-        self.end_task(task, Ended::bare(Outcome::Lost { why }, now.wall_ms), now);
+        self.end_task(task, self.lost(task, why, now), now);
     }
 
     /// The one place where a task gets its outcome.
@@ -32,7 +32,11 @@ impl Machine {
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
+        let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
+        if let Some(host) = self.host_of(task).filter(|_| expected) {
+            self.boot_over(&host, now);
+        }
         if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.live.remove(&task);
         }
@@ -120,12 +124,18 @@ impl Machine {
             return;
         }
         match stand {
-            Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => self.end_task(task, ended, now),
+            Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => {
+                if let Some(ended) = self.end_or_boot(task, ended, now) {
+                    self.end_task(task, ended, now);
+                }
+            }
             Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.end_task(task, ended, now),
             Stand::Ok | Stand::Ended => self.on_late(host, task, ended, now),
             Stand::NotMine => {}
         }
         self.batch.effects.push(ack);
+        // It may have been the last script that lived there.
+        self.reboot_cleans(host);
     }
 
     pub(super) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {

@@ -81,7 +81,7 @@ impl Machine {
         if stand == Stand::Waiting {
             return false;
         }
-        self.drain_stuck(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
+        self.drain_given_up(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
         let host = self.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // As far as is known: what has begun just now gets a TERM with that.

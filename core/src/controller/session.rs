@@ -169,6 +169,9 @@ impl Machine {
                 }
             }
             FromAgent::Finished { task, ended } => self.on_finished(id, host, task, *ended, now),
+            FromAgent::ExpectsBoot { task, within_ms, ended } => {
+                self.on_expects_boot(id, host, task, within_ms, *ended, now)
+            }
             FromAgent::Probed { nonce } => self.on_probed(id, nonce, now),
             FromAgent::Answer { question, text, last } => {
                 let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {

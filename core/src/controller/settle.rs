@@ -5,6 +5,7 @@
 //! |-----------------|--------------------------------|------|
 //! | sent, accepted  | another boot                   | `lost (rebooted)` |
 //! | ok of a prolog without verdict | another boot    | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
+//! | sent, accepted, and a boot was announced | another boot | its end, [`crate::controller::boot`] |
 //! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there |
 //! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
@@ -50,7 +51,9 @@ impl Machine {
         let tasks: Vec<TaskId> = node.tasks.iter().filter(|task| !self.is_external(task.action)).copied().collect();
         let held: BTreeMap<TaskId, Held> = held.into_iter().map(|h| (h.task, h)).collect();
         for task in &tasks {
-            self.undo(*task, boot_number, now);
+            if !self.booted(*task, boot_number, now) {
+                self.undo(*task, boot_number, now);
+            }
         }
         let mut forget = Vec::new();
         for (task, held) in &held {
@@ -64,6 +67,7 @@ impl Machine {
         if !forget.is_empty() {
             self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
         }
+        self.reboot_cleans(host);
     }
 
     /// A prolog that went well in a boot that is over, whether or not a /run that outlived it still tells so.
@@ -112,7 +116,9 @@ impl Machine {
                 let mut ended = Ended::bare(outcome.clone(), now.wall_ms);
                 ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
                 if open {
-                    self.end_task(task, ended, now);
+                    if let Some(ended) = self.end_or_boot(task, ended, now) {
+                        self.end_task(task, ended, now);
+                    }
                 } else if outcome.is_of_scripts() {
                     // A store that was restored may not have what had come late.
                     self.on_late(host, task, ended, now);

@@ -20,7 +20,7 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `resolving`, `unknown`, `external`.
+    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`, `external`.
     pub state: String,
     /// Why it waits, or what runs.
     pub why: String,

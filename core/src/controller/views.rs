@@ -150,6 +150,7 @@ impl Machine {
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
         let word = action.resolving(rank);
+        let expected = action.expected.get(&rank);
         let (state, why, age) = match action.stand(rank) {
             _ if word.is_some() => {
                 let host = self.host_of(task);
@@ -160,6 +161,12 @@ impl Machine {
                 ("resolving", why, asked_ms)
             }
             _ if action.row.external.is_some() => ("external", self.lease_text(action, now), asked_ms),
+            Stand::Accepted if expected.is_some_and(|e| e.is_over) && online => {
+                ("rebooting", "its scripts ended; the node is to boot, as one of them said".to_owned(), asked_ms)
+            }
+            Stand::Accepted if expected.is_some() && !online => {
+                ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
+            }
             Stand::Waiting if self.is_behind(task.action, rank) => {
                 ("waiting", "an earlier action of this attempt has not ended there".to_owned(), asked_ms)
             }

@@ -53,6 +53,9 @@ table! {
     IgnoreEpoch: "an agent obeys whoever welcomes it, also a controller of yesterday", "epoch: a lower one is refused", Hunt::Simulator;
     IgnoreNonce: "two controllers of the same epoch are both obeyed", "epoch: an equal one with another nonce is refused", Hunt::Simulator;
     BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok", "3: what a boot undid is not ok", Hunt::Simulator;
+    ExpectedBootForgotten: "a boot that a script announced is a boot like any other", "5 of DESIGN.md: it is the task's end, not its loss", Hunt::Simulator;
+    BootNotAwaited: "scripts that announced a boot and ended are not waited for to boot", "3: unknown is never success", Hunt::Simulator;
+    AnyDrainIsCleaned: "a boot lifts any drain, an operator's too", "reboot-cleans: only what a stuck script was drained for", Hunt::Simulator;
     RebootUnnoticed: "another boot of a node passes for the one before", "1: a task is claimed once", Hunt::Simulator;
     EarlyTombstoneSweep: "a tombstone goes as soon as it is forgotten, before its not-after", "tombstones stay until not-after", Hunt::Simulator;
     CancelLeavesNothing: "a cancel of a task that is not there yet is answered and forgotten", "9 of DESIGN.md section 3: it refuses a later Start", Hunt::Simulator;

@@ -355,3 +355,68 @@ fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
         !ended.steps.is_empty() && !ended.checks.is_empty() && !ended.tails.is_empty() && !ended.lingering.is_empty()
     );
 }
+
+#[test]
+fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
+    let announced = || said(Report::ExpectReboot);
+    let cancelled = || StepRecord::Cancelled { at_ms: 9 };
+    let overdue = StepRecord::Overdue {
+        seq: 0,
+        script: "a".to_owned(),
+        at_ms: 6,
+        limit_ms: 50,
+        forensics: String::new(),
+        doing: String::new(),
+    };
+    let termed = |seq| StepRecord::End {
+        seq,
+        script: "s".to_owned(),
+        at_ms: 9,
+        elapsed_ms: 1,
+        status: Signal(15),
+        tolerable: false,
+        timed_out: false,
+    };
+    let not_run = StepRecord::NotRun { seq: 0, script: "a".to_owned(), at_ms: 5, why: "no such file".to_owned() };
+    let timeout = |status| Outcome::Timeout { status };
+    #[rustfmt::skip]
+    let table = [
+        ("it runs", vec![begin(0, "a", 1), announced()], Outcome::Ok),
+        ("it ended", vec![begin(0, "a", 1), announced(), end(0, 0, false), begin(1, "b", 1)], Outcome::Ok),
+        ("the shutdown ended it", vec![begin(0, "a", 1), announced(), cancelled(), termed(0)], Outcome::Ok),
+        ("nobody announced it", vec![begin(0, "a", 1), end(0, 0, false)], Outcome::Lost { why: Loss::Rebooted }),
+        ("a check failed", vec![begin(0, "a", 1), check("no mount"), announced()], Outcome::Tolerable),
+        ("one before it failed", vec![begin(0, "a", 1), end(0, 3, false), begin(1, "b", 1), announced()], failed(F::Exit(3))),
+        ("one after it failed", vec![begin(0, "a", 1), announced(), end(0, 0, false), begin(1, "b", 1), end(1, 4, false), begin(2, "c", 1)], failed(F::Exit(4))),
+        ("one failed that may", vec![begin(0, "a", 1), end(0, 3, true), begin(1, "b", 1), announced()], Outcome::Tolerable),
+        ("one failed and was tried again", vec![begin(0, "a", 1), end(0, 3, false), begin(1, "a", 2), announced()], Outcome::Ok),
+        ("it failed itself", vec![begin(0, "a", 1), announced(), end(0, 7, false), begin(1, "b", 1)], failed(F::Exit(7))),
+        ("it was killed", vec![begin(0, "a", 1), announced(), termed(0)], failed(F::Signal(15))),
+        ("past a limit", vec![begin(0, "a", 1), announced(), overdue.clone()], timeout(None)),
+        ("past a limit, then shut down", vec![begin(0, "a", 1), announced(), overdue, cancelled(), termed(0)], timeout(None)),
+        ("one could not be executed", vec![not_run, begin(1, "b", 1), announced()], failed(F::Exec("a: no such file".to_owned()))),
+    ];
+    let runner = Claim::Runner(invocation(CLAIMED));
+    for (what, steps, expect) in &table {
+        let evidence = Evidence { steps, ..evidence(None, Some(&runner), None) };
+        let ended = if_it_boots(&evidence, &intent("j", 1, "prolog", 0), 99);
+        assert_eq!(&ended.outcome, expect, "{what}");
+        assert_eq!(ended.steps.len(), steps.iter().filter(|s| matches!(s, StepRecord::Begin { .. })).count(), "{what}");
+    }
+    // The runner was shut down with its host: its end is what the boot ends, unless it was us who asked for its end.
+    let shut_down = RunResult { cancelled: true, worst: Some(Signal(15)), status: 143, ..result(143) };
+    let failed_unit = exited(143);
+    for (cancelled, steps, expect) in [
+        (false, &table[2].1, Outcome::Ok),
+        (true, &table[2].1, Outcome::Cancelled { status: Some(Signal(15)) }),
+        (false, &vec![begin(0, "a", 1), cancelled(), termed(0)], Outcome::Cancelled { status: Some(Signal(15)) }),
+    ] {
+        for unit in [None, Some(&failed_unit)] {
+            let evidence = Evidence { steps, cancelled, ..evidence(unit, Some(&runner), Some(&shut_down)) };
+            assert_eq!(ended(&evidence).outcome, expect, "{cancelled}");
+            // Nobody waits for the boot of the host's own.
+            let own = Intent { local: true, ..intent("j", 1, "prolog", 0) };
+            assert_eq!(judge(&evidence, &own, 99).outcome, Outcome::Cancelled { status: Some(Signal(15)) });
+        }
+    }
+}

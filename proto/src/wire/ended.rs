@@ -43,6 +43,8 @@ pub(crate) struct Ended {
     pub dropped_env: u32,
     #[prost(string, optional, tag = "16")]
     pub note: Option<String>,
+    #[prost(bool, tag = "17")]
+    pub booted: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -119,6 +121,7 @@ impl Ended {
             milestones: ended.milestones.iter().take(MAX_LISTED).map(|name| clip(name, listed)).collect(),
             user_message: ended.user_message.as_ref().map(text),
             expect_reboot: ended.expect_reboot,
+            booted: ended.booted,
             lingering: processes(&ended.lingering, MAX_LISTED, listed),
             tails: ended
                 .tails
@@ -149,6 +152,7 @@ impl Ended {
             milestones: self.milestones,
             user_message: self.user_message,
             expect_reboot: self.expect_reboot,
+            booted: self.booted,
             lingering: processes_back(self.lingering),
             tails: self.tails.into_iter().map(|t| task::Tail { script: t.script, text: t.text }).collect(),
             forensics: self.forensics,

@@ -77,6 +77,7 @@ prop_compose! {
         milestones in vec(text(), 0..4),
         user_message in option::of(text()),
         expect_reboot: bool,
+        booted: bool,
         lingering in vec(process(), 0..4),
         tails in vec((text(), text()).prop_map(|(script, text)| Tail { script, text }), 0..4),
         texts in (option::of(text()), option::of(text())),
@@ -84,7 +85,7 @@ prop_compose! {
     ) -> Ended {
         let ((began_ms, ended_ms, elapsed_ms), (forensics, note), (cpu_ns, memory_peak, dropped_env)) = (times, texts, numbers);
         Ended {
-            outcome, began_ms, ended_ms, elapsed_ms, steps, checks, milestones, user_message, expect_reboot, lingering, tails,
+            outcome, began_ms, ended_ms, elapsed_ms, steps, checks, milestones, user_message, expect_reboot, booted, lingering, tails,
             forensics, cpu_ns, memory_peak, dropped_env, note,
         }
     }
@@ -169,6 +170,7 @@ pub(crate) fn to_agent() -> impl Strategy<Value = ToAgent> {
         }),
         (task(), 1..=64u8).prop_map(|(task, signal)| ToAgent::Signal { task, signal }),
         task().prop_map(|task| ToAgent::Ack { task }),
+        task().prop_map(|task| ToAgent::BootExpected { task }),
         vec(task(), 0..20).prop_map(|tasks| ToAgent::Forget { tasks }),
         any::<u64>().prop_map(|nonce| ToAgent::Probe { nonce }),
         (any::<u64>(), ask()).prop_map(|(question, ask)| ToAgent::Ask { question, ask }),
@@ -183,6 +185,11 @@ pub(crate) fn from_agent() -> impl Strategy<Value = FromAgent> {
         task().prop_map(|task| FromAgent::Accepted { task }),
         (task(), phase(), any::<u64>()).prop_map(|(task, phase, age_ms)| FromAgent::Moved { task, phase, age_ms }),
         (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished { task, ended: Box::new(ended) }),
+        (task(), any::<Option<u64>>(), ended()).prop_map(|(task, within_ms, ended)| FromAgent::ExpectsBoot {
+            task,
+            within_ms,
+            ended: Box::new(ended)
+        }),
         any::<u64>().prop_map(|nonce| FromAgent::Probed { nonce }),
         (any::<u64>(), text(), any::<bool>()).prop_map(|(question, text, last)| FromAgent::Answer {
             question,

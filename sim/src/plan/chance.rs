@@ -161,7 +161,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 13] = [
+pub(super) const AIMS: [(&str, Make); 15] = [
     ("answer", asked),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
@@ -175,6 +175,8 @@ pub(super) const AIMS: [(&str, Make); 13] = [
     ("write-intent", cleared),
     ("send-cancel", cancelled_unknown),
     ("send-ack", cancelled_in_flight),
+    ("send-expects-boot", firmware),
+    ("send-boot-expected", firmware),
 ];
 
 fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
@@ -225,6 +227,28 @@ fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
 fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let what = What::Fault(Fault::PowerFail { node: dice.below(nodes), down_ms: dice.skewed(100, 15_000) });
     vec![Step { at_ms, what }]
+}
+
+/// Scripts that announce a boot; and boots of a node that somebody, or something, had drained.
+fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let action = ["firmware", "firmware", "prolog"][dice.below(3)];
+    let run = run_on(dice, nodes, span, action);
+    let Op::Run { job, .. } = run else { return Vec::new() };
+    let step = |at_ms, op| Step { at_ms, what: What::Do(op) };
+    let mut steps = vec![step(at_ms, run)];
+    if dice.one_in(3) {
+        let (node, down_ms) = (dice.below(nodes), dice.skewed(100, 10_000));
+        steps.push(step(at_ms, Op::Configure { settings: 3 }));
+        steps.push(step(at_ms + dice.skewed(1, 40_000), Op::Drain { to: 0, node }));
+        let fails_at = at_ms + dice.range(40_000, 60_000);
+        steps.push(Step { at_ms: fails_at, what: What::Fault(Fault::PowerFail { node, down_ms }) });
+    }
+    match dice.below(6) {
+        0 => steps.push(step(at_ms + dice.skewed(1, 30_000), Op::Cancel { to: 0, job, action: None })),
+        1 => steps.push(step(at_ms + dice.skewed(1, 60_000), Op::Resolve { to: 0, job, ok: dice.one_in(2) })),
+        _ => {}
+    }
+    steps
 }
 
 /// Whoever cleaned up did not ask what for; the agent finds out when it comes up, or when the task ends.

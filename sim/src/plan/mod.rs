@@ -311,4 +311,4 @@ pub enum Side {
 }
 
 /// The actions that nodes are configured with (`world::site` has what each is).
-pub const ACTIONS: [&str; 5] = ["prolog", "epilog", "sweep", "mount", "unlimited"];
+pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

@@ -76,17 +76,18 @@ impl Spring {
 
 /// What an agent does, by the names that traps use.
 #[rustfmt::skip]
-pub const AGENT_EFFECTS: [&str; 25] = [
+pub const AGENT_EFFECTS: [&str; 27] = [
     "write-intent", "start-unit", "watch", "watch-empty", "inspect", "take-claim", "signal-runner", "kill-lingering", "write-outcome",
     "unload", "bury", "remove-tombstone", "write-epoch", "redial-window", "wake-at", "exec-reply", "note", "hang", "send-hello",
-    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused", "answer",
+    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused", "answer", "send-expects-boot",
+    "mark-boot-expected",
 ];
 
 /// What a controller does.
 #[rustfmt::skip]
-pub const CONTROLLER_EFFECTS: [&str; 17] = [
+pub const CONTROLLER_EFFECTS: [&str; 18] = [
     "commit", "send-welcome", "send-turned-away", "send-start", "send-begin", "send-cancel", "send-signal", "send-ack", "send-forget",
-    "send-probe", "fan", "close", "reply", "publish", "outbox-grew", "send-ask", "tell-answer",
+    "send-probe", "fan", "close", "reply", "publish", "outbox-grew", "send-ask", "tell-answer", "send-boot-expected",
 ];
 
 /// Effects of agents that can fail, and say so.

@@ -45,37 +45,41 @@ impl Truth {
         {
             return Ok(());
         }
-        agrees(runs, outcome)
+        // A store that was lost may not know that a boot was waited for.
+        agrees(runs, outcome, !self.is_doubtful(task, None))
     }
 }
 
 /// # Errors
 /// What speaks against it.
-fn agrees(runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
+fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
         if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
     };
     match outcome {
-        Outcome::Ok => one(&|run| run.succeeded() && !run.tolerable),
-        Outcome::Tolerable => one(&|run| run.succeeded() && run.tolerable),
-        Outcome::Timeout { .. } => one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.timed_out)),
+        Outcome::Ok => {
+            one(&|run| run.went_well(sure) && !run.tolerable || run.is_ended_by_boot() && !run.tolerable_before)
+        }
+        Outcome::Tolerable => one(&|run| (run.went_well(sure) || run.is_ended_by_boot()) && run.tolerable),
+        // A boot that was announced may have come too late for its controller, or not at all.
+        Outcome::Timeout { .. } => {
+            one(&|run| run.announced || run.result.as_ref().is_some_and(|(result, _)| result.timed_out))
+        }
         // Asked to stop, and stopped: where the runner could not write its result nobody knows which came first.
         Outcome::Cancelled { status: Some(_) } => {
             one(&|run| run.cancelled || run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
         }
         // Cancelled after the claim and before the first script.
         Outcome::Cancelled { status: None } => {
-            if runs.iter().all(|run| !run.begun || run.cancelled) {
+            if runs.iter().all(|run| !run.begun || run.cancelled || run.announced) {
                 Ok(())
             } else {
                 Err(told(runs))
             }
         }
         Outcome::Failed { why } => match why {
-            Failure::Exit(code) => one(&|run| run.worst_is(ExitStatus::Exit(*code)) || run.exits_with(*code)),
-            Failure::Signal(signal) => {
-                one(&|run| run.worst_is(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9))
-            }
+            Failure::Exit(code) => one(&|run| run.had(ExitStatus::Exit(*code)) || run.exits_with(*code)),
+            Failure::Signal(signal) => one(&|run| run.had(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9)),
             Failure::NoResult(_) => one(&|run| run.killed || run.result.as_ref().is_some_and(|(_, written)| !written)),
             Failure::Configuration(_) => {
                 one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))
@@ -108,6 +112,21 @@ impl Run {
     fn succeeded(&self) -> bool {
         let whole = self.result.as_ref().is_some_and(|(result, _)| result.ran >= result.of && result.status == 0);
         whole && !self.alive && self.ends.iter().all(|end| end.is_success())
+    }
+
+    /// Everything ran and ended well, and that was its end.
+    fn went_well(&self, sure: bool) -> bool {
+        self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
+    }
+
+    /// A boot is its end that a script announced, and nothing had failed before that. What failed between the two nobody may have heard.
+    fn is_ended_by_boot(&self) -> bool {
+        self.announced && self.boots > 0 && !self.failed_before
+    }
+
+    /// It is the worst of its ends, or one of those before the boot that was announced.
+    fn had(&self, status: ExitStatus) -> bool {
+        self.worst_is(status) || (self.announced && self.ends.contains(&status))
     }
 
     fn worst_is(&self, status: ExitStatus) -> bool {

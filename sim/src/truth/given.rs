@@ -106,6 +106,10 @@ impl Truth {
 
     /// Drains that are in force, and that the hook knows of.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
+        let asked = self.given.lifted.contains(&row.host);
+        if row.lifted && row.by.is_some() && !asked && !self.given.forgetful {
+            self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
+        }
         let told = self.given.drained.contains(&row.host) || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.forgetful {
             self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));

@@ -50,6 +50,8 @@ pub(crate) struct Truth {
     stops: Stops,
     milestones: milestones::Book,
     quiet: quiet::Book,
+    /// In which boot of its node a task was first shown as ok.
+    ok_in: BTreeMap<TaskId, BootId>,
     broken: Option<String>,
     pub(crate) scripts: u64,
     pub(crate) outcomes: u64,
@@ -75,6 +77,14 @@ struct Run {
     alive: bool,
     left_behind: bool,
     tolerable: bool,
+    /// A script announced a boot; it heard that the controller knew; boots since.
+    announced: bool,
+    boot_known: bool,
+    boots: u32,
+    /// A script failed, or a limit passed while one lived; and what had gone wrong when the boot was announced: a check too.
+    failed: bool,
+    failed_before: bool,
+    tolerable_before: bool,
     cancelled: bool,
     /// The runner was killed; somebody stopped the unit; the machine went down before its end was acknowledged.
     killed: bool,
@@ -146,6 +156,12 @@ impl Truth {
             alive: false,
             left_behind: false,
             tolerable: false,
+            announced: false,
+            boot_known: false,
+            boots: 0,
+            failed: false,
+            failed_before: false,
+            tolerable_before: false,
             cancelled: false,
             killed: false,
             oom: false,
@@ -175,7 +191,25 @@ impl Truth {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
             run.ends.push(status);
+            run.failed |= !status.is_success();
         }
+    }
+
+    pub(crate) fn overdue(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.failed = true;
+        }
+    }
+
+    pub(crate) fn boot_known(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.boot_known = true;
+        }
+    }
+
+    /// Had a script of it announced the one boot that there was, and heard that the controller knew?
+    pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
+        self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1)
     }
 
     /// It failed, and is tried again: that end counts for nothing.
@@ -195,6 +229,10 @@ impl Truth {
     pub(crate) fn reported(&mut self, index: usize, report: &Report) {
         if let Some(run) = self.runs.get_mut(index) {
             run.tolerable |= matches!(report, Report::Tolerable { .. });
+            if *report == Report::ExpectReboot {
+                run.announced = true;
+                (run.failed_before, run.tolerable_before) = (run.failed, run.tolerable);
+            }
             if let Report::Milestone { name } = report
                 && !run.local
             {
@@ -245,6 +283,7 @@ impl Truth {
     pub(crate) fn machine_down(&mut self, at: usize, _t: u64) {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
+            run.boots += u32::from(run.announced);
             // One whose end was acknowledged had been told before.
             run.down |= !self.buried.contains(&run.task);
             run.alive = false;
@@ -312,7 +351,8 @@ impl Truth {
     /// Everything that a node could still tell has been told: as an outcome, or as late.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         let mut missing = None;
-        let unknowable = |run: &Run| run.down || run.meddled || self.is_cleared(run.task);
+        // One that waited for a boot ends by that, or by its being late.
+        let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
         let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
             let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };

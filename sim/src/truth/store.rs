@@ -161,6 +161,7 @@ impl Truth {
         {
             self.broken(|| format!("2 verdict: {name} of {job} was {before}, is {after:?}"));
         }
+        self.note_boots(store, row);
         if had_verdict.is_none() && row.verdict.is_some() {
             self.check_verdict(which, store, row);
         }
@@ -181,6 +182,20 @@ impl Truth {
         }
         for (task, outcome) in now {
             self.check_outcome(which, row, task, &outcome, had_verdict.is_some(), t);
+        }
+    }
+
+    /// In which boot what announced one is shown as ok.
+    fn note_boots(&mut self, store: &Snapshot, row: &ActionRow) {
+        let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
+        for rank in row.ok.iter() {
+            let task = TaskId { action: row.id, rank: Rank(rank) };
+            if self.ok_in.contains_key(&task) || !self.runs_of(task).any(|run| run.announced) {
+                continue;
+            }
+            let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(of, _)| *of == rank));
+            let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
+            self.ok_in.extend(node.map(|node| (task, node.boot.clone())));
         }
     }
 
@@ -218,7 +233,9 @@ impl Truth {
             let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
             let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
             let Some(node) = node else { continue };
-            if self.runs_of(*task).all(|run| run.meant_for != node.boot) {
+            // Or where the boot that it had announced brought it, and not one more.
+            let by_boot = self.runs_of(*task).any(|run| run.announced) && self.ok_in.get(task) == Some(&node.boot);
+            if !by_boot && self.runs_of(*task).all(|run| run.meant_for != node.boot) {
                 let (rank, boot) = (task.rank, node.boot.clone());
                 self.broken(|| {
                     format!("3 true: c{which} says rank {rank} of {name} of {job} is ok in {boot}, where it never ran")

@@ -60,6 +60,12 @@ impl World {
             Effect::SignalRunner { stem, signal } => {
                 self.call(at, Pending::Told, Call::SignalRunner { stem, signal }, 0, false);
             }
+            Effect::MarkBootExpected { stem } => {
+                if !full && let Some(dir) = self.nodes[at].spool.tasks.get_mut(&stem) {
+                    dir.boot_expected = true;
+                    self.boot_expected(at, &stem);
+                }
+            }
             Effect::KillLingering { stem } => self.call(at, Pending::Told, Call::KillAll { stem }, 0, false),
             Effect::WriteOutcome { stem, task, ended } => {
                 if !full {

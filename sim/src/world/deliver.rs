@@ -130,7 +130,9 @@ impl World {
         let store = &self.controllers[which].store;
         let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
         let rank = task.rank.0;
-        let has = row.ok.contains(rank) || row.ended.contains(rank);
+        // Its scripts have ended, and their end is kept until the boot that one of them announced.
+        let waits = store.ranks.iter().any(|row| row.task == task && row.expects.is_some());
+        let has = row.ok.contains(rank) || row.ended.contains(rank) || waits;
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let host =
             attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(of, _)| *of == rank)).map(|(_, host)| host);

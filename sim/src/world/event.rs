@@ -31,6 +31,13 @@ pub(crate) enum Event {
         node: usize,
         boot: u64,
     },
+    /// A script of that boot asked for a reboot.
+    Goes {
+        node: usize,
+        boot: u64,
+        down_ms: u64,
+        soft: bool,
+    },
     Continue {
         node: usize,
         life: u64,
@@ -192,6 +199,8 @@ pub(crate) enum Act {
     },
     Limit,
     Grace,
+    /// Its script has the node boot.
+    Boots,
     WritesResult,
     Exits,
     LeftoverEnds,

@@ -19,6 +19,7 @@ mod operator;
 mod pid1;
 mod promises;
 mod queue;
+mod reboot;
 mod runner;
 mod services;
 mod signals;
@@ -145,6 +146,7 @@ impl World {
             Event::Reconnect => self.reconnect(),
             Event::Rest => self.check_rest(),
             Event::Boot { node } => self.boot(node),
+            Event::Goes { node, boot, down_ms, soft } => self.goes(node, boot, down_ms, soft),
             Event::AgentUp { node, boot } => self.agent_up(node, boot),
             Event::Continue { node, life } => self.continue_agent(node, life),
             Event::Agent { node, life, edge } => self.agent_edge(node, life, edge),

@@ -37,6 +37,8 @@ pub(crate) struct Runner {
     pub(super) alive: bool,
     pub(super) limit_passed: bool,
     pub(super) cancelled: bool,
+    /// The controller knows of the boot that its script announced.
+    pub(super) boot_known: bool,
     pub(crate) result: Option<RunResult>,
 }
 
@@ -82,6 +84,7 @@ impl World {
                 }
             }
             (Act::Limit, _) => self.limit(at, &stem, serial),
+            (Act::Boots, _) => self.reboots(at, &stem, serial),
             (Act::Grace, _) => {
                 if unit.runner.alive {
                     self.script_ends(at, &stem, serial, Some(ExitStatus::Signal(9)));
@@ -200,7 +203,8 @@ impl World {
             self.truth.script_starts(run, self.t);
         }
         self.say(|| format!("n{at} {stem}: script {seq} begins, for {} ms", script.ms));
-        for report in script.reports.clone() {
+        let boot = self.announce(at, stem, serial);
+        for report in script.reports.clone().into_iter().chain(boot) {
             let step = StepRecord::Report { seq, script: name.clone(), at_ms, report: report.clone() };
             if self.record(at, stem, serial, step)
                 && let Some(run) = run

@@ -18,6 +18,11 @@ impl World {
         if !unit.runner.alive {
             return;
         }
+        let run = unit.runner.run;
+        if let Some(run) = run {
+            self.truth.overdue(run);
+        }
+        let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
         let kills = unit.intent.plan.on_timeout == OnTimeout::Kill;
         let seq = unit.runner.next.saturating_sub(1) as u32;
         let (script, forensics) = (format!("{seq}0-script"), "0 sleep".to_owned());

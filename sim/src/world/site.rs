@@ -77,6 +77,7 @@ pub(crate) fn settings(number: u8) -> Settings {
                 .map(|name| (action(name), ReleasePolicy::Batches { first_ms: 2_000, ceiling_ms: 20_000 }))
                 .collect(),
             tolerate_lost: true,
+            reboot_cleans: true,
             drain_hook: true,
             release_hook: true,
             ..usual
@@ -93,7 +94,7 @@ pub(crate) fn settings(number: u8) -> Settings {
 }
 
 fn usual_settings() -> Settings {
-    let limited = ["prolog", "epilog", "sweep", "mount"];
+    let limited = ["prolog", "epilog", "sweep", "mount", "firmware"];
     Settings {
         cluster: cluster(),
         start_grace_ms: 20_000,
@@ -107,6 +108,7 @@ fn usual_settings() -> Settings {
         after: vec![action("epilog")],
         release: BTreeMap::new(),
         tolerate_lost: false,
+        reboot_cleans: false,
         drain_hook: false,
         release_hook: false,
     }
@@ -154,6 +156,7 @@ fn usual_policy(exclusive: bool) -> Policy {
         ("sweep", Plan { lingering: Lingering::Kill, on_error: OnError::Stop, ..plan(Some(20_000)) }),
         ("mount", Plan { lingering: Lingering::Keep, retries: RETRIES, ..plan(Some(30_000)) }),
         ("unlimited", plan(None)),
+        ("firmware", plan(Some(30_000))),
     ];
     Policy {
         actions: actions.into_iter().map(|(name, plan)| (action(name), plan)).collect(),
@@ -174,6 +177,32 @@ pub(crate) struct Behaviour {
     pub(crate) scripts: Vec<Script>,
     /// Processes that outlive the scripts, and for how long.
     pub(crate) leftovers: Vec<u64>,
+    pub(crate) boot: Option<Announced>,
+}
+
+/// A script announces that its node will boot.
+#[derive(Debug, Clone)]
+pub(crate) struct Announced {
+    /// Its index.
+    pub(crate) script: usize,
+    pub(crate) reboots: Reboots,
+    /// From the reboot that it asks for to the end of all that runs, and from there to the next boot.
+    pub(crate) goes_ms: u64,
+    pub(crate) down_ms: u64,
+    pub(crate) soft: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Reboots {
+    /// After it heard that the controller knows; it waits for that.
+    WhenKnown {
+        after_ms: u64,
+    },
+    /// Whoever knows.
+    Rashly {
+        after_ms: u64,
+    },
+    Never,
 }
 
 #[derive(Debug, Clone)]
@@ -189,10 +218,39 @@ pub(crate) struct Script {
 
 pub(crate) fn behaviour(seed: u64, task: &TaskId, action: &ActionName) -> Behaviour {
     let mut dice = Rng::named(seed, &task.to_string());
-    let scripts = (0..[1, 1, 1, 2, 3, 0][dice.below(6)]).map(|_| script(&mut dice)).collect();
+    let mut scripts: Vec<Script> = (0..[1, 1, 1, 2, 3, 0][dice.below(6)]).map(|_| script(&mut dice)).collect();
     let leaves = if action.as_str() == "sweep" { dice.one_in(2) } else { dice.one_in(6) };
     let leftovers = if leaves { vec![dice.skewed(1, 90_000); dice.range(1, 2) as usize] } else { Vec::new() };
-    Behaviour { scripts, leftovers }
+    let boot = announced(seed, task, action, &scripts);
+    if let Some(boot) = &boot
+        && !matches!(boot.reboots, Reboots::Never)
+        && let Some(script) = scripts.get_mut(boot.script)
+    {
+        // It does nothing but wait for the boot.
+        script.ms = 120_000;
+    }
+    Behaviour { scripts, leftovers, boot }
+}
+
+/// By dice of their own: what other scripts do stays as it was in worlds that were kept.
+fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
+    let mut dice = Rng::named(seed, &format!("boot {task}"));
+    let announces = match action.as_str() {
+        "firmware" => dice.below(4) > 0,
+        "prolog" => dice.one_in(16),
+        _ => false,
+    };
+    if !announces || scripts.is_empty() {
+        return None;
+    }
+    let reboots = match dice.below(8) {
+        0..=4 => Reboots::WhenKnown { after_ms: dice.skewed(1, 3_000) },
+        5..=6 => Reboots::Rashly { after_ms: dice.skewed(1, 8_000) },
+        _ => Reboots::Never,
+    };
+    let down_ms = if dice.one_in(6) { dice.range(60_000, 120_000) } else { dice.skewed(200, 20_000) };
+    let (script, goes_ms, soft) = (dice.below(scripts.len()), dice.skewed(0, 2_000), dice.one_in(4));
+    Some(Announced { script, reboots, goes_ms, down_ms, soft })
 }
 
 fn script(dice: &mut Rng) -> Script {

@@ -23,6 +23,8 @@ pub(crate) struct Dir {
     pub(crate) steps: Vec<StepRecord>,
     pub(crate) result: Option<RunResult>,
     pub(crate) ended: Option<Ended>,
+    /// The runner may tell its script that the controller knows of the boot that it announced.
+    pub(crate) boot_expected: bool,
 }
 
 impl Spool {

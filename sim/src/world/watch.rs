@@ -138,7 +138,7 @@ impl World {
                 Record::Rank(row) if matches!(row.ended.outcome, Outcome::Resolved { .. }) => {
                     self.check_resolved(row.task);
                 }
-                Record::Rank(row) => {
+                Record::Rank(row) if row.expects.is_none() => {
                     if let Outcome::Lost { why } = row.ended.outcome {
                         self.check_loss(row.task, why);
                     }
@@ -166,12 +166,18 @@ impl World {
         let (t, node, controller) = (self.t, &self.nodes[at], &self.controllers[0]);
         let grace = self.shortest_graces();
         let wrong = match why {
+            Loss::Rebooted if self.truth.was_awaited(task, at) => {
+                Some("its script had announced that boot, and heard that the controller knew".to_owned())
+            }
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);
-                if t < since + grace.start_grace_ms {
+                // Or at once, where its node had been away for as long.
+                let stood = self.watch.stood.get(&at).copied().unwrap_or_default().max(controller.loaded_at);
+                let is_down = t + SLACK_MS >= stood + grace.start_grace_ms;
+                if t < since + grace.start_grace_ms && !is_down {
                     Some(format!("it could have been accepted only since {since}"))
                 } else {
                     self.truth.was_accepted(task).then(|| "it had been accepted".to_owned())

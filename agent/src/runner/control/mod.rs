@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::task::{Report, Start};
 
+use crate::protocol::Reply;
 use peer::Peer;
 
 /// Connections at a time. A script has one or two; more wait in the kernel's backlog.
@@ -81,10 +82,15 @@ impl Control {
     }
 
     /// Reads from one of [`Self::peers`] and answers; `hear` says why it refuses.
-    pub(crate) fn serve(&mut self, peer: usize, hear: &mut dyn FnMut(Report) -> Result<(), String>) {
+    pub(crate) fn serve(&mut self, peer: usize, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.serve(hear);
         }
+    }
+
+    /// Whoever was told that a boot is recorded hears now that the controller knows.
+    pub(crate) fn known(&mut self) {
+        self.peers.iter_mut().for_each(Peer::known);
     }
 
     /// Forgets those who are gone.

@@ -15,12 +15,14 @@ pub(super) struct Peer {
     /// The beginning of a record; at most [`MAX_RECORD`].
     buffer: Vec<u8>,
     gone: bool,
+    /// It waits to hear that the controller knows, too.
+    waits: bool,
 }
 
 impl Peer {
     /// Takes a connection on, if it is root's or `user`'s; tells others that it is not.
     pub(super) fn admit(stream: UnixStream, user: Option<u32>) -> Option<Self> {
-        let peer = Self { stream, buffer: Vec::new(), gone: false };
+        let peer = Self { stream, buffer: Vec::new(), gone: false, waits: false };
         peer.stream.set_nonblocking(true).ok()?;
         let uid = rustix::net::sockopt::socket_peercred(&peer.stream).ok()?.uid.as_raw();
         if uid == 0 || Some(uid) == user {
@@ -39,7 +41,7 @@ impl Peer {
     }
 
     /// Reads once, and answers every record that is complete.
-    pub(super) fn serve(&mut self, hear: &mut dyn FnMut(Report) -> Result<(), String>) {
+    pub(super) fn serve(&mut self, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         let mut chunk = [0; MAX_RECORD];
         match self.stream.read(&mut chunk) {
             Ok(0) => self.gone = true,
@@ -50,7 +52,7 @@ impl Peer {
         }
     }
 
-    fn take(&mut self, mut bytes: &[u8], hear: &mut dyn FnMut(Report) -> Result<(), String>) {
+    fn take(&mut self, mut bytes: &[u8], hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         while !self.gone {
             let end = bytes.iter().position(|b| *b == b'\n');
             let line = &bytes[..end.unwrap_or(bytes.len())];
@@ -66,12 +68,20 @@ impl Peer {
                 return;
             };
             let reply = match parse(&self.buffer).and_then(&mut *hear) {
-                Ok(()) => Reply::Heard,
+                Ok(reply) => reply,
                 Err(why) => Reply::Refused { why },
             };
+            self.waits |= reply == Reply::Recorded;
             self.buffer.clear();
             bytes = &bytes[end + 1..];
             self.gone = !self.answer(&reply);
+        }
+    }
+
+    /// The controller knows.
+    pub(super) fn known(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.gone |= !self.answer(&Reply::Heard);
         }
     }
 
@@ -110,7 +120,7 @@ mod tests {
         let mut heard = 0;
         let mut hear = |_| {
             heard += 1;
-            if heard > 2 { Err("enough".to_owned()) } else { Ok(()) }
+            if heard > 2 { Err("enough".to_owned()) } else { Ok(Reply::Heard) }
         };
         for chunk in chunks {
             for part in chunk.chunks(MAX_RECORD) {

@@ -1,6 +1,7 @@
 //! The machine's rules, one test each, named after the behaviour. A test says an input and *all* effects that may come of it ([`bed`]).
 
 mod bed;
+mod boot;
 mod cancel;
 mod ending;
 mod exec;

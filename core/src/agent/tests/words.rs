@@ -46,6 +46,7 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::Inspect { stem, .. } => format!("inspect {}", of_stem(stem)),
         Effect::TakeClaim { stem, claim, .. } => format!("take-claim {} {}", of_stem(stem), claim_words(claim)),
         Effect::SignalRunner { stem, signal } => format!("signal {} {signal}", of_stem(stem)),
+        Effect::MarkBootExpected { stem } => format!("mark-boot-expected {}", of_stem(stem)),
         Effect::KillLingering { stem } => format!("kill-lingering {}", of_stem(stem)),
         Effect::WriteOutcome { stem, ended, .. } => format!("write-outcome {} {}", of_stem(stem), ended.outcome),
         Effect::Unload { stem } => format!("unload {}", of_stem(stem)),
@@ -86,6 +87,10 @@ fn message_words(message: &FromAgent) -> String {
         FromAgent::Accepted { task } => format!("accepted {}", name(*task)),
         FromAgent::Moved { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
         FromAgent::Finished { task, ended } => format!("finished {} {}", name(*task), ended.outcome),
+        FromAgent::ExpectsBoot { task, within_ms, ended } => {
+            let within = within_ms.map_or("any time".to_owned(), |ms| ms.to_string());
+            format!("expects-boot {} {} within {within}", name(*task), ended.outcome)
+        }
         FromAgent::Probed { nonce } => format!("probed {nonce}"),
         FromAgent::Answer { question, .. } => format!("answer {question}"),
         FromAgent::Unsupported { message } => format!("unsupported {message}"),

@@ -1,6 +1,7 @@
 //! The machine on a bench: batches in, effects out, and a store that keeps what was committed.
 
 mod attempts;
+mod boots;
 mod by_hand;
 mod durable;
 mod external;
@@ -46,6 +47,7 @@ pub(super) fn settings() -> Settings {
         release: BTreeMap::new(),
         tolerate_lost: false,
         drain_hook: false,
+        reboot_cleans: false,
         release_hook: false,
     }
 }

@@ -1,0 +1,79 @@
+//! The runner, as a script's side of `$PERILOG_CONTROL` sees it: told one thing, and listened to until it has answered.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use perilog_core::Span;
+use perilog_core::task::Report;
+
+use crate::protocol::{MAX_RECORD, Reply};
+use crate::{REFUSED, UNHEARD, UNKNOWN, USAGE};
+
+/// How long the runner may take to answer. It answers at once but for the seconds in which it looks at a script past its limit.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The longest that a socket is told to wait: a year.
+const MAX_WAIT_MS: u64 = 365 * 86_400_000;
+
+/// Says it, and waits until it is heard; of a boot at most `wait_ms` until the controller knows.
+///
+/// # Errors
+/// The exit status, and why.
+pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
+    let mut record = serde_json::to_vec(report).map_err(|e| (USAGE, e.to_string()))?;
+    record.push(b'\n');
+    if record.len() > MAX_RECORD {
+        return Err((USAGE, format!("the report has {} bytes, at most {MAX_RECORD} are taken", record.len())));
+    }
+    let path = env::var_os("PERILOG_CONTROL").ok_or_else(|| {
+        (UNHEARD, "PERILOG_CONTROL is not set: not called from a script that perilog runs".to_owned())
+    })?;
+    let unheard = |e: io::Error| (UNHEARD, format!("not heard: {}: {e}", path.to_string_lossy()));
+    let mut runner = Runner::tell(&path, &record).map_err(unheard)?;
+    let mut reply = runner.reply(ANSWER_WITHIN).map_err(unheard)?;
+    if reply == Reply::Recorded {
+        let unknown = |e: io::Error| {
+            let within = Span::from_millis(wait_ms);
+            let why = format!("recorded here, but the controller did not say within {within} that it knows ({e})");
+            (UNKNOWN, format!("{why}: a boot now may be taken for a loss"))
+        };
+        // Nothing is longer than a socket can be told.
+        let wait = Duration::from_millis(wait_ms.clamp(1, MAX_WAIT_MS));
+        reply = runner.reply(wait).map_err(unknown)?;
+    }
+    match reply {
+        Reply::Heard => Ok(()),
+        Reply::Recorded => Err((UNKNOWN, "the runner said twice that it is recorded".to_owned())),
+        Reply::Refused { why } => Err((REFUSED, format!("refused: {why}"))),
+    }
+}
+
+/// The runner, once it was told.
+struct Runner {
+    stream: BufReader<io::Take<UnixStream>>,
+    /// Whoever is refused at the door finds the answer there and the door shut: what counts is what can be read.
+    written: Option<io::Error>,
+}
+
+impl Runner {
+    fn tell(path: &std::ffi::OsStr, record: &[u8]) -> io::Result<Self> {
+        let mut stream = UnixStream::connect(path)?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        let written = stream.write_all(record).err();
+        // Two answers, and the refusal of a record may quote it.
+        Ok(Self { stream: BufReader::new(stream.take(4 * MAX_RECORD as u64)), written })
+    }
+
+    fn reply(&mut self, within: Duration) -> io::Result<Reply> {
+        self.stream.get_ref().get_ref().set_read_timeout(Some(within))?;
+        let mut line = Vec::new();
+        self.stream.read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            let hung_up = || io::Error::new(io::ErrorKind::UnexpectedEof, "the runner hung up without an answer");
+            return Err(self.written.take().unwrap_or_else(hung_up));
+        }
+        serde_json::from_slice(&line).map_err(io::Error::from)
+    }
+}

@@ -1,0 +1,39 @@
+//! What a script that announced a boot waits for: that the agent marks, in the task's directory, that the controller knows.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use perilog_core::task::BOOT_EXPECTED;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
+use crate::directory::Directory;
+
+/// Room for the events of some dozen files: what they are is not looked at.
+const EVENTS: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Mark {
+    inotify: OwnedFd,
+}
+
+impl Mark {
+    /// Watches for the mark. Look for it after that, and again whenever [`Self::fd`] is ready.
+    pub(crate) fn watch(directory: &Directory) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&inotify, directory.path(), WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;
+        Ok(Self { inotify })
+    }
+
+    pub(crate) fn is_there(directory: &Directory) -> bool {
+        directory.has(BOOT_EXPECTED)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    /// Takes what has happened off the queue; what it was is for [`Self::is_there`] to say.
+    pub(crate) fn clear(&self) {
+        let _nothing_more = rustix::io::read(&self.inotify, &mut [0; EVENTS]);
+    }
+}

@@ -1,0 +1,85 @@
+//! A boot that a script announced (`perilog-report expect-reboot`). The boot ends everything here, /run with it: how the task ends by it has to
+//! be with the controller before it comes. So it is told as soon as the announcement is seen, again in each session, and again whenever that
+//! end would be another one. Once it is durable there, the runner may tell the script so.
+//!
+//! ```text
+//!   steps.jsonl: expect-reboot --> ExpectsBoot --> (committed) BootExpected --> `boot-expected` in the directory --> the script goes on
+//! ```
+
+use crate::ids::TaskId;
+use crate::judge::{Evidence, if_it_boots, is_announced};
+use crate::message::FromAgent;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+use super::io::{Effect, Now, Seen};
+use super::machine::{Cx, Machine};
+use super::task::Task;
+
+impl Machine {
+    /// What a look saw may be the announcement of a boot, or change how the task ends by one.
+    pub(super) fn foresee_boot(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { return };
+        if !is_announced(&seen.steps) {
+            return;
+        }
+        let ended = task.if_it_boots(seen, cx.now);
+        // Time goes on; only another end is news.
+        let known =
+            task.boot.as_ref().is_some_and(|known| Ended { ended_ms: ended.ended_ms, ..(**known).clone() } == ended);
+        if !known {
+            task.boot = Some(Box::new(ended));
+            task.boot_told = false;
+        }
+        self.tell_boot(id, cx);
+    }
+
+    pub(super) fn tell_boot(&mut self, id: TaskId, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.boot_told && self.session.is_open()) else {
+            return;
+        };
+        let Some(ended) = task.boot.clone() else { return };
+        task.boot_told = true;
+        let within_ms = task.left_ms(&ended, cx.now);
+        cx.push(Effect::Send(FromAgent::ExpectsBoot { task: id, within_ms, ended }));
+    }
+
+    /// Its scripts have ended well, and only the boot is left: how long that may take is told with it, for whoever was not told before.
+    pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
+        let waits = ended.expect_reboot && !ended.booted && matches!(ended.outcome, Outcome::Ok | Outcome::Tolerable);
+        if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
+            let (within_ms, ended) = (task.left_ms(ended, cx.now), Box::new(ended.clone()));
+            self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
+        }
+    }
+
+    /// The controller has it on disk: the script may reboot.
+    pub(super) fn on_boot_expected(&self, id: TaskId, cx: &mut Cx) {
+        if let Some(task) = self.tasks.get(&id).filter(|task| task.is_open() && task.boot.is_some()) {
+            cx.push(Effect::MarkBootExpected { stem: task.stem.clone() });
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn if_it_boots(&self, seen: &Seen, now: Now) -> Ended {
+        let evidence = Evidence {
+            unit: None,
+            claim: self.claim.as_ref(),
+            result: None,
+            steps: &seen.steps,
+            tails: &seen.tails,
+            lingering: &[],
+            cancelled: self.cancelled,
+        };
+        if_it_boots(&evidence, &self.intent, now.wall_ms)
+    }
+
+    /// What is left of its limit, which counts from when its first script began. The clock of that may be stepped: it cannot have begun before
+    /// it was accepted.
+    fn left_ms(&self, ended: &Ended, now: Now) -> Option<u64> {
+        let limit = self.intent.start.timeout_ms.into_iter().chain(self.intent.plan.timeout_ms).min()?;
+        let run_ms = ended.began_ms.map_or(0, |began| now.wall_ms.saturating_sub(began)).min(self.age_ms(now));
+        Some(limit.saturating_sub(run_ms))
+    }
+}

@@ -1,0 +1,275 @@
+//! A boot that a script announced (`perilog-report expect-reboot`): it is the task's end, not its loss.
+//!
+//! The agent told how the task ends by it; that is kept beside the rank, which stays open until one of these comes:
+//!
+//! | the rank expects a boot, and              | then |
+//! |-------------------------------------------|------|
+//! | its node says Hello from another boot     | it ends as was told, in that boot: what comes after it is a boot like any other |
+//! | ... and is another machine               | `lost (rebooted)`, and so is every other task there |
+//! | ... later than its limit and the grace    | `timeout` |
+//! | its scripts end well, or by the shutdown  | still open: the boot is the end |
+//! | its scripts end in any other way          | that is the end |
+//! | limit and grace pass, the node is away    | `lost (unreachable)` |
+//! | limit and grace pass, its scripts ended   | `timeout`: no boot came |
+//! | limit passes, a script lives              | the runner's watchdog has it; what the boot would end is a `timeout` from then on |
+//! | a cancel was asked for, its scripts ended | `cancelled` |
+//! | an operator resolves it                   | that |
+//!
+//! What scripts had failed in before stands, where it is worse. A boot that was announced and that nobody told us of is a boot: `lost
+//! (rebooted)`; so `perilog-report` waits until we have it on disk. Why it is so: docs/decisions/0008-the-boot-is-the-end.md.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, HostName, MachineId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::ToAgent;
+use crate::outcome::{Loss, Outcome};
+use crate::task::Ended;
+
+/// What a rank waits for that expects its node to boot.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Expected {
+    /// `ended`: how the boot ends it.
+    pub(super) row: RankRow,
+    /// CLOCK_MONOTONIC by which a Hello of that boot has to be here; `None`: whenever.
+    pub(super) until_ms: Option<u64>,
+    /// Its scripts have ended: nothing is left but the boot.
+    pub(super) is_over: bool,
+}
+
+impl Expected {
+    /// `armed_ms`: when what is left of its limit begins to count.
+    pub(super) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
+        let within_ms = row.expects.as_ref().and_then(|expects| expects.within_ms);
+        let until_ms = within_ms.map(|within| armed_ms.saturating_add(within).saturating_add(grace_ms));
+        Self { row, until_ms, is_over: false }
+    }
+
+    fn is_late(&self, now: Now) -> bool {
+        self.until_ms.is_some_and(|until| until <= now.mono_ms)
+    }
+
+    /// The end that was told, with another outcome, unless what the scripts had come to is worse.
+    fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
+        let told = &self.row.ended;
+        let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
+        let note = told.note.iter().map(String::as_str).chain([note]).collect::<Vec<_>>().join("; ");
+        Ended { outcome, ended_ms: now.wall_ms, note: Some(note), ..told.clone() }
+    }
+}
+
+impl Machine {
+    pub(super) fn on_expects_boot(
+        &mut self,
+        id: SessionId,
+        host: &HostName,
+        task: TaskId,
+        within_ms: Option<u64>,
+        ended: Ended,
+        now: Now,
+    ) {
+        if !self.speaks_for(host, task) || !self.is_in_its_boot(task) {
+            return;
+        }
+        let grace = self.settings.unreachable_grace_ms;
+        let Some(machine) = self.machine_of(task) else { return };
+        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        if !action.is_open_on(task.rank) {
+            // It has ended here: no boot will end it any more, and its script is not told that one would.
+            return;
+        }
+        if action.stand(task.rank) != Stand::Accepted {
+            action.accept(task.rank);
+        }
+        let news = !action.expected.contains_key(&task.rank);
+        action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+        let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
+        if news {
+            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+            let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
+                "within_ms": within_ms});
+            self.event(&job, now, "expect-reboot", context);
+        }
+        if let Some(until) = until_ms {
+            self.check_by(task.action, until);
+        }
+        self.touch(task.action, now);
+        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
+    }
+
+    fn machine_of(&self, task: TaskId) -> Option<MachineId> {
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        node.map(|node| node.row.machine.clone())
+    }
+
+    /// Is its node in the boot that its Start was issued to?
+    fn is_in_its_boot(&self, task: TaskId) -> bool {
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let boot = self.actions.get(&task.action).and_then(|action| action.boot(task.rank));
+        node.is_some_and(|node| boot == Some(node.row.boot_number))
+    }
+
+    /// Another boot of its node, if the rank expects one. `false`: it does not.
+    pub(super) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
+        let machine = self.machine_of(task);
+        let Some(action) = self.actions.get_mut(&task.action) else { return false };
+        let Some(expected) = action.expected.get(&task.rank) else { return false };
+        if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
+            return false;
+        }
+        if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
+            // Another machine has taken its place: what the one had come to nobody will know.
+            self.lose(task, Loss::Rebooted, now);
+            return true;
+        }
+        let ended = if expected.is_late(now) {
+            expected.but(Outcome::Timeout { status: None }, "the boot that it expected came past its limit", now)
+        } else {
+            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", now)
+        };
+        // What comes after it is a boot like any other.
+        action.seen_in(task.rank, boot_number);
+        self.end_task(task, ended, now);
+        true
+    }
+
+    /// What its node tells as the end of a task, as an end; `None`: it waits for the boot still.
+    pub(super) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+        let well = matches!(ended.outcome, Outcome::Ok | Outcome::Tolerable);
+        let in_its_boot = self.is_in_its_boot(task);
+        let grace = self.settings.unreachable_grace_ms;
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let row = node.map(|node| (node.row.boot_number, node.row.machine.clone()));
+        let Some((boot_number, machine)) = row else { return Some(ended) };
+        let Some(action) = self.actions.get_mut(&task.action) else { return Some(ended) };
+        let expects = action.expected.contains_key(&task.rank);
+        if !(expects || ended.expect_reboot) || !action.is_open_on(task.rank) || defect!(BootNotAwaited) {
+            return Some(ended);
+        }
+        if ended.booted {
+            // It was told nobody before: a soft reboot has left it on the node, with the announcement.
+            if well {
+                action.seen_in(task.rank, boot_number);
+            }
+        }
+        if ended.booted || !in_its_boot {
+            return Some(ended);
+        }
+        let lost = matches!(ended.outcome, Outcome::Lost { .. });
+        if action.row.cancelling.contains(task.rank.0) && well {
+            let told = action.expected.get(&task.rank).filter(|_| !ended.expect_reboot).map(|e| e.row.ended.clone());
+            let note = Some("cancelled while it waited for a boot".to_owned());
+            return Some(Ended { outcome: Outcome::Cancelled { status: None }, note, ..told.unwrap_or(ended) });
+        }
+        if !(well || lost && expects) {
+            return Some(ended);
+        }
+        if well && ended.expect_reboot {
+            // Told in full, and not before, where nobody heard us in time: then the limit counts from now.
+            let within_ms = match action.expected.get(&task.rank) {
+                Some(expected) => expected.row.expects.as_ref().and_then(|expects| expects.within_ms),
+                None => action.row.timeout_ms,
+            };
+            let until_ms = action.expected.get(&task.rank).map(|expected| expected.until_ms);
+            action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+            if let (Some(expected), Some(until_ms)) = (action.expected.get_mut(&task.rank), until_ms) {
+                expected.until_ms = until_ms;
+            }
+        }
+        if action.stand(task.rank) != Stand::Accepted {
+            action.accept(task.rank);
+        }
+        let until_ms = action.expected.get_mut(&task.rank).and_then(|expected| {
+            expected.is_over = true;
+            expected.until_ms
+        });
+        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+            node.live.remove(&task);
+        }
+        if let Some(until) = until_ms {
+            self.check_by(task.action, until);
+        }
+        self.touch(task.action, now);
+        None
+    }
+
+    /// Boots that did not come. Gives the moment to look again; a script that lives is its runner's to stop, and is looked at when its node leaves.
+    pub(super) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let grace = self.settings.unreachable_grace_ms;
+        let action = self.actions.get(&id)?;
+        let (mut next, mut over) = (None::<u64>, Vec::new());
+        for (rank, expected) in &action.expected {
+            let task = action.task(*rank);
+            let Some(until) = expected.until_ms else { continue };
+            // One that has left only now may be on its way; it is waited for as any other is.
+            let away = self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+            let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
+            if now.mono_ms < due {
+                next = Some(next.map_or(due, |next| next.min(due)));
+                continue;
+            }
+            let note = "the boot that it expected did not come within its limit";
+            if away.is_some() {
+                over.push((task, expected.but(Outcome::Lost { why: Loss::Unreachable }, note, now)));
+            } else if expected.is_over {
+                over.push((task, expected.but(Outcome::Timeout { status: None }, note, now)));
+            }
+        }
+        for (task, ended) in over {
+            self.end_task(task, ended, now);
+        }
+        next
+    }
+
+    /// The node of a task is lost to us, and with it how its scripts went on: what they had come to before stands, where it is worse.
+    pub(super) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
+        let outcome = Outcome::Lost { why };
+        match self.actions.get(&task.action).and_then(|action| action.expected.get(&task.rank)) {
+            Some(expected) => expected.but(outcome, "a boot of the node was expected", now),
+            None => Ended::bare(outcome, now.wall_ms),
+        }
+    }
+
+    /// A boot is expected no more: what waited for that node to come back has no reason to.
+    pub(super) fn boot_over(&mut self, host: &HostName, now: Now) {
+        let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
+        for task in tasks {
+            self.check_by(task.action, now.mono_ms);
+        }
+    }
+
+    /// Is this node away, or about to be, because a script said that it would boot?
+    pub(super) fn is_to_boot(&self, host: &HostName) -> bool {
+        let expects = |task: &TaskId| {
+            self.actions.get(&task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
+        };
+        self.nodes.get(host).is_some_and(|node| node.tasks.iter().any(expects))
+    }
+
+    /// Ranks of an action whose nodes are to boot: they are waited for.
+    pub(super) fn to_boot(&self, id: ActionId) -> IdSet {
+        let mut hosts = BTreeSet::new();
+        for action in self.actions.values() {
+            hosts.extend(action.expected.keys().filter_map(|rank| self.host_of(action.task(*rank))));
+        }
+        let Some(layout) = self.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };
+        let of = layout.ranks().iter().zip(layout.hosts().iter());
+        of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
+    }
+}
+
+impl Action {
+    /// From here on a boot of its node ends this rank, so.
+    fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
+        let row = RankRow { task: self.task(rank), ended, late: Vec::new(), expects: Some(expects) };
+        let is_over = self.expected.get(&rank).is_some_and(|expected| expected.is_over);
+        self.expected.insert(rank, Expected { is_over, ..Expected::stored(row, mono_ms, grace_ms) });
+        self.changed_rank(rank);
+    }
+}

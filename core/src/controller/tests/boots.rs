@@ -1,0 +1,371 @@
+//! Boots that a script announced, and boots that are rid of what a node was drained for.
+
+use super::*;
+use crate::outcome::{Loss, Verdict};
+
+const LIMIT: u64 = 600_000;
+/// `unreachable_grace_ms` of these settings.
+const GRACE: u64 = 300_000;
+
+fn t() -> TaskId {
+    task("prolog", "j", 0)
+}
+
+fn expects(outcome: Outcome, within_ms: Option<u64>) -> FromAgent {
+    let ended = Ended { expect_reboot: true, note: Some("steps so far".to_owned()), ..Ended::bare(outcome, 1) };
+    FromAgent::ExpectsBoot { task: t(), within_ms, ended: Box::new(ended) }
+}
+
+/// The scripts ended, and one of them had announced a boot.
+fn over(outcome: Outcome) -> FromAgent {
+    FromAgent::Finished { task: t(), ended: Box::new(Ended { expect_reboot: true, ..Ended::bare(outcome, 1) }) }
+}
+
+/// The same, told in the boot after the one that it was meant for.
+fn booted() -> FromAgent {
+    let ended = Ended { expect_reboot: true, booted: true, ..Ended::bare(Outcome::Ok, 1) };
+    FromAgent::Finished { task: t(), ended: Box::new(ended) }
+}
+
+fn closed(session: SessionId) -> Input {
+    Input::Closed { session, why: String::new() }
+}
+
+/// n0 runs a prolog that announced a boot; n1 is slow, so that there is no verdict.
+fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    let (n1, _) = b.up("n1", "b1", vec![]);
+    b.run("prolog", "j", "n[0-1]");
+    b.says(n0, FromAgent::Accepted { task: t() });
+    b.says(n1, FromAgent::Accepted { task: task("prolog", "j", 1) });
+    let effects = b.says(n0, expects(outcome, within_ms));
+    assert_eq!(effects, [send(n0, ToAgent::BootExpected { task: t() })]);
+    (b, n0)
+}
+
+#[test]
+fn a_boot_that_was_announced_is_the_end_that_was_told_and_the_next_boot_is_one_like_any_other() {
+    let (failed, tolerable) = (exit(3), Outcome::Tolerable);
+    let timeout = Outcome::Timeout { status: None };
+    for outcome in [Outcome::Ok, tolerable, failed, timeout] {
+        for over_first in [false, true] {
+            for restarts in [false, true] {
+                let (mut b, n0) = announced(outcome.clone(), Some(LIMIT));
+                if over_first {
+                    b.says(
+                        n0,
+                        FromAgent::Finished {
+                            task: t(),
+                            ended: Box::new(Ended::bare(Outcome::Lost { why: Loss::Vanished }, 1)),
+                        },
+                    );
+                }
+                b.batch(vec![closed(n0)]);
+                if restarts {
+                    b = b.restart();
+                }
+                b.pass(LIMIT + GRACE - 1_000);
+                assert!(b.action("prolog", "j", 0).accepted.contains(0), "it was waited for");
+                let (n0, _) = b.up("n0", "b2", vec![]);
+                assert_eq!(b.outcome(t()), outcome, "{over_first} {restarts}");
+                let row = b.store.ranks.iter().find(|row| row.task == t()).unwrap();
+                assert_eq!(row.expects, None);
+                assert_eq!(row.ended.note.as_deref(), Some("steps so far; the boot that it expected is its end"));
+                b.batch(vec![closed(n0)]);
+                b.up("n0", "b3", vec![]);
+                let lost = Outcome::Lost { why: Loss::Rebooted };
+                assert_eq!(b.outcome(t()), if outcome == Outcome::Ok { lost } else { outcome.clone() });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_boot_that_nobody_told_of_is_a_loss_and_so_is_what_was_told_too_late() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.run("prolog", "j", "n0");
+    b.says(n0, FromAgent::Accepted { task: t() });
+    b.batch(vec![closed(n0)]);
+    let (n0, _) = b.up("n0", "b2", vec![]);
+    assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
+    // It has ended: its script is not told that a boot would end it.
+    assert_eq!(b.says(n0, expects(Outcome::Ok, None)), []);
+    assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
+}
+
+/// Found by the simulator, with a clone: what another machine of that name says is no boot of this one.
+#[test]
+fn another_machine_is_not_the_boot() {
+    let (mut b, n0) = announced(Outcome::Tolerable, Some(LIMIT));
+    b.batch(vec![closed(n0)]);
+    let other = Hello { machine: MachineId::new("another").unwrap(), ..hello("n0", "b2", 99, vec![]) };
+    b.says(SessionId(99), FromAgent::Hello(other));
+    assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
+}
+
+#[test]
+fn scripts_that_end_before_the_boot_are_waited_for_unless_they_failed() {
+    let lost = Outcome::Lost { why: Loss::Vanished };
+    let cancelled = Outcome::Cancelled { status: None };
+    for (told, told_before, waits) in [
+        (over(Outcome::Ok), true, true),
+        (over(Outcome::Ok), false, true),
+        (over(Outcome::Tolerable), false, true),
+        (finished(t(), lost), true, true),
+        (over(exit(3)), true, false),
+        (over(cancelled), true, false),
+        (finished(t(), Outcome::Ok), false, false),
+    ] {
+        let (mut b, n0) = match told_before {
+            true => announced(Outcome::Ok, Some(LIMIT)),
+            false => {
+                let mut b = Bench::new();
+                let (n0, _) = b.up("n0", "b1", vec![]);
+                b.up("n1", "b1", vec![]);
+                b.run("prolog", "j", "n[0-1]");
+                (b, n0)
+            }
+        };
+        assert!(b.says(n0, told.clone()).contains(&ack(n0, t())));
+        assert_eq!(b.action("prolog", "j", 0).accepted.contains(0), waits, "{told:?}");
+        if waits {
+            // What it left on its node says only that it ended.
+            b.batch(vec![closed(n0)]);
+            let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 };
+            b.up("n0", "b1", vec![held("prolog", "j", 0, "n[0-1]", stone)]);
+            assert!(b.action("prolog", "j", 0).accepted.contains(0), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
+    let timeout = Outcome::Timeout { status: None };
+    let unreachable = Outcome::Lost { why: Loss::Unreachable };
+    for (outcome, over_first, away, expect) in [
+        (Outcome::Ok, true, false, timeout.clone()),
+        (Outcome::Ok, true, true, unreachable.clone()),
+        (Outcome::Ok, false, true, unreachable.clone()),
+        (Outcome::Tolerable, false, true, unreachable),
+        // What had failed before is worse.
+        (exit(3), false, true, exit(3)),
+    ] {
+        let (mut b, n0) = announced(outcome, Some(LIMIT));
+        if over_first {
+            b.says(n0, over(Outcome::Ok));
+        }
+        if away {
+            b.batch(vec![closed(n0)]);
+        }
+        b.pass(LIMIT + GRACE - 100);
+        assert!(b.action("prolog", "j", 0).accepted.contains(0));
+        b.pass(200);
+        assert_eq!(b.outcome(t()), expect);
+        assert!(b.m.drains.contains_key("n0"));
+    }
+    // Its runner stops a script that lives, or says that it is overdue.
+    let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
+    b.pass(10 * LIMIT);
+    assert!(b.action("prolog", "j", 0).accepted.contains(0));
+    // It leaves then: its time is over, and a Hello that comes before anybody looked is too late as well.
+    b.now.mono_ms += 10;
+    b.batch(vec![closed(n0), from(SessionId(99), FromAgent::Hello(hello("n0", "b2", 99, vec![])))]);
+    assert_eq!(b.outcome(t()), timeout);
+    // Without a limit it is waited for, and an operator ends that.
+    let (mut b, n0) = announced(Outcome::Ok, None);
+    b.batch(vec![closed(n0)]);
+    b.pass(100 * LIMIT);
+    assert!(b.action("prolog", "j", 0).accepted.contains(0));
+    let ps = b.m.ps(0, b.now);
+    assert!(ps.iter().any(|row| row.state == "rebooting" && row.ranks.contains(0)), "{ps:?}");
+    let resolve = Request::Resolve { which: which("j", Some("0")), ok: false, reason: "dead".to_owned() };
+    b.ask(resolve).0.unwrap();
+    b.up("n0", "b2", vec![]);
+    assert!(matches!(b.outcome(t()), Outcome::Resolved { ok: false, .. }));
+}
+
+#[test]
+fn a_cancel_ends_the_wait_for_a_boot_and_a_boot_ends_a_cancel() {
+    let cancelled = Outcome::Cancelled { status: None };
+    let cancel = || Request::Cancel { which: which("j", Some("0")), why: "enough".to_owned() };
+    // Its scripts have ended, and their tombstone answers the cancel.
+    let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
+    b.says(n0, over(Outcome::Ok));
+    b.ask(cancel()).0.unwrap();
+    b.says(n0, finished(t(), Outcome::Ok));
+    assert_eq!(b.outcome(t()), cancelled);
+    assert!(b.m.drains.is_empty(), "what was cancelled drains nobody");
+    // They end after the cancel: an agent that was restarted does not know that TERM came from us.
+    let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
+    b.ask(cancel()).0.unwrap();
+    b.says(n0, over(Outcome::Ok));
+    assert_eq!(b.outcome(t()), cancelled);
+    // The boot came first.
+    let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
+    b.batch(vec![closed(n0)]);
+    b.ask(cancel()).0.unwrap();
+    b.up("n0", "b2", vec![]);
+    assert_eq!(b.outcome(t()), Outcome::Ok);
+}
+
+#[test]
+fn a_soft_reboot_that_was_announced_to_nobody_is_told_by_what_it_left() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.up("n1", "b1", vec![]);
+    b.run("prolog", "j", "n[0-1]");
+    b.says(n0, FromAgent::Accepted { task: t() });
+    b.batch(vec![closed(n0)]);
+    let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n[0-1]", HeldState::Ended)]);
+    b.says(n0, booted());
+    assert!(b.action("prolog", "j", 0).ok.contains(0));
+    b.batch(vec![closed(n0)]);
+    b.up("n0", "b1+2", vec![]);
+    assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
+    // Found by the simulator: a store that was lost does not know which boot it was meant for, and waited for another one, without end.
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+    b.says(n0, booted());
+    assert!(b.action("prolog", "j", 0).ok.contains(0));
+}
+
+#[test]
+fn what_waits_for_a_node_that_is_to_boot_has_all_the_time_that_takes_and_no_more() {
+    for comes in [true, false] {
+        let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
+        b.batch(vec![closed(n0)]);
+        b.pass(100_000);
+        b.run("check", "other", "n0");
+        b.pass(LIMIT + GRACE - 110_000);
+        let check = task("check", "other", 0);
+        assert!(b.action("check", "other", 0).waiting.contains(0));
+        if comes {
+            let (n0, effects) = b.up("n0", "b2", vec![]);
+            assert_eq!(starts(&effects), [(n0, 0)]);
+        } else {
+            b.pass(20_000);
+            b.pass(1);
+            assert_eq!(b.outcome(check), Outcome::Lost { why: Loss::Offline });
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_known_to_be_down_is_offline_at_once_and_fenced() {
+    for (away_ms, at_once) in [(59_000, false), (60_000, true)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b1", vec![]);
+        b.batch(vec![closed(n0)]);
+        b.pass(away_ms);
+        b.run("prolog", "j", "n0");
+        assert_eq!(b.action("prolog", "j", 0).verdict, at_once.then_some(Verdict::Lost));
+        if at_once {
+            assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Offline });
+            // A controller that went before may have sent it.
+            let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, "n0", HeldState::Unclaimed)]);
+            assert!(effects.iter().any(|effect| is_cancel(effect, t())), "{effects:?}");
+        }
+    }
+    // This controller has not listened for that long.
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.batch(vec![closed(n0)]);
+    b.pass(600_000);
+    let mut b = b.restart();
+    b.run("prolog", "j", "n0");
+    assert_eq!(b.action("prolog", "j", 0).verdict, None);
+}
+
+/// n0 was drained in its first boot for what `how` does, with and without a hook; then it boots with what it holds.
+fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>) -> (Bench, SessionId) {
+    let mut b = Bench::new();
+    b.settings.reboot_cleans = true;
+    b.settings.drain_hook = hook;
+    let settings = b.settings.clone();
+    b.batch(vec![Input::Settings(settings)]);
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.run("epilog", "j", "n0");
+    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0) });
+    how(&mut b, n0);
+    assert!(b.m.drains.contains_key("n0"));
+    b.batch(vec![closed(n0)]);
+    // The same boot is no boot.
+    let (n0, _) = b.up("n0", "b1", vec![held("epilog", "j", 0, "n0", live())]);
+    assert!(b.m.drains.get("n0").is_some_and(|drain| !drain.lifted));
+    b.batch(vec![closed(n0)]);
+    b = b.restart();
+    let (n0, _) = b.up("n0", "b2", held_then);
+    (b, n0)
+}
+
+#[test]
+fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
+    let epilog = || task("epilog", "j", 0);
+    let overdue = |b: &mut Bench, n0: SessionId| {
+        let phase = Phase::Overdue { script: "10-hangs".to_owned(), limit_ms: 1_000, doing: String::new() };
+        b.says(n0, FromAgent::Moved { task: epilog(), phase, age_ms: 0 });
+    };
+    let drain = |b: &mut Bench| {
+        let hosts = "n0".parse().unwrap();
+        b.ask(Request::Drain { hosts, reason: "bad memory".to_owned() }).0.unwrap();
+    };
+    type How<'a> = &'a dyn Fn(&mut Bench, SessionId);
+    let table: [(&str, How<'_>, bool); 6] = [
+        ("overdue", &overdue, true),
+        (
+            "ended past its limit",
+            &|b, n0| drop(b.says(n0, finished(epilog(), Outcome::Timeout { status: None }))),
+            true,
+        ),
+        ("failed", &|b, n0| drop(b.says(n0, finished(epilog(), exit(1)))), false),
+        ("by an operator", &|b, _| drain(b), false),
+        (
+            "overdue, then by an operator",
+            &|b, n0| {
+                overdue(b, n0);
+                drain(b)
+            },
+            false,
+        ),
+        (
+            "overdue, then failed",
+            &|b, n0| {
+                overdue(b, n0);
+                drop(b.says(n0, finished(epilog(), exit(1))))
+            },
+            false,
+        ),
+    ];
+    for (what, how, lifts) in table {
+        for hook in [false, true] {
+            let (mut b, _) = cleaned(hook, |b, n0| how(b, n0), vec![]);
+            match b.m.drains.get("n0").cloned() {
+                None => assert!(lifts && !hook, "{what}"),
+                Some(drain) => {
+                    assert_eq!(drain.lifted, lifts && hook, "{what}");
+                    if lifts {
+                        b.ask(Request::DrainDone { host: drain.host, since_ms: drain.since_ms, lifted: true })
+                            .0
+                            .unwrap();
+                        assert!(b.m.drains.is_empty() && b.store.drains.is_empty());
+                    }
+                }
+            }
+        }
+    }
+    // A soft reboot left something that is looked at still: its end lifts the drain.
+    let (mut b, n0) = cleaned(false, overdue, vec![held("epilog", "j", 0, "n0", live())]);
+    assert!(b.m.drains.contains_key("n0"));
+    b.says(n0, finished(epilog(), Outcome::Lost { why: Loss::Rebooted }));
+    assert!(b.m.drains.is_empty());
+    // Where the site does not say so, nothing lifts it.
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.run("epilog", "j", "n0");
+    overdue(&mut b, n0);
+    b.batch(vec![closed(n0)]);
+    b.up("n0", "b2", vec![]);
+    assert!(b.m.drains.contains_key("n0"));
+}

@@ -1,0 +1,74 @@
+//! Scripts that say that their node will boot, and then have it boot: once they were told that the controller knows, or without waiting for
+//! that; too late; or never.
+
+use perilog_core::task::Report;
+
+use super::World;
+use super::event::{Act, Event};
+use super::site::Reboots;
+use super::systemd::Life;
+
+impl World {
+    /// A script begins: is it the one that announces a boot?
+    pub(super) fn announce(&mut self, at: usize, stem: &str, serial: u64) -> Option<Report> {
+        let unit = self.nodes[at].systemd.unit(stem, serial)?;
+        let boot = unit.runner.behaviour.as_ref()?.boot.clone()?;
+        if boot.script + 1 != unit.runner.next {
+            return None;
+        }
+        if let Reboots::Rashly { after_ms } = boot.reboots {
+            self.unit_after(after_ms, at, stem, serial, Act::Boots);
+        }
+        Some(Report::ExpectReboot)
+    }
+
+    /// Its agent marked that the controller knows.
+    pub(crate) fn boot_expected(&mut self, at: usize, stem: &str) {
+        let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else {
+            return;
+        };
+        let (serial, run) = (unit.serial, unit.runner.run);
+        let boot = unit.runner.behaviour.as_ref().and_then(|behaviour| behaviour.boot.clone());
+        let Some(boot) = boot.filter(|_| unit.runner.alive && !std::mem::replace(&mut unit.runner.boot_known, true))
+        else {
+            return;
+        };
+        if let Some(run) = run {
+            self.truth.boot_known(run);
+        }
+        if let Reboots::WhenKnown { after_ms } = boot.reboots {
+            self.unit_after(after_ms, at, stem, serial, Act::Boots);
+        }
+    }
+
+    /// The script asks for it: everything on the node gets TERM, and then it goes.
+    pub(super) fn reboots(&mut self, at: usize, stem: &str, serial: u64) {
+        let node = &mut self.nodes[at];
+        let (boot, t) = (node.boot, self.t);
+        let Some(unit) = node.systemd.unit(stem, serial).filter(|unit| unit.runner.alive) else { return };
+        let Some(of) = unit.runner.behaviour.as_ref().and_then(|behaviour| behaviour.boot.clone()) else { return };
+        if of.script + 1 != unit.runner.next {
+            return;
+        }
+        self.say(|| format!("n{at} {stem}: its script reboots the node"));
+        self.disturb(at);
+        let stems: Vec<String> = self.nodes[at].systemd.units.keys().cloned().collect();
+        for stem in stems {
+            self.signal_runner(at, &stem, 15);
+        }
+        self.after(of.goes_ms, Event::Goes { node: at, boot, down_ms: of.down_ms, soft: of.soft });
+        self.say(|| format!("n{at} goes down at {}", t + of.goes_ms));
+    }
+
+    pub(crate) fn goes(&mut self, at: usize, boot: u64, down_ms: u64, soft: bool) {
+        if !self.nodes[at].on || self.nodes[at].boot != boot {
+            return;
+        }
+        self.disturb(at);
+        if soft {
+            self.soft_reboot(at, down_ms);
+        } else {
+            self.power_fail(at, down_ms);
+        }
+    }
+}
