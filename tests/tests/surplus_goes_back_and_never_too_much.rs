@@ -18,8 +18,7 @@ fn cleaned(cluster: &Cluster, job: &str) -> Result<IdSet> {
 #[test]
 fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
     let builder = Cluster::builder(4).script("prolog", "10-lustre", PROLOG).script("epilog", "10-clean", "exit 0");
-    let cluster =
-        builder.controller(manager::CONFIGURATION).controller("[action.epilog]\nrelease = \"0\"\n").build()?;
+    let cluster = builder.controller(manager::CONFIGURATION).build()?;
     cluster.manage("")?;
     cluster.controller()?.write_file("/root/R.json", R)?;
     cluster.boot()?;

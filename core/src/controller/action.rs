@@ -163,8 +163,9 @@ impl Action {
         }
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
-            ReleasePolicy::Together => return Part::default(),
-            ReleasePolicy::Each => self.done_part(),
+            ReleasePolicy::Together if self.is_open() => return Part::default(),
+            // It grows: what the job lets go of later is another lot.
+            ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
                 // Not all that waits is looked at for each that comes.
                 let waits = !self.done.is_empty() || !self.done_resources().is_empty();

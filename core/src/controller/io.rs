@@ -67,7 +67,7 @@ pub struct Settings {
 /// When an action lets go of the ranks that it is done with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// When it has its verdict.
+    /// When all that the job has let go of so far is done.
     #[default]
     Together,
     /// Each rank as it comes.

@@ -17,8 +17,6 @@ const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lus
 /// Says nothing but its status.
 const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
-/// Without it what is given back early waits for the rest of the job's epilog.
-const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
 /// Of R: n2's.
 const AT_FAULT: u32 = 6;
 
@@ -26,7 +24,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     let builder =
         Cluster::builder(4).layer(layer).script("prolog", "10-lustre", MARKED).script("prolog", "20-gpu", UNMARKED);
     let builder = builder.script("prolog", "30-tmp", "exit 0").script("epilog", "10-clean", "exit 0");
-    let cluster = stage::set(builder.controller(CONTROLLER), "")?;
+    let cluster = stage::set(builder, "")?;
     let narrator = Narrator::new(&cluster);
     for rank in [0, 1, 3] {
         cluster.node(rank)?.sh("touch /run/lustre")?;

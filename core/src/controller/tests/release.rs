@@ -127,6 +127,23 @@ fn an_epilog_that_hangs_holds_its_own_node_only() {
 }
 
 #[test]
+fn what_a_job_lets_go_of_early_does_not_wait_for_its_end() {
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
+    b.ask(finish("j", Some("0-1"))).0.unwrap();
+    done(&mut b, &n, "epilog", 1, Outcome::Ok);
+    // All at once: of what it has let go of so far.
+    b.ask(finish("j", Some("2"))).0.unwrap();
+    done(&mut b, &n, "epilog", 0, Outcome::Ok);
+    assert_eq!(releases(&b), []);
+    done(&mut b, &n, "epilog", 2, Outcome::Ok);
+    assert_eq!(releases(&b), [released("0-2", false)]);
+    b.ask(finish("j", None)).0.unwrap();
+    done(&mut b, &n, "epilog", 3, Outcome::Ok);
+    assert_eq!(releases(&b)[1..], [released("3", true)]);
+}
+
+#[test]
 fn batches_go_back_as_the_policy_says() {
     let policy = ReleasePolicy::Batches { first_ms: 100, ceiling_ms: 150 };
     let (mut b, n) = with_policy(policy, 6);
