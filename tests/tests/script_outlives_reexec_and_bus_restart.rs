@@ -33,9 +33,7 @@ fn daemon_reload() -> Result<()> {
 
 #[test]
 fn restart_of_the_bus() -> Result<()> {
-    during_a_script(
-        "systemctl kill --signal=KILL --kill-whom=main dbus.service; systemctl start dbus.service",
-    )
+    during_a_script("systemctl kill --signal=KILL --kill-whom=main dbus.service; systemctl start dbus.service")
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) struct Action {
     done: IdSet,
     /// Ranks whose scripts ended and left processes behind: since when that is known here (monotonic); `None`: their nodes are drained for it.
     pub(super) lingering: BTreeMap<Rank, Option<u64>>,
+    /// Scripts that were told of as past their limit, the last of each rank.
+    pub(super) overdue: BTreeMap<Rank, String>,
     pub(super) changed: bool,
     changed_ranks: BTreeSet<Rank>,
     /// Ranks that stand otherwise than was written.
@@ -90,6 +92,7 @@ impl Action {
             fresh: Vec::new(),
             freed: IdSet::new(),
             lingering: BTreeMap::new(),
+            overdue: BTreeMap::new(),
             done,
             changed: true,
             changed_ranks: BTreeSet::new(),

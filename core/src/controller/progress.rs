@@ -93,13 +93,7 @@ impl Machine {
                 self.task_says(task, name);
                 return;
             }
-            Phase::Overdue { script, limit_ms, doing } if !repeated(|p| matches!(p, Phase::Overdue { .. })) => {
-                let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-                    "script": script, "limit_ms": limit_ms, "doing": doing});
-                self.event(&job, now, "overdue", context);
-                let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
-                self.drain_stuck(task, &what, now);
-            }
+            Phase::Overdue { .. } => self.past_its_limit(host, task, &phase, now),
             Phase::Lingering { processes } if !repeated(|p| matches!(p, Phase::Lingering { .. })) => {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
                     "processes": processes});
@@ -109,6 +103,34 @@ impl Machine {
         }
         self.watch_lingering(task, &phase, now);
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
+    }
+
+    /// A script is past its limit: told once, and its node is drained.
+    pub(super) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
+        let Phase::Overdue { script, limit_ms, doing } = phase else { return };
+        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        if action.overdue.get(&task.rank) == Some(script) {
+            return;
+        }
+        action.overdue.insert(task.rank, script.clone());
+        let row = &action.row;
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
+            "script": script, "limit_ms": limit_ms, "doing": doing});
+        let job = row.job.clone();
+        self.event(&job, now, "overdue", context);
+        let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
+        self.drain_stuck(task, &what, now);
+    }
+
+    /// It passed while nobody heard its node. What an earlier controller told is not told again: its drain is in the store.
+    pub(super) fn passed_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
+        let Phase::Overdue { script, .. } = phase else { return };
+        let is_drained = self.drains.get(host).is_some_and(|drain| !drain.lifted);
+        match self.actions.get_mut(&task.action).filter(|_| is_drained) {
+            // Whoever lifts the drain has seen it.
+            Some(action) => drop(action.overdue.insert(task.rank, script.clone())),
+            None => self.past_its_limit(host, task, phase, now),
+        }
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {

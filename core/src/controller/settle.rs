@@ -152,6 +152,9 @@ impl Machine {
                     // It has not begun, and would when its turn comes, or when systemd gets round to it.
                     self.send_cancel(id, task, "it has ended for the controller");
                 }
+                if open {
+                    self.passed_its_limit(host, task, phase, now);
+                }
                 self.watch_lingering(task, phase, now);
                 self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));
             }

@@ -185,6 +185,29 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     assert_eq!(b.store.drains, []);
 }
 
+/// Found by a test on real nodes: the limit passed between a kill of the controller and the node's next Hello.
+#[test]
+fn a_limit_that_passed_while_nobody_heard_the_node_drains_it_all_the_same() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0) });
+    let phase = || Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
+    let overdue = || vec![held("epilog", "j", 0, "n0", HeldState::Live { phase: phase(), age_ms: 5 })];
+    let told = |b: &Bench| contexts(b, "overdue").len();
+    let mut b = b.restart();
+    b.up("n0", "b", overdue());
+    assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
+    assert_eq!(told(&b), 1);
+    // Another controller tells it no second time; and where somebody has lifted the drain, another session does not put it back.
+    let mut b = b.restart();
+    let (session, _) = b.up("n0", "b", overdue());
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    b.batch(vec![Input::Closed { session, why: String::new() }]);
+    b.up("n0", "b", overdue());
+    assert_eq!((told(&b), b.store.drains.len()), (1, 0));
+}
+
 #[test]
 fn a_script_past_its_limit_drains_its_node_while_it_lives() {
     let (mut b, n) = bench(1, |_| {});
