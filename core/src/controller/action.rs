@@ -38,6 +38,8 @@ pub(super) struct Action {
     /// When to look at limits next; `None`: nothing can pass.
     pub(super) check_ms: Option<u64>,
     pub(super) batches: Batches,
+    /// Of an external action: when its service was last heard of, by the clock on the wall; its row has about that.
+    pub(super) heard_ms: u64,
     /// Ranks that ended in this batch and are not in the event log yet.
     pub(super) fresh: Vec<Fresh>,
     /// Ranks that ended and that later actions may be waiting for.
@@ -81,6 +83,7 @@ pub(super) enum Stand {
 impl Action {
     pub(super) fn new(row: ActionRow, armed_ms: u64) -> Self {
         let done = row.held.ranks.difference(&row.open());
+        let heard_ms = row.external.as_ref().map_or(0, |external| external.heard_ms);
         Self {
             row,
             ended: BTreeMap::new(),
@@ -96,6 +99,7 @@ impl Action {
             done,
             changed: true,
             changed_ranks: BTreeSet::new(),
+            heard_ms,
             moved: IdSet::new(),
             beside: None,
         }
@@ -196,7 +200,7 @@ impl Action {
         let mut resources = self.row.held.resources.clone();
         if let Some(external) = &self.row.external {
             let open = external.open();
-            resources.retain(|name| !open.contains(name));
+            resources.retain(|name| !open.contains(name) || defect!(ResourceGoesEarly));
         }
         resources
     }

@@ -216,10 +216,16 @@ impl Machine {
     /// Its service lives.
     fn heard(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) else { return };
-        action.armed_ms = now.mono_ms;
-        let Some(external) = action.external_mut() else { return };
-        external.heard_ms = now.wall_ms;
-        let at = now.mono_ms.saturating_add(external.lease_ms);
+        (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
+        let Some(external) = &action.row.external else { return };
+        let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
+        // For people only, and so not worth a row with each of many reports.
+        if now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
+            && let Some(external) = action.external_mut()
+        {
+            external.heard_ms = now.wall_ms;
+        }
+        let at = now.mono_ms.saturating_add(lease_ms);
         self.check_by(id, at);
         self.touch(id, now);
     }
@@ -229,7 +235,7 @@ impl Machine {
         let action = self.actions.get(&id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
         let at = if defect!(LeaseOnWallClock) {
-            let left = external.heard_ms.saturating_add(external.lease_ms).saturating_sub(now.wall_ms);
+            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(now.wall_ms);
             now.mono_ms.saturating_add(left)
         } else {
             action.armed_ms.saturating_add(external.lease_ms)
@@ -243,13 +249,13 @@ impl Machine {
         if open.is_empty() {
             return None;
         }
-        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(external.heard_ms));
+        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(action.heard_ms));
         let said = format!("its lease was {lease}, its service was last heard of at {heard}");
         let tail = Tail { script: row.name.to_string(), text: said };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, now.wall_ms) };
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
-            "resources": open.resources, "lease": lease, "heard_ms": external_heard(&row)});
+            "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
         self.event(&row.job, now, "lease-expired", context);
         for rank in open.ranks.iter().map(Rank) {
             self.end_task(TaskId { action: id, rank }, lost.clone(), now);
@@ -320,10 +326,6 @@ impl Action {
     fn is_over(&self, covers: &Part) -> String {
         format!("{} of job {} attempt {} is over {covers}", self.row.name, self.row.job, self.row.attempt)
     }
-}
-
-fn external_heard(row: &ActionRow) -> Option<u64> {
-    row.external.as_ref().map(|external| external.heard_ms)
 }
 
 /// What a report is of.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::{Action, Stand};
-use crate::controller::io::{Hooked, Now, Refusal};
+use crate::controller::io::{External, Hooked, Now, Refusal};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::view::{
     ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
@@ -233,7 +233,7 @@ impl Machine {
             ok: row.ok.clone(),
             open: self.open_rows(action, now),
             ended,
-            external: row.external.as_deref().cloned(),
+            external: row.external.as_deref().map(|of| External { heard_ms: action.heard_ms, ..of.clone() }),
         }
     }
 

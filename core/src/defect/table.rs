@@ -86,6 +86,7 @@ table! {
     MilestonesForgotten: "a controller that comes up again knows of no milestone that was told", "5: what was shown survives a crash", Hunt::Simulator;
     LeaseOnWallClock: "a lease runs on the wall clock", "5 of DESIGN.md: a restart or a clock step makes nobody late", Hunt::Simulator;
     ReportAgainChanges: "a second report of what has ended takes the place of the first", "2: exactly one outcome", Hunt::Simulator;
+    ResourceGoesEarly: "a resource of an external action goes back before its service has reported it", "4: when nothing holds it", Hunt::Simulator;
     ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks", "4: a rank goes back when nothing holds it", Hunt::Simulator;
     ReleasedTwice: "what was released is released again when somebody else lets go of it", "4: never twice", Hunt::Simulator;
     ReleaseUndrained: "a rank at fault goes back before its drain is in force", "4: unless that is known, after a confirmed drain", Hunt::Simulator;
