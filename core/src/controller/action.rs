@@ -193,6 +193,9 @@ impl Action {
 
     /// What it holds and is done with.
     fn done_part(&self) -> Part {
+        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
+            return self.row.held.clone();
+        }
         Part { ranks: self.done.clone(), resources: self.done_resources() }
     }
 
