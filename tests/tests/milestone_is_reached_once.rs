@@ -13,7 +13,9 @@ fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
         "if [ \"$(hostname)\" = n0 ]; then perilog-report milestone data-out || exit 9; fi\n{GATE}\n\
          if [ \"$(hostname)\" = n1 ]; then perilog-report milestone data-out || exit 9; fi\nexit 0"
     );
-    let cluster = Cluster::builder(2).script("epilog", "10-gate", &epilog).boot()?;
+    let cluster = Cluster::builder(2).script("epilog", "10-gate", &epilog).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
     cluster.perilog(&["job", "add", "j", "--nodes", "n[0-1]"])?.ok()?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     let mut waits = cluster.start_perilog(&["wait", "j", "--for", "data-out"])?;

@@ -9,7 +9,9 @@ const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
 #[test]
 fn nothing_new_begins_until_somebody_resumes() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).script("epilog", "10-clean", "exit 0");
-    let cluster = cluster.controller("[action.epilog]\nrelease = \"0\"\n").boot()?;
+    let cluster = cluster.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
     cluster.perilog(&["job", "add", "a", "--nodes", "n0"])?.ok()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "a"])?;
     cluster.wait_begun("a", &[0])?;
