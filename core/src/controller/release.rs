@@ -64,8 +64,7 @@ impl Machine {
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
         let mut free = Part::default();
         let mut drained = Vec::new();
-        let given = |rank: u32| attempt.released.ranks.contains(rank) && !defect!(ReleasedTwice);
-        for rank in part.ranks.iter().filter(|rank| !held(*rank) && !given(*rank)) {
+        for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
             let draining = |host: &HostName| self.is_draining(host) && !defect!(ReleaseUndrained);
             match attempt.layout.host(Rank(rank)).filter(draining) {
                 None => drop(free.ranks.insert(rank)),

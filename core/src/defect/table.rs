@@ -88,7 +88,6 @@ table! {
     ReportAgainChanges: "a second report of what has ended takes the place of the first", "2: exactly one outcome", Hunt::Simulator;
     ResourceGoesEarly: "a resource of an external action goes back before its service has reported it", "4: when nothing holds it", Hunt::Simulator;
     ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks", "4: a rank goes back when nothing holds it", Hunt::Simulator;
-    ReleasedTwice: "what was released is released again when somebody else lets go of it", "4: never twice", Hunt::Simulator;
     ReleaseUndrained: "a rank at fault goes back before its drain is in force", "4: unless that is known, after a confirmed drain", Hunt::Simulator;
     RunAfterRelease: "an action may begin on ranks that were given back", "4: no process of an attempt on a rank that was released", Hunt::Simulator;
     FragmentOfAll: "a release carries the R of all that was released so far", "4: fragments partition R", Hunt::Simulator;

@@ -32,6 +32,10 @@ impl Truth {
         for record in records {
             let wrong = match record {
                 Record::Outbox(entry) if entry.edge == Edge::Manager && !forgetful => self.told_by(store, entry),
+                Record::Outbox(entry) if entry.edge == Edge::ReleaseHook => {
+                    self.owed(entry);
+                    None
+                }
                 Record::Drain(row) => self.drained_by(row, forgetful),
                 Record::Undrained { host } => {
                     self.books.reasons.remove(host);

@@ -18,6 +18,8 @@ pub(super) struct Given {
     /// What the release hook heard, by epoch and sequence.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
+    /// What was committed for it to hear, by epoch and sequence.
+    owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
     /// What the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
     /// A store was replaced, or a second one was there: what was given back may be given back again.
@@ -82,12 +84,17 @@ impl Truth {
         self.given.shown = rows.collect();
     }
 
+    pub(super) fn owed(&mut self, entry: &OutboxEntry) {
+        self.given.owed.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
+    }
+
     /// The release hook carries out an entry.
     pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
         let ranks: IdSet = entry.body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
         let resources = serde_json::from_value(entry.body["resources"].clone()).unwrap_or_default();
         let part = Part { ranks, resources };
         let (key, job) = ((entry.epoch, entry.sequence), entry.job.clone());
+        self.given.owed.remove(&key);
         let of_job = self.given.heard.entry((job.clone(), entry.attempt)).or_default();
         let before = of_job.insert(key, part.clone());
         if before.as_ref().is_some_and(|before| *before != part) && !self.given.forgetful {
@@ -101,6 +108,18 @@ impl Truth {
         if (twice || late) && !self.given.forgetful {
             let how = if twice { "twice" } else { "out of order" };
             self.broken(|| format!("4 released: the hook hears of {part} of {job} {how}"));
+        }
+    }
+
+    /// All is over: the hook has heard of everything that was released.
+    pub(super) fn all_heard(&mut self, store: &Snapshot) {
+        if self.given.hook != Some(true) || self.given.mixed || self.given.forgetful {
+            return;
+        }
+        let there = |job: &JobId, attempt| store.attempts.iter().any(|row| row.job == *job && row.attempt == attempt);
+        let mut deaf = self.given.owed.iter().filter(|(_, (job, attempt))| there(job, *attempt));
+        if let Some((key, (job, attempt))) = deaf.next().map(|(key, of)| (*key, of.clone())) {
+            self.broken(|| format!("5 told: the hook has not heard of release {key:?}, of {job} attempt {attempt}"));
         }
     }
 
@@ -130,7 +149,7 @@ impl Truth {
             (whole.intersection(&row.released) != row.released, "releases what is not there"),
             (!row.released.intersection(&row.hold).is_empty(), "releases what the job holds"),
             (held.iter().any(|part| !row.released.intersection(part).is_empty()), "releases what an action holds"),
-            (!to_do.is_disjoint(&ranks.difference(&before.ranks)), "releases what an action has still to do"),
+            (!self.given.forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)), "releases what an action has still to do"),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
         ];
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
@@ -143,7 +162,15 @@ impl Truth {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;
             };
-            let drained = store.drains.iter().any(|drain| drain.host.as_str() == host && drain.confirmed);
+            let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
+            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !self.given.forgetful {
+                self.broken(|| {
+                    format!(
+                        "4 released: rank {rank} of {job} attempt {attempt}, before the drain of {host} is in force"
+                    )
+                });
+            }
+            let drained = drain.is_some_and(|drain| drain.confirmed);
             if drained || self.given.lifted.contains(host) {
                 continue;
             }

@@ -350,6 +350,7 @@ impl Truth {
 
     /// Everything that a node could still tell has been told: as an outcome, or as late.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
+        self.all_heard(store);
         let mut missing = None;
         // One that waited for a boot ends by that, or by its being late.
         let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
