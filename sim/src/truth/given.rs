@@ -149,7 +149,10 @@ impl Truth {
             (whole.intersection(&row.released) != row.released, "releases what is not there"),
             (!row.released.intersection(&row.hold).is_empty(), "releases what the job holds"),
             (held.iter().any(|part| !row.released.intersection(part).is_empty()), "releases what an action holds"),
-            (!self.given.forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)), "releases what an action has still to do"),
+            (
+                !self.given.forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)),
+                "releases what an action has still to do",
+            ),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
         ];
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {

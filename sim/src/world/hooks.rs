@@ -68,6 +68,8 @@ impl World {
             }
             self.truth.heard(entry);
             self.ask(0, Request::OutboxDone { sequence: entry.sequence });
+            // What its job has behind it comes now.
+            self.hooks_hear(0);
         }
     }
 
