@@ -18,7 +18,7 @@ use crate::controller::outbox::Outbox;
 use crate::controller::session::Session;
 use crate::defect;
 use crate::eventlog::Event;
-use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::message::Phase;
@@ -67,6 +67,8 @@ pub(super) struct Node {
     pub(super) session: Option<SessionId>,
     /// Of the last session that stood: what this machine said in this boot before that one counts for nothing, also when it has ended.
     pub(super) link: Option<u64>,
+    /// Boots of this machine before the one in `row`, the newest last.
+    pub(super) over: Vec<BootId>,
     /// CLOCK_MONOTONIC since when there is no session, or there is one.
     pub(super) since_ms: u64,
     /// Tasks on it of actions that have no verdict yet.
@@ -403,6 +405,7 @@ impl Node {
             row,
             session: None,
             link: None,
+            over: Vec::new(),
             since_ms,
             tasks: BTreeSet::new(),
             live: BTreeMap::new(),

@@ -5,7 +5,11 @@ use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::session::{Session, Stage};
 use crate::defect;
+use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};
+
+/// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of reboots.
+const BOOTS_KEPT: usize = 8;
 
 impl Node {
     /// Has this agent been heard in a session that it began later?
@@ -13,11 +17,27 @@ impl Node {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
     }
+
+    /// The machine is as it was known until now, and another boot of it is seen: the one before does not come back.
+    pub(super) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
+        if self.row.machine == *machine && self.row.boot != *boot {
+            self.over.push(self.row.boot.clone());
+            let surplus = self.over.len().saturating_sub(BOOTS_KEPT);
+            self.over.drain(..surplus);
+        }
+    }
+
+    fn is_over(&self, hello: &Hello) -> bool {
+        self.row.machine == hello.machine && self.over.contains(&hello.boot)
+    }
 }
 
 impl Machine {
     /// The whole of Hello is here: is there another who speaks for this host?
     pub(super) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
+        if self.nodes.get(&hello.host).is_some_and(|node| node.is_over(&hello)) {
+            return self.end_session(id, "of a boot of its node that is over", now);
+        }
         let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             // The last words of an agent that is dead may come when its successor's session has ended too.

@@ -126,6 +126,7 @@ impl Machine {
         if known.is_none() {
             node.tasks = waiting_for(&self.actions, &self.jobs, &host);
         }
+        node.boots(&machine, &boot);
         node.row = row;
         node.session = Some(id);
         node.link = Some(link);

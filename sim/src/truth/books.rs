@@ -36,6 +36,10 @@ impl Truth {
                     self.owed(entry);
                     None
                 }
+                Record::OutboxDone { sequence } => {
+                    self.done(*sequence);
+                    None
+                }
                 Record::Drain(row) => self.drained_by(row, forgetful),
                 Record::Undrained { host } => {
                     self.books.reasons.remove(host);

@@ -31,6 +31,16 @@ pub(super) struct Given {
     mixed: bool,
 }
 
+impl Given {
+    /// An attempt that was pruned is another one when it comes again.
+    pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
+        let key = (job.clone(), attempt);
+        self.shown.remove(&key);
+        self.heard.remove(&key);
+        self.owed.retain(|_, of| *of != key);
+    }
+}
+
 impl Truth {
     pub(crate) fn configured(&mut self, settings: &Settings) {
         let ran = !self.runs.is_empty();
@@ -39,6 +49,9 @@ impl Truth {
         // Worlds begin without one; what was configured before anything ran was so from the beginning.
         given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
+        if !settings.release_hook {
+            given.owed.clear();
+        }
     }
 
     /// Settings under which more may follow a job were in force.
@@ -86,6 +99,13 @@ impl Truth {
 
     pub(super) fn owed(&mut self, entry: &OutboxEntry) {
         self.given.owed.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
+    }
+
+    /// Its entry is gone. Without a hook there is nobody to hear it.
+    pub(super) fn done(&mut self, sequence: u64) {
+        if self.given.hook != Some(true) {
+            self.given.owed.retain(|(_, of), _| *of != sequence);
+        }
     }
 
     /// The release hook carries out an entry.

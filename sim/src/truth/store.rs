@@ -115,7 +115,7 @@ impl Truth {
                         self.check_given(store, row);
                     }
                 }
-                Record::Drain(row) if which == 0 => self.check_drain(row),
+                Record::Drain(row) if which == 0 && store.drains.contains(row) => self.check_drain(row),
                 Record::Event { job, event, .. } if which == 0 => match event.name() {
                     "milestone" => self.check_milestone(store, job, event),
                     "action-start" => self.check_start(job, event),

@@ -71,9 +71,10 @@ impl World {
     pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
         let node = &self.nodes[at];
         let (meant, is) = (&intent.start.boot, node.identity().boot);
+        let traced = node.spool.tombstones.values().any(|stone| stone.task == intent.start.task);
         let wrong = if *meant != is {
             Some(format!("n{at} begins {stem}, meant for {meant}, in {is}"))
-        } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task) {
+        } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task, traced) {
             Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
         } else {
             let against = if intent.local { None } else { self.check_begin(at, intent.start.task) };

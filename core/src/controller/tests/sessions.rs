@@ -53,6 +53,12 @@ fn a_hello_from_before_the_last_session_counts_for_nothing_also_when_that_has_en
     let next = b.session();
     let effects = b.says(next, FromAgent::Hello(hello("n0", "b2", 17, vec![])));
     assert!(matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
+    // And is the end of the one before, whatever still comes of that.
+    b.batch(vec![Input::Closed { session: next, why: String::new() }]);
+    let late = b.session();
+    let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
+    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late), "{effects:?}");
+    assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
 }
 
 fn rivals() -> (Bench, SessionId, SessionId, u64) {
