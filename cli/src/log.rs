@@ -144,7 +144,7 @@ impl Entry {
 
     fn other(&self) -> Told {
         let host = self.text("hosts").or_else(|| self.text("host")).map(text::line);
-        let at = || host.clone().or_else(|| Some(format!("rank {}", text::line(self.text("ranks")?))));
+        let at = || host.clone().or_else(|| Some(ranks(self.text("ranks")?)));
         let field = |key: &str| self.context.get(key).map(value).unwrap_or_default();
         let (at, word, text) = match self.name.as_str() {
             "attempt" => {
@@ -157,7 +157,7 @@ impl Entry {
                 (at(), "", format!("reached {}{}", field("name"), by.unwrap_or_default()))
             }
             "milestone" => {
-                let without = self.text("without").map(|ranks| format!(", without ranks {}", text::line(ranks)));
+                let without = self.text("without").map(|without| format!(", without {}", ranks(without)));
                 (None, "ok", format!("the job has reached {}{}", field("name"), without.unwrap_or_default()))
             }
             "expect-reboot" => {
@@ -225,6 +225,14 @@ fn checks(list: &Value) -> String {
 /// A value for people: texts without quotes.
 fn value(value: &Value) -> String {
     text::line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+/// `rank 3`, `ranks 0-3`; what is no idset as it came.
+fn ranks(ranks: &str) -> String {
+    match ranks.parse::<IdSet>() {
+        Ok(ranks) => Part::of_ranks(ranks).to_string(),
+        Err(_) => format!("ranks {}", text::line(ranks)),
+    }
 }
 
 fn processes(list: &Value) -> String {
@@ -387,11 +395,11 @@ mod tests {
              "finish        prolog        n3: failed (exit 7): \"no \\u{1b}dev\"  400ms"),
             ("finish", prolog(json!({"outcome": "tolerable", "result": "tolerable", "checks": [{"check": "lustre", "message": "no mount"}, {"check": "gpu", "message": "x"}]})),
              "finish        prolog        n3: tolerable: lustre \"no mount\" and 1 more check"),
-            ("expect-reboot", prolog(json!({"within_ms": 600_000})), "rebooting     prolog        n3: its node is to boot within 10m, and that is its end"),
+            ("expect-reboot", prolog(json!({"within_ms": 600_000})), "expect-reboot  prolog        n3: its node is to boot within 10m00s, and that is its end"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
              "milestone                   n[0-1]: reached data-out, by the word of uid 0"),
-            ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}), "milestone                   the job has reached data-out, without ranks 3"),
+            ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}), "milestone                   the job has reached data-out, without rank 3"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
              "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m00s, and goes on"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000, "doing": "4711 D mount in rpc_wait"})),
@@ -401,7 +409,7 @@ mod tests {
             ("resolve", prolog(json!({"ok": true, "by": 0, "reason": "it is gone"})),
              "resolve       prolog        n3: uid 0 resolves it as ok, once its drain is in force: it is gone"),
             ("cancel", json!({"action": "prolog", "attempt": "0", "ranks": "0-3", "why": "wrong job", "by": 0}),
-             "cancel        prolog        rank 0-3: cancel asked for by uid 0: wrong job"),
+             "cancel        prolog        ranks 0-3: cancel asked for by uid 0: wrong job"),
             ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok", "result": "ok"}),
              "late          prolog        n3: late, after the verdict: ok"),
             ("verdict", json!({"action": "prolog", "attempt": "0", "verdict": "failed", "status": 7, "ok": "0-2", "by_outcome": {"failed": "3"}}),

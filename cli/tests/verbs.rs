@@ -154,7 +154,7 @@ fn a_milestone_is_said_by_hand() {
     let table: Vec<(&[&str], Value, Value, &str)> = vec![
         (&[], json!(null), json!({"ranks": "0-3", "reached": true}), "f1: data-out is reached on ranks 0-3; the job has reached it\n"),
         (&["--ranks", "n1"], json!("n1"), json!({"ranks": "1", "reached": false}),
-         "f1: data-out is reached on ranks 1; others of its ranks have not yet\n"),
+         "f1: data-out is reached on rank 1; others of its ranks have not yet\n"),
         (&["--ranks", "1"], json!("1"), json!({"ranks": "", "reached": false}),
          "f1: those ranks had reached data-out before; others of its ranks have not yet\n"),
     ];

@@ -215,7 +215,7 @@ mod tests {
             (json!({"ended": {}, "late": {}, "open": {}, "cancelling": {}}), "open: nothing"),
             (
                 json!({"ended": {}, "late": {"ranks": "2"}, "open": {"ranks": "3"}, "cancelling": {"ranks": "3"}}),
-                "too late, and recorded as that: ranks 2; open: ranks 3; to stop, somebody asked for it: ranks 3",
+                "too late, and recorded as that: rank 2; open: rank 3; to stop, somebody asked for it: rank 3",
             ),
         ] {
             assert_eq!(show(raw), format!("stage of f1: {expect}\n"));
