@@ -49,8 +49,12 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
     // Of the host's own nobody waits for the boot: it ends as it ended.
-    let outcome =
-        if !intent.local && boot::was_shut_down(&outcome, evidence) { boot::of_steps(evidence.steps) } else { outcome };
+    let outcome = if !intent.local && boot::was_shut_down(&outcome, evidence) {
+        // Whether the boot comes that scripts have not begun before, nobody knows yet: what it was asked is what it did.
+        Some(boot::of_steps(evidence.steps)).filter(|it| !matches!(it, Outcome::Lost { .. })).unwrap_or(outcome)
+    } else {
+        outcome
+    };
     report::Report { evidence, unit, result }.fill(outcome, note, intent, ended_ms)
 }
 

@@ -30,7 +30,8 @@ pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool 
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// What the scripts came to before TERM reached the runner, if it did. One that has not ended has the boot for its end.
+/// What the scripts came to before TERM reached the runner, if it did. One that has not ended has the boot for its end; where others have not
+/// begun the boot came too early, and the task is lost.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
     // The last try of the script at hand: another one takes its place.
@@ -38,9 +39,11 @@ pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let worse = |worst: Option<ExitStatus>, failed: Option<ExitStatus>| {
         worst.into_iter().chain(failed).max_by_key(|status| status.shell())
     };
+    let mut left = 0;
     for step in steps {
         match step {
-            StepRecord::Begin { attempt, .. } => {
+            StepRecord::Begin { attempt, seq, of, .. } => {
+                left = of.saturating_sub(seq.saturating_add(1));
                 if *attempt <= 1 {
                     worst = worse(worst, failed);
                 }
@@ -66,6 +69,7 @@ pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
         (None, status) if timed_out => Outcome::Timeout { status },
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, Some(ExitStatus::Exit(code))) => failed(Failure::Exit(code)),
+        (None, None) if left > 0 => Outcome::Lost { why: Loss::Rebooted },
         (None, None) => Outcome::Ok,
     }
 }

@@ -359,6 +359,13 @@ fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
 #[test]
 fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
     let announced = || said(Report::ExpectReboot);
+    // The last of so many.
+    let last = |seq: u32, script: &str, attempt| match begin(seq, script, attempt) {
+        StepRecord::Begin { script, digest, user, at_ms, .. } => {
+            StepRecord::Begin { seq, script, digest, user, attempt, at_ms, of: seq + 1 }
+        }
+        other => other,
+    };
     let cancelled = || StepRecord::Cancelled { at_ms: 9 };
     let overdue = StepRecord::Overdue {
         seq: 0,
@@ -381,20 +388,22 @@ fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
     let timeout = |status| Outcome::Timeout { status };
     #[rustfmt::skip]
     let table = [
-        ("it runs", vec![begin(0, "a", 1), announced()], Outcome::Ok),
-        ("it ended", vec![begin(0, "a", 1), announced(), end(0, 0, false), begin(1, "b", 1)], Outcome::Ok),
-        ("the shutdown ended it", vec![begin(0, "a", 1), announced(), cancelled(), termed(0)], Outcome::Ok),
-        ("nobody announced it", vec![begin(0, "a", 1), end(0, 0, false)], Outcome::Lost { why: Loss::Rebooted }),
-        ("a check failed", vec![begin(0, "a", 1), check("no mount"), announced()], Outcome::Tolerable),
-        ("one before it failed", vec![begin(0, "a", 1), end(0, 3, false), begin(1, "b", 1), announced()], failed(F::Exit(3))),
-        ("one after it failed", vec![begin(0, "a", 1), announced(), end(0, 0, false), begin(1, "b", 1), end(1, 4, false), begin(2, "c", 1)], failed(F::Exit(4))),
-        ("one failed that may", vec![begin(0, "a", 1), end(0, 3, true), begin(1, "b", 1), announced()], Outcome::Tolerable),
-        ("one failed and was tried again", vec![begin(0, "a", 1), end(0, 3, false), begin(1, "a", 2), announced()], Outcome::Ok),
-        ("it failed itself", vec![begin(0, "a", 1), announced(), end(0, 7, false), begin(1, "b", 1)], failed(F::Exit(7))),
-        ("it was killed", vec![begin(0, "a", 1), announced(), termed(0)], failed(F::Signal(15))),
-        ("past a limit", vec![begin(0, "a", 1), announced(), overdue.clone()], timeout(None)),
-        ("past a limit, then shut down", vec![begin(0, "a", 1), announced(), overdue, cancelled(), termed(0)], timeout(None)),
-        ("one could not be executed", vec![not_run, begin(1, "b", 1), announced()], failed(F::Exec("a: no such file".to_owned()))),
+        ("it runs", vec![last(0, "a", 1), announced()], Outcome::Ok),
+        ("it ended", vec![begin(0, "a", 1), announced(), end(0, 0, false), last(1, "b", 1)], Outcome::Ok),
+        ("the shutdown ended it", vec![last(0, "a", 1), announced(), cancelled(), termed(0)], Outcome::Ok),
+        ("others had not begun", vec![begin(0, "a", 1), announced()], Outcome::Lost { why: Loss::Rebooted }),
+        ("it had failed, and others had not begun", vec![begin(0, "a", 1), announced(), end(0, 7, false)], failed(F::Exit(7))),
+        ("nobody announced it", vec![last(0, "a", 1), end(0, 0, false)], Outcome::Lost { why: Loss::Rebooted }),
+        ("a check failed", vec![last(0, "a", 1), check("no mount"), announced()], Outcome::Tolerable),
+        ("one before it failed", vec![begin(0, "a", 1), end(0, 3, false), last(1, "b", 1), announced()], failed(F::Exit(3))),
+        ("one after it failed", vec![begin(0, "a", 1), announced(), end(0, 0, false), begin(1, "b", 1), end(1, 4, false), last(2, "c", 1)], failed(F::Exit(4))),
+        ("one failed that may", vec![begin(0, "a", 1), end(0, 3, true), last(1, "b", 1), announced()], Outcome::Tolerable),
+        ("one failed and was tried again", vec![begin(0, "a", 1), end(0, 3, false), last(1, "a", 2), announced()], Outcome::Ok),
+        ("it failed itself", vec![begin(0, "a", 1), announced(), end(0, 7, false), last(1, "b", 1)], failed(F::Exit(7))),
+        ("it was killed", vec![last(0, "a", 1), announced(), termed(0)], failed(F::Signal(15))),
+        ("past a limit", vec![last(0, "a", 1), announced(), overdue.clone()], timeout(None)),
+        ("past a limit, then shut down", vec![last(0, "a", 1), announced(), overdue, cancelled(), termed(0)], timeout(None)),
+        ("one could not be executed", vec![not_run, last(1, "b", 1), announced()], failed(F::Exec("a: no such file".to_owned()))),
     ];
     let runner = Claim::Runner(invocation(CLAIMED));
     for (what, steps, expect) in &table {
@@ -409,7 +418,7 @@ fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
     for (cancelled, steps, expect) in [
         (false, &table[2].1, Outcome::Ok),
         (true, &table[2].1, Outcome::Cancelled { status: Some(Signal(15)) }),
-        (false, &vec![begin(0, "a", 1), cancelled(), termed(0)], Outcome::Cancelled { status: Some(Signal(15)) }),
+        (false, &vec![last(0, "a", 1), cancelled(), termed(0)], Outcome::Cancelled { status: Some(Signal(15)) }),
     ] {
         for unit in [None, Some(&failed_unit)] {
             let evidence = Evidence { steps, cancelled, ..evidence(unit, Some(&runner), Some(&shut_down)) };

@@ -58,9 +58,9 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool) -> Result<(), String> {
     };
     match outcome {
         Outcome::Ok => {
-            one(&|run| run.went_well(sure) && !run.tolerable || run.is_ended_by_boot() && !run.tolerable_before)
+            one(&|run| run.went_well(sure) && !run.tolerable || run.is_ended_by_boot(sure) && !run.tolerable_before)
         }
-        Outcome::Tolerable => one(&|run| (run.went_well(sure) || run.is_ended_by_boot()) && run.tolerable),
+        Outcome::Tolerable => one(&|run| (run.went_well(sure) || run.is_ended_by_boot(sure)) && run.tolerable),
         // A boot that was announced may have come too late for its controller, or not at all.
         Outcome::Timeout { .. } => {
             one(&|run| run.announced || run.result.as_ref().is_some_and(|(result, _)| result.timed_out))
@@ -119,9 +119,10 @@ impl Run {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// A boot is its end that a script announced, and nothing had failed before that. What failed between the two nobody may have heard.
-    fn is_ended_by_boot(&self) -> bool {
-        self.announced && self.boots > 0 && !self.failed_before
+    /// A boot is its end that a script announced, nothing had failed before that, and all had begun. What failed between the two nobody may have
+    /// heard.
+    fn is_ended_by_boot(&self, sure: bool) -> bool {
+        self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
 
     /// It is the worst of its ends, or one of those before the boot that was announced.

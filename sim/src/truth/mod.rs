@@ -72,8 +72,9 @@ struct Run {
     invocation: InvocationId,
     /// Ends of scripts so far.
     ends: Vec<ExitStatus>,
-    /// A script of it began.
+    /// A script of it began; the last of them did.
     begun: bool,
+    last_begun: bool,
     alive: bool,
     left_behind: bool,
     tolerable: bool,
@@ -153,6 +154,7 @@ impl Truth {
             invocation: invocation.clone(),
             ends: Vec::new(),
             begun: false,
+            last_begun: false,
             alive: false,
             left_behind: false,
             tolerable: false,
@@ -175,11 +177,12 @@ impl Truth {
         index
     }
 
-    pub(crate) fn script_starts(&mut self, index: usize, t: u64) {
+    pub(crate) fn script_starts(&mut self, index: usize, last: bool, t: u64) {
         self.scripts += 1;
         let Some(run) = self.runs.get_mut(index) else { return };
         run.alive = true;
         run.begun = true;
+        run.last_begun |= last;
         let task = run.task;
         let (node, stem) = (run.node, run.stem.clone());
         self.check_nothing_ran(task, node, &stem);
@@ -207,9 +210,9 @@ impl Truth {
         }
     }
 
-    /// Had a script of it announced the one boot that there was, and heard that the controller knew?
+    /// Had a script of it announced the one boot that there was, and heard that the controller knew, and none was left to begin?
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
-        self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1)
+        self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
 
     /// It failed, and is tried again: that end counts for nothing.

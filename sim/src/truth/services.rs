@@ -89,10 +89,12 @@ impl Truth {
         self.services.listens_since = t;
     }
 
-    /// What was said to a store that is no more.
+    /// What was said to a store that is no more; the one in its place has as it was what is in no doubt.
     pub(super) fn services_forget(&mut self) {
-        let listens_since = self.services.listens_since;
-        self.services = Services { listens_since, ..Services::default() };
+        let (services, doubtful) = (&mut self.services, &self.doubtful);
+        services.said.retain(|(id, _), _| !doubtful.contains(id));
+        services.heard.retain(|id, _| !doubtful.contains(id));
+        services.shown.retain(|(id, _), _| !doubtful.contains(id));
     }
 
     /// # Errors

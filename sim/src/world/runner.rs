@@ -200,7 +200,7 @@ impl World {
         unit.runner.alive = true;
         let (turn, run) = (unit.runner.turn, unit.runner.run);
         if let Some(run) = run {
-            self.truth.script_starts(run, self.t);
+            self.truth.script_starts(run, seq + 1 == of, self.t);
         }
         self.say(|| format!("n{at} {stem}: script {seq} begins, for {} ms", script.ms));
         let boot = self.announce(at, stem, serial);

@@ -8,7 +8,7 @@ use crate::task::{Report, Start, StepRecord};
 const TASK: &str = "j.1.prolog.0";
 
 fn steps(after: &[StepRecord]) -> Vec<StepRecord> {
-    [&[begin_step(0, "a", 2), report_step(Report::ExpectReboot)], after].concat()
+    [&[begin_step(0, "a", 1), report_step(Report::ExpectReboot)], after].concat()
 }
 
 fn running(id: TaskId, after: &[StepRecord]) -> Input {
@@ -20,7 +20,7 @@ fn announced(bed: &mut Bed) -> TaskId {
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (running(id, &[]), &["expects-boot j.1.prolog.0 ok within 60000", "moved j.1.prolog.0 running a 1/2"]),
+        (running(id, &[]), &["expects-boot j.1.prolog.0 ok within 60000", "moved j.1.prolog.0 running a 1/1"]),
     ]);
     id
 }
@@ -68,7 +68,7 @@ fn what_happens_without_a_controller_is_told_when_there_is_one() {
         (running(id, &[]), &[]),
         (message(ToAgent::BootExpected { task: id }), &[]),
     ]);
-    bed.check(Input::LinkUp { counter: 2 }, &["hello 2 [j.1.prolog.0 live running a 1/2]"]);
+    bed.check(Input::LinkUp { counter: 2 }, &["hello 2 [j.1.prolog.0 live running a 1/1]"]);
     bed.check(welcome(1), &["redial 1000", "expects-boot j.1.prolog.0 ok within 60000"]);
     // An agent that comes up later reads it again.
     let mut later = Bed::cold();
@@ -113,7 +113,7 @@ fn what_is_left_of_the_limit_counts_from_the_first_script_and_never_from_before_
         bed.now.boot_ms += boot_ms;
         bed.feed(stirred(id));
         let first = format!("expects-boot {TASK} ok within {left}");
-        bed.check(running(id, &[]), &[&first, "moved j.1.prolog.0 running a 1/2"]);
+        bed.check(running(id, &[]), &[&first, "moved j.1.prolog.0 running a 1/1"]);
     }
 }
 
@@ -121,7 +121,7 @@ fn what_is_left_of_the_limit_counts_from_the_first_script_and_never_from_before_
 fn a_soft_reboot_leaves_who_announced_it() {
     let mut intent = intent("j", 1, "prolog", 0);
     intent.start.boot = BootId::new("another").unwrap();
-    for (steps, expect) in [(steps(&[]), "ok"), (vec![begin_step(0, "a", 2)], "lost (the node rebooted)")] {
+    for (steps, expect) in [(steps(&[]), "ok"), (vec![begin_step(0, "a", 1)], "lost (the node rebooted)")] {
         let mut bed = Bed::cold();
         let left = Seen { claim: Some(claim(1)), steps, ..Seen::default() };
         bed.checks([
