@@ -13,7 +13,9 @@ fn the_boot_is_its_end_and_the_next_one_its_loss() -> Result<()> {
     let reboots =
         "perilog-report expect-reboot || exit 9\necho told >> /root/told\nsystemctl --no-block reboot\nsleep 1000";
     let body = format!("if [ \"$PERILOG_RANK\" = 1 ]; then\n{reboots}\nfi\n{AT_GATE}");
-    let cluster = Cluster::builder(2).script("prolog", "10-firmware", &body).boot()?;
+    let cluster = Cluster::builder(2).script("prolog", "10-firmware", &body).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("j", &[0, 1])?;
     let node = cluster.node(1)?;
