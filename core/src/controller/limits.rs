@@ -8,11 +8,15 @@ use crate::controller::views::list;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
 use crate::message::{Phase, ToAgent};
 use crate::outcome::Loss;
 
 /// How often closed attempts are looked through for those past their retention.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
+
+/// What begins within this time after it was sent is not remembered apart: that is what most ranks of a large action do.
+const AT_ONCE_MS: u64 = 1_000;
 
 impl Machine {
     /// Limits of an action count from now.
@@ -22,6 +26,15 @@ impl Machine {
             let first = action.row.external.as_ref().map_or(grace, |external| external.lease_ms);
             action.armed_ms = now.mono_ms;
             action.check_ms = Some(now.mono_ms.saturating_add(first));
+        }
+    }
+
+    /// Its scripts run: from here on, and not from when it was sent, its limit counts; it may have waited for its turn on its node.
+    pub(super) fn begins(&mut self, task: TaskId, since_ms: u64) {
+        if let Some(action) = self.actions.get_mut(&task.action)
+            && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
+        {
+            action.ready(&IdSet::from(task.rank.0..=task.rank.0), since_ms);
         }
     }
 

@@ -218,6 +218,11 @@ impl Machine {
     }
 
     pub(super) fn remember_phase(&mut self, host: &HostName, task: TaskId, phase: Phase, since_ms: u64) {
+        let told = self.nodes.get(host).and_then(|node| node.live.get(&task)).map(|(phase, _)| phase);
+        let begins = matches!(told, None | Some(Phase::Waiting { .. } | Phase::Starting));
+        if begins && matches!(phase, Phase::Running { .. }) {
+            self.begins(task, since_ms);
+        }
         if let Some(node) = self.nodes.get_mut(host)
             && (node.live.len() < MAX_LIVE || node.live.contains_key(&task))
         {

@@ -37,6 +37,31 @@ fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_lim
     }
 }
 
+/// It waited for its turn on an exclusive host: its limit counts from when its script starts.
+#[test]
+fn a_limit_counts_from_the_begin_of_the_scripts() {
+    let waits = Phase::Waiting { why: "another".to_owned() };
+    let runs = Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
+    for (phases, lost) in [(vec![waits.clone()], true), (vec![waits, runs], false)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b", vec![]);
+        let mut run = request("epilog", "j", Some("n0"), None);
+        run.timeout_ms = Some(10_000_000);
+        b.ask(Request::Run(run)).0.unwrap();
+        let t = task("epilog", "j", 0);
+        b.says(n0, FromAgent::Accepted { task: t });
+        b.pass(9_000_000);
+        for phase in phases {
+            b.says(n0, FromAgent::Moved { task: t, phase, age_ms: 0 });
+        }
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        b.pass(2_000_000);
+        assert_eq!(b.action("epilog", "j", 0).verdict, lost.then_some(Verdict::Lost));
+        b.pass(9_000_000);
+        assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Lost));
+    }
+}
+
 #[test]
 fn a_connected_node_is_never_unreachable_however_long_its_script_runs() {
     let mut b = Bench::new();
