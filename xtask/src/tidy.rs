@@ -3,6 +3,7 @@
 mod arrows;
 mod defects;
 mod files;
+mod proofs;
 mod purity;
 mod requests;
 mod rust;
@@ -34,6 +35,7 @@ pub(crate) fn check() -> Result<()> {
     arrows::check(&packages, &mut findings);
     let mut defects = defects::Defects::default();
     let mut tests = requests::Tests::default();
+    let mut programs = proofs::Programs::default();
     let mut sources = 0;
     for package in &packages {
         let manifest = package.directory.join("Cargo.toml");
@@ -43,6 +45,7 @@ pub(crate) fn check() -> Result<()> {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
             tests.read(&name, &text);
+            programs.read(&name);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             if package.name == purity::PACKAGE {
                 purity::check(&name, &text, &mut findings);
@@ -54,7 +57,9 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     defects.check(&mut findings);
-    tests.check(&std::fs::read_to_string(cargo::root().join(requests::PAGE)).context(requests::PAGE)?, &mut findings);
+    let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
+    tests.check(&page(requests::PAGE)?, &mut findings);
+    programs.check(&page(proofs::PAGE)?, &mut findings);
     for warning in &findings.warnings {
         say(&format!("warning: {warning}"))?;
     }
