@@ -14,13 +14,13 @@ use crate::controller::boot::Expected;
 use crate::controller::io::{ActionRow, External, RankRow, Record, ReleasePolicy};
 use crate::controller::layout::Layout;
 use crate::controller::release::Batches;
-use crate::controller::tolerance::Forgiveness;
+use crate::controller::tally::last_line;
 use crate::defect;
 use crate::ids::{Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::outcome::{ExitStatus, Outcome, Verdict};
-use crate::task::{Ended, Start, Step};
+use crate::outcome::Outcome;
+use crate::task::{Ended, Start};
 
 /// Most late results that are kept of one rank; a peer may send as many as it likes.
 const MAX_LATE: usize = 8;
@@ -361,68 +361,6 @@ impl Action {
         }
     }
 
-    /// Has every rank ended, and no verdict been found?
-    pub(super) fn is_to_be_decided(&self) -> bool {
-        let open = if defect!(VerdictTooEarly) {
-            !self.row.waiting.is_empty() || !self.row.sent.is_empty()
-        } else {
-            self.is_open()
-        };
-        !open && !self.row.growing && self.row.verdict.is_none()
-    }
-
-    /// The verdict, once every rank has ended.
-    pub(super) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
-        if !self.is_to_be_decided() {
-            return None;
-        }
-        let verdict = self.tally(forgiveness);
-        self.row.verdict = Some(verdict);
-        self.row.ended_ms = Some(wall_ms);
-        self.check_ms = None;
-        self.changed = true;
-        Some(verdict)
-    }
-
-    fn tally(&self, forgiveness: Forgiveness) -> Verdict {
-        let (forgiven, fatal): (Vec<_>, Vec<_>) = self
-            .ended
-            .iter()
-            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
-            .map(|(_, row)| &row.ended.outcome)
-            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, outcome)| outcome))
-            .partition(|outcome| forgiveness.forgives(outcome));
-        let good = self.row.ranks.len().saturating_sub(self.bad().len());
-        let few = forgiven.len() as u64 <= forgiveness.ranks || defect!(CountIgnored);
-        if fatal.is_empty() && few && good >= forgiveness.keep {
-            return Verdict::Ok;
-        }
-        Verdict::of(forgiven.into_iter().chain(fatal))
-    }
-
-    /// Ranks that failed; within the tolerance, where the verdict is `ok`.
-    pub(super) fn bad(&self) -> IdSet {
-        self.ended
-            .iter()
-            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
-            .map(|(rank, _)| rank.0)
-            .collect()
-    }
-
-    /// Ranks by the word of their outcome, `ok` left out.
-    pub(super) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
-        let mut by = BTreeMap::<_, IdSet>::new();
-        for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
-            by.entry(row.ended.outcome.word()).or_default().insert(rank.0);
-        }
-        by
-    }
-
-    /// The largest status of its scripts.
-    pub(super) fn status(&self) -> u8 {
-        self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
-    }
-
     /// The part of Start that all ranks share; rank and boot are filled in per node.
     pub(super) fn start(&self, layout: &Layout, not_after_ms: u64, rank: Rank, boot: &crate::ids::BootId) -> Start {
         Start {
@@ -461,60 +399,6 @@ impl Action {
             if let Some(row) = expected.or_else(|| self.ended.get(&rank)) {
                 records.push(Record::Rank(Box::new(row.clone())));
             }
-        }
-    }
-}
-
-/// The script that the outcome is about: the first that ended with its status.
-pub(super) fn blamed(ended: &Ended) -> Option<&Step> {
-    let status = ended.outcome.status().filter(|status| *status != 0);
-    ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
-}
-
-/// The last line of the script that the outcome is about, for one-line reports. Of the last one that failed, where the outcome is about none.
-pub(super) fn last_line(ended: &Ended) -> Option<String> {
-    let tail = match blamed(ended) {
-        Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
-        None => ended.tails.last()?,
-    };
-    tail.text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::Failure;
-    use crate::task::Tail;
-
-    #[test]
-    fn the_last_line_is_of_the_script_that_the_outcome_is_about() {
-        let step = |script: &str, status| Step {
-            script: script.to_owned(),
-            digest: String::new(),
-            attempt: 1,
-            began_ms: 0,
-            elapsed_ms: 0,
-            status: Some(status),
-            tolerable: false,
-            timed_out: false,
-        };
-        let tail = |script: &str, text: &str| Tail { script: script.to_owned(), text: text.to_owned() };
-        let ended = |why: Failure, first: ExitStatus, tails: &[Tail]| Ended {
-            steps: vec![step("10-bad", first), step("20-after", ExitStatus::Exit(3))],
-            tails: tails.to_vec(),
-            ..Ended::bare(Outcome::Failed { why }, 0)
-        };
-        let tails = [tail("10-bad", "trying\nno such device\n\n"), tail("20-after", "after\n")];
-        for (why, first, tails, expect) in [
-            (Failure::Exit(7), ExitStatus::Exit(7), &tails[..], Some("no such device")),
-            (Failure::Exit(3), ExitStatus::Exit(1), &tails, Some("after")),
-            (Failure::Signal(9), ExitStatus::Signal(9), &tails, Some("no such device")),
-            (Failure::Oom, ExitStatus::Signal(9), &tails, Some("after")),
-            // The one that is to blame said nothing: what another said is not its word.
-            (Failure::Exit(7), ExitStatus::Exit(7), &tails[1..], None),
-        ] {
-            let ended = ended(why, first, tails);
-            assert_eq!(last_line(&ended).as_deref(), expect, "{:?}", ended.outcome);
         }
     }
 }

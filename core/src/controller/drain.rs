@@ -12,9 +12,9 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::{blamed, last_line};
 use crate::controller::io::{DrainRow, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
+use crate::controller::tally::{blamed, last_line};
 use crate::defect;
 use crate::duration::Span;
 use crate::hostlist::HostList;

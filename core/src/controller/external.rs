@@ -23,6 +23,7 @@ use crate::controller::io::{
 };
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
+use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, Rank, ResourceName, TaskId};
@@ -208,7 +209,7 @@ impl Machine {
             external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
         }
         let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names, "outcome": ended.outcome.word(),
-            "result": ended.outcome.to_string(), "message": crate::controller::action::last_line(ended), "checks": ended.checks});
+            "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
         self.event(&job, now, "finish", context);
         self.touch(id, now);
     }
