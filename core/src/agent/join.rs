@@ -174,7 +174,8 @@ impl Machine {
     /// one whose runner says that it had no task either: its start came when all was over, and it stands for nothing.
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
-        if found.unit.as_ref().is_some_and(had_no_task) && found.processes.is_empty() && found.claim.is_none() {
+        let told_nothing = found.claim.is_none() && found.ended.is_none();
+        if found.unit.as_ref().is_some_and(had_no_task) && found.processes.is_empty() && told_nothing {
             let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);
             cx.note(Level::Warning, Some(id), Some(&ids.job), text);
             return spent.push((0, found.stem, false));

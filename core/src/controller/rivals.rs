@@ -28,7 +28,7 @@ impl Node {
     }
 
     fn is_over(&self, hello: &Hello) -> bool {
-        self.row.machine == hello.machine && self.over.contains(&hello.boot)
+        self.row.machine == hello.machine && (self.over.contains(&hello.boot) || hello.boot.is_before(&self.row.boot))
     }
 }
 

@@ -351,12 +351,18 @@ impl Truth {
         shown.filter(|(at, _)| *at < t).map(|(_, outcome)| outcome).next()
     }
 
+    fn was_resolved(&self, task: TaskId) -> bool {
+        matches!(self.shown[0].outcome(task), Some(Outcome::Resolved { .. }))
+    }
+
     /// Everything that a node could still tell has been told: as an outcome, or as late.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         self.all_heard(store);
         let mut missing = None;
         // One that waited for a boot ends by that, or by its being late.
         let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
+        // Of one that was settled by hand before a script began nothing is left to tell.
+        let unknowable = |run: &Run| unknowable(run) || (!run.begun && self.was_resolved(run.task));
         let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
             let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };

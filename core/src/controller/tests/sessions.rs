@@ -59,6 +59,14 @@ fn a_hello_from_before_the_last_session_counts_for_nothing_also_when_that_has_en
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late), "{effects:?}");
     assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
+    // Of soft reboots it is known which came first, also of one that was never heard of.
+    for (boot, stands) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
+        let next = b.session();
+        let effects = b.says(next, FromAgent::Hello(hello("n0", boot, 18, vec![])));
+        let welcomed = matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. });
+        assert_eq!(welcomed, stands, "{boot}: {effects:?}");
+        b.batch(vec![Input::Closed { session: next, why: String::new() }]);
+    }
 }
 
 fn rivals() -> (Bench, SessionId, SessionId, u64) {
