@@ -333,9 +333,9 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// ... and its node, or a controller, can know that still. `traced`: it has a tombstone there; past the cap of them a cancel leaves none.
-    pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId, traced: bool) -> bool {
-        let known = traced || !self.is_doubtful(task, None);
+    /// ... and its node, or a controller, can know that still.
+    pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
+        let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
     }
 

@@ -52,7 +52,13 @@ impl World {
                 if ended.outcome == (Outcome::Cancelled { status: None }) =>
             {
                 let (machine, boot) = (self.nodes[at].machine, self.nodes[at].boot);
-                self.truth.told_cancelled(machine, boot, *task);
+                // Past the cap of tombstones a cancel of what is not there leaves none: another controller's Start finds nothing.
+                let spool = &self.nodes[at].spool;
+                let full =
+                    spool.tasks.len() + spool.tombstones.len() >= self.nodes[at].identity().policy.max_tombstones;
+                if !full {
+                    self.truth.told_cancelled(machine, boot, *task);
+                }
             }
             // Whoever may forget it may be asked for it again.
             Effect::RemoveTombstone { task, .. } => self.truth.forgotten(*task),
@@ -71,10 +77,9 @@ impl World {
     pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
         let node = &self.nodes[at];
         let (meant, is) = (&intent.start.boot, node.identity().boot);
-        let traced = node.spool.tombstones.values().any(|stone| stone.task == intent.start.task);
         let wrong = if *meant != is {
             Some(format!("n{at} begins {stem}, meant for {meant}, in {is}"))
-        } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task, traced) {
+        } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task) {
             Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
         } else {
             let against = if intent.local { None } else { self.check_begin(at, intent.start.task) };
