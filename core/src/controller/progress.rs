@@ -135,20 +135,27 @@ impl Machine {
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task } };
-        let Some(action) = self.actions.get_mut(&task.action) else {
+        let Some(action) = self.actions.get(&task.action) else {
             // Of an attempt that is closed and pruned.
             self.batch.effects.push(ack);
             return;
         };
         let stand = action.stand(task.rank);
+        // Where an operator's word becomes the outcome, what scripts had done is told beside it.
+        let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if stand != Stand::NotMine && self.is_anothers(host, task) {
             self.batch.effects.push(ack);
             return;
         }
         match stand {
             Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => {
+                let own = by_hand.then(|| ended.clone());
                 if let Some(ended) = self.end_or_boot(task, ended, now) {
                     self.end_task(task, ended, now);
+                }
+                let is_open = self.actions.get(&task.action).is_none_or(|action| action.is_open_on(task.rank));
+                if let Some(own) = own.filter(|_| !is_open) {
+                    self.on_late(host, task, own, now);
                 }
             }
             Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.end_task(task, ended, now),
