@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
@@ -184,6 +185,9 @@ impl Machine {
                 self.index(id, &new);
                 self.touch(id, now);
                 self.start_ready(id, &new, now);
+            } else if action.row.verdict.is_some() && !new.is_empty() {
+                let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
+                self.note(Level::Warning, Some(job), None, text);
             }
             return;
         }

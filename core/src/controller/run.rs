@@ -51,6 +51,9 @@ impl Machine {
                 ranks = IdSet::new();
             }
         }
+        if let Some(entry) = entry.filter(|_| external.is_none()) {
+            ranks = self.of_what_is_held(&run, attempt, entry, ranks)?;
+        }
         match entry {
             None => {
                 let attempt_of = JobAttempt::new(layout, run.userid, Terms::default(), false, now.wall_ms);
@@ -77,6 +80,40 @@ impl Machine {
             (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
         }
+    }
+
+    /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what follows a job that
+    /// somebody will finish is begun by hand over all that it holds, or by `job finish`: of a part of them it would have come to its end before the others were let go.
+    fn of_what_is_held(
+        &self,
+        run: &RunRequest,
+        attempt: Attempt,
+        entry: &JobAttempt,
+        ranks: IdSet,
+    ) -> Result<IdSet, Refusal> {
+        let RunRequest { job, action, .. } = run;
+        let (held, follows) = (&entry.hold.ranks, self.settings.after.contains(action));
+        if follows {
+            let left = held.difference(&ranks);
+            if left.is_empty() || !entry.added || (ranks.is_disjoint(held) && !ranks.is_empty()) {
+                return Ok(ranks);
+            }
+            let text = format!(
+                "job {job} attempt {attempt} holds ranks {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
+            );
+            return Err(Refusal::Conflict(text));
+        }
+        let gone = ranks.difference(held);
+        if gone.is_empty() || defect!(RunAfterRelease) {
+            return Ok(ranks);
+        }
+        // All means all that the job has still.
+        let left = ranks.intersection(held);
+        if run.targets.is_none() && !left.is_empty() {
+            return Ok(left);
+        }
+        let text = format!("job {job} attempt {attempt} has let go of ranks {gone}: {action} does not begin there");
+        Err(Refusal::Conflict(text))
     }
 
     /// The attempt that a request means. A request without one means the open attempt; one for a closed or older attempt is refused,

@@ -41,9 +41,8 @@ impl Action {
             .map(|(_, row)| &row.ended.outcome)
             .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, outcome)| outcome))
             .partition(|outcome| forgiveness.forgives(outcome));
-        let good = self.row.ranks.len().saturating_sub(self.bad().len());
         let few = forgiven.len() as u64 <= forgiveness.ranks || defect!(CountIgnored);
-        if fatal.is_empty() && few && good >= forgiveness.keep {
+        if fatal.is_empty() && few && forgiveness.enough {
             return Verdict::Ok;
         }
         Verdict::of(forgiven.into_iter().chain(fatal))

@@ -24,8 +24,8 @@ pub(super) const EXCEPTION: &str = "node-failure";
 pub(super) struct Forgiveness {
     /// At most so many ranks.
     pub(super) ranks: u64,
-    /// At least so many must be good.
-    pub(super) keep: u64,
+    /// Are as many good as the job is to keep?
+    pub(super) enough: bool,
     /// `lost` ones too.
     pub(super) lost: bool,
 }
@@ -43,17 +43,28 @@ impl Forgiveness {
 
 impl Machine {
     pub(super) fn forgiveness(&self, id: ActionId) -> Forgiveness {
-        let none = Forgiveness { ranks: 0, keep: 0, lost: self.settings.tolerate_lost };
-        let Some(row) = self.actions.get(&id).map(|action| &action.row) else { return none };
+        let none = Forgiveness { ranks: 0, enough: true, lost: self.settings.tolerate_lost };
+        let Some(action) = self.actions.get(&id) else { return none };
+        let row = &action.row;
         let Some(attempt) = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt)) else { return none };
         // What follows the job is not what it waits for: there is nobody left to be spared.
         if self.settings.after.contains(&row.name) {
             return none;
         }
-        let before: u64 = self.tolerated(&row.job, row.attempt).difference(&row.ranks).len();
-        let ranks = attempt.terms.forgives(attempt.layout.ranks().len()).saturating_sub(before);
-        let keep = attempt.terms.keep.map_or(0, u64::from);
-        Forgiveness { ranks, keep, lost: self.settings.tolerate_lost }
+        // What other actions were forgiven is used up, but for ranks that are bad again here.
+        let bad = action.bad();
+        let others = attempt.actions.iter().filter_map(|id| self.actions.get(id));
+        let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
+        let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
+        let before = self.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
+        let ranks = attempt
+            .terms
+            .forgives(attempt.layout.ranks().len())
+            .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
+        // Of what the job has still: others may have gone back before.
+        let left = attempt.hold.ranks.difference(&bad).len();
+        let enough = attempt.hold.ranks.is_empty() || attempt.terms.keep.is_none_or(|keep| left >= u64::from(keep));
+        Forgiveness { ranks, enough, lost: self.settings.tolerate_lost }
     }
 
     /// Ranks that failed in an action of this attempt which succeeded without them.
@@ -76,15 +87,18 @@ impl Machine {
             return;
         }
         let bad = action.bad();
-        let good = action.row.ranks.difference(&bad);
         let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
-            Some(keep) => good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect(),
+            Some(keep) => {
+                let good = attempt.hold.ranks.difference(&bad);
+                good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
+            }
             None => IdSet::new(),
         };
         let mut back = if terms.shrink || terms.keep.is_some() { bad.union(&surplus) } else { IdSet::new() };
-        back = back.intersection(&attempt.hold.ranks);
+        // Where others have still to begin they are not asked for theirs.
+        back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
         let resources = action.bad_resources();
         if !bad.is_empty() || resources.is_some() {
             let hosts = attempt.layout.hosts_of(&bad);

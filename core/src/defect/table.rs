@@ -97,6 +97,7 @@ table! {
     HookToldOnce: "a release that its hook did not carry out is not told again", "5: at least once", Hunt::Simulator;
     UnmarkedForgiven: "a failure that no check names is forgiven too", "5 of DESIGN.md: no user can ignore a generic failure", Hunt::Simulator;
     CountIgnored: "any number of ranks is forgiven", "5 of DESIGN.md: at most as many as the user chose", Hunt::Simulator;
+    ToleranceStartsAnew: "each action of a job is forgiven as many ranks as the job", "5 of DESIGN.md: the tolerance is the job's", Hunt::Simulator;
     KeepsOneLess: "one rank more goes back than `keep` leaves", "5 of DESIGN.md: never fewer than N", Hunt::Simulator;
     CancelDrains: "what a user cancelled drains its node", "5 of DESIGN.md: a cancel never drains", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over", "5 of DESIGN.md: an existing reason is never overwritten", Hunt::Simulator;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{AttemptRow, DrainRow, OutboxEntry};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, OutboxEntry};
 use perilog_core::controller::{Settings, Snapshot};
 use perilog_core::task::Lingering;
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
@@ -225,31 +225,44 @@ impl Truth {
     }
 
     /// What the outcomes may add up to, by what was agreed.
-    pub(super) fn verdicts(
-        &self,
-        store: &Snapshot,
-        row: &perilog_core::controller::io::ActionRow,
-        outcomes: &[Outcome],
-    ) -> Vec<Verdict> {
+    pub(super) fn verdicts(&self, store: &Snapshot, row: &ActionRow, outcomes: &[Outcome]) -> Vec<Verdict> {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
         let strict = Verdict::of(outcomes);
+        // What other actions of the attempt were forgiven, on ranks that are good here.
+        let bad_of = |id| -> IdSet {
+            let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
+            rows.map(|rank| rank.task.rank.0).collect()
+        };
+        let (mine, mut used, mut more) = (bad_of(row.id).intersection(&row.ended), IdSet::new(), 0);
+        let of_attempt = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.id != row.id;
+        let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
+        let mut others = false;
+        for other in store.actions.iter().filter(of_attempt) {
+            // Decided in one batch with it: who came first nobody sees.
+            others |= other.ended_ms == row.ended_ms;
+            if forgiven(&other) {
+                used.extend_with(&bad_of(other.id).intersection(&other.ended));
+                let ends = other.external.iter().flat_map(|external| external.ended.values());
+                more += ends.filter(|end| !end.ended.outcome.is_ok()).count() as u64;
+            }
+        }
+        let used = used.difference(&mine).len() + more;
+        let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
         let forgiving = |lost: bool| {
             let soft = |outcome: &&Outcome| {
                 matches!(outcome, Outcome::Tolerable) || (lost && matches!(outcome, Outcome::Lost { .. }))
             };
-            let good = outcomes.iter().take(row.ranks.len() as usize).filter(|outcome| outcome.is_ok()).count();
-            let enough = good as u64 >= terms.keep.map_or(0, u64::from);
-            // Other actions may have used some of it up.
-            let most = bad.len() as u64 <= terms.forgives(of);
+            let left = hold.difference(&mine).len();
+            let enough = hold.is_empty() || left >= terms.keep.map_or(0, u64::from);
+            let most = bad.len() as u64 + used <= terms.forgives(of);
             if bad.iter().all(soft) && most && enough { Verdict::Ok } else { strict }
         };
         let mut may = match row.name.as_str() {
             "epilog" => vec![strict],
             _ => vec![forgiving(false)],
         };
-        let others = store.actions.iter().any(|a| a.job == row.job && a.attempt == row.attempt && a.id != row.id);
         if self.given.lenient || others {
             may.extend([strict, forgiving(true)]);
         }

@@ -103,9 +103,7 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
     // Asked again, nothing is left to let go of; and nothing begins any more.
     assert_eq!(b.ask(finish("j", None)).0, Ok(Reply::Finished(Part::default())));
     let (reply, _) = b.ask(Request::Run(request("housekeeping", "j", None, None)));
-    assert!(
-        matches!(reply, Err(Refusal::Conflict(text)) if text.contains("ranks 0-1 of job j attempt 0 were released"))
-    );
+    assert!(matches!(reply, Err(Refusal::Conflict(text)) if text.contains("job j attempt 0 has let go of ranks 0-1")));
 }
 
 #[test]
@@ -311,4 +309,33 @@ fn a_policy_that_changes_while_a_batch_waits_leaves_no_clock_behind() {
         let next = b.m.next_check(b.now);
         assert!(next.is_none_or(|at| at > b.now.mono_ms), "{next:?}");
     }
+}
+
+/// A prolog beside or after the epilog would be left in place when its ranks are given back; an epilog of a part would leave out the rest.
+#[test]
+fn what_prepares_ranks_begins_only_where_the_job_holds_them_and_an_epilog_covers_all_of_it() {
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
+    let of = |action: &str, targets: Option<&str>| {
+        let targets = targets.map(|t| t.parse().unwrap());
+        Request::Run(RunRequest { targets, ..request(action, "j", None, None) })
+    };
+    let refused = |reply: Result<Reply, Refusal>, expect: &str| {
+        assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains(expect)), "{reply:?}");
+    };
+    refused(b.ask(of("epilog", Some("0"))).0, "holds ranks 1-3 too, and epilog would not follow there");
+    b.ask(finish("j", Some("0"))).0.unwrap();
+    refused(b.ask(of("prolog", Some("0-1"))).0, "has let go of ranks 0: prolog does not begin there");
+    // All are all that it has still.
+    let (reply, _) = b.ask(of("prolog", None));
+    assert!(matches!(&reply, Ok(Reply::Running { ranks, .. }) if ranks.to_string() == "1-3"), "{reply:?}");
+    b.ask(finish("j", None)).0.unwrap();
+    refused(b.ask(of("check", None)).0, "has let go of ranks 0-3: check does not begin there");
+    for rank in 1..4 {
+        done(&mut b, &n, "prolog", rank, Outcome::Ok);
+    }
+    for rank in 0..4 {
+        done(&mut b, &n, "epilog", rank, Outcome::Ok);
+    }
+    assert_eq!(releases(&b).last(), Some(&released("0-3", true)));
 }

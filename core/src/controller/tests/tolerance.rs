@@ -228,3 +228,36 @@ fn a_script_past_its_limit_drains_its_node_while_it_lives() {
         Err(Refusal::NoSuchJob(_))
     ));
 }
+
+/// What one action was forgiven is gone for the next, and as many as are to be kept are kept over all of them.
+#[test]
+fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
+    let soft = || Outcome::Tolerable;
+    for (terms, second, expect) in [
+        (terms("1"), 1, Verdict::Failed),
+        // The same rank again is the same rank.
+        (terms("1"), 0, Verdict::Ok),
+        (terms("2"), 1, Verdict::Ok),
+        (Terms { keep: Some(3), ..terms("0") }, 1, Verdict::Failed),
+        // The surplus went back with the first.
+        (Terms { keep: Some(2), ..terms("0") }, 1, Verdict::Failed),
+        (Terms { keep: Some(2), ..terms("0") }, 3, Verdict::Ok),
+    ] {
+        let (mut b, n) = bench(4, |_| {});
+        b.ask(add("j", "n[0-3]", terms.clone())).0.unwrap();
+        // Both over all of them: one has begun before the other gave anything back.
+        b.run("prolog", "j", "n[0-3]");
+        b.run("health", "j", "n[0-3]");
+        for (action, bad) in [("prolog", 0), ("health", second)] {
+            for rank in 0..4 {
+                let outcome = if rank == bad { soft() } else { Outcome::Ok };
+                tell(&mut b, n[rank as usize], task(action, "j", rank), ended(outcome));
+            }
+        }
+        let case = format!("{terms:?} {second}");
+        assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok), "{case}");
+        assert_eq!(b.action("health", "j", 0).verdict, Some(expect), "{case}");
+        let left = b.store.attempts[0].hold.ranks.len();
+        assert!(terms.keep.is_none_or(|keep| left >= u64::from(keep)), "{case}: {left} left");
+    }
+}
