@@ -203,6 +203,10 @@ impl Machine {
     fn observe_lingering(&mut self, id: TaskId, unit: &UnitFacts, processes: &[Process], cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Live;
+        if !matches!(task.phase, Some(Phase::Lingering { .. })) {
+            // One that has just been forked has still its parent's name: once more, for people.
+            task.look.backoff.failed(cx.now);
+        }
         if task.intent.plan.lingering == Lingering::Kill {
             let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
             let new: Vec<Process> = processes.iter().filter(|process| !known.contains(&process.pid)).cloned().collect();

@@ -82,7 +82,7 @@ fn a_unit_that_is_over_is_collected_once_nothing_lingers() {
         );
     }
     let lingers = Seen { processes: processes(&[7]), ..seen_exited(&intent, 1, 0) };
-    let mut bed = come_up(vec![found(&intent, lingers)], &["watch-empty j.1.prolog.0"]);
+    let mut bed = come_up(vec![found(&intent, lingers)], &["watch-empty j.1.prolog.0", "wake 250"]);
     bed.connect(&["hello 1 [j.1.prolog.0 live lingering 1]"], &["redial 1000"]);
 }
 

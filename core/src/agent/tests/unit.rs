@@ -116,7 +116,7 @@ fn what_a_killed_runner_left_lingers_while_systemd_stops_its_unit() {
     let failed = Seen { unit: Some(killed("failed")), ..seen_running(&intent, 1) };
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (stopping(&[7]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
+        (stopping(&[7]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1", "wake 250"]),
         (message(ToAgent::Signal { task: id, signal: 9 }), &["kill-lingering j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (inspected(id, failed), &["write-outcome j.1.prolog.0 failed (signal KILL)"]),
@@ -170,7 +170,8 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
     let lingering = |pids: &[u32]| inspected(id, Seen { processes: processes(pids), ..over.clone() });
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (lingering(&[7, 8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 2"]),
+        // One that has just been forked has its parent's name still: it is looked at once more.
+        (lingering(&[7, 8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 2", "wake 250"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (lingering(&[8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
@@ -188,7 +189,10 @@ fn what_lingers_is_killed_where_the_plan_says_so_and_then_looked_at_again() {
     let lingering = |pids: &[u32]| inspected(id, Seen { processes: processes(pids), ..over.clone() });
     bed.checks([
         (stirred(id), &["inspect j.1.sweep.0"]),
-        (lingering(&[7]), &["kill-lingering j.1.sweep.0", "watch-empty j.1.sweep.0", "moved j.1.sweep.0 lingering 1"]),
+        (
+            lingering(&[7]),
+            &["kill-lingering j.1.sweep.0", "watch-empty j.1.sweep.0", "moved j.1.sweep.0 lingering 1", "wake 250"],
+        ),
         (stirred(id), &["inspect j.1.sweep.0"]),
         // One that does not die is held, not killed again; a new one is.
         (lingering(&[7]), &["watch-empty j.1.sweep.0"]),
@@ -217,7 +221,7 @@ fn what_lingers_is_killed_when_an_operator_says_so() {
     let signal = |signal: u8| message(ToAgent::Signal { task: id, signal });
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (lingering, &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
+        (lingering, &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1", "wake 250"]),
         (signal(9), &["kill-lingering j.1.prolog.0"]),
         (signal(9), &["kill-lingering j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
