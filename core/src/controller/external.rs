@@ -188,6 +188,7 @@ impl Machine {
             let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
                 "outcome": result.word(), "result": result.to_string()});
             self.event(&row.job, now, "late", context);
+            self.touch(id, now);
         }
         ended.resources.extend(fresh.iter().cloned());
         self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);

@@ -234,6 +234,9 @@ fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
 
 fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {
     let ranks = layout.ranks().len();
+    if ranks == 0 {
+        return Err(Refusal::Invalid("a job has at least one rank".to_owned()));
+    }
     match terms.keep {
         Some(0) => Err(Refusal::Invalid("keep at least one rank".to_owned())),
         Some(keep) if u64::from(keep) > ranks => {
