@@ -9,25 +9,28 @@
 //! ```
 
 mod command;
+#[cfg(test)]
+mod tests;
+mod told;
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use perilog_core::HostList;
 use perilog_core::controller::io::{DrainRow, Hooked, OutboxEntry, Reply, Request};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
-
-pub(crate) use command::Command;
 
 use crate::daemon::Inlet;
 
+pub(crate) use command::Command;
+use told::{Key, Told, Turn};
+
 /// Commands of one hook that run at once: each is a process of the site's.
 const AT_ONCE: usize = 8;
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LAST_BACKOFF: Duration = Duration::from_secs(60);
+/// Of them, those that failed before: neither they nor what is told for the first time keep the other waiting.
+const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -38,8 +41,11 @@ pub(crate) enum Kind {
 /// Something to tell, and what to say when that is done.
 #[derive(Debug, Clone)]
 struct Task {
-    /// What is not told beside one that is being told: a job, or hosts.
-    key: String,
+    /// What is not told beside one that is being told.
+    keys: Vec<Key>,
+    /// A drain.
+    lifts: bool,
+    turn: Turn,
     /// For people.
     about: String,
     body: Value,
@@ -47,17 +53,12 @@ struct Task {
     done: Vec<Request>,
 }
 
-/// Where a task stands that was told at least once.
-#[derive(Debug, Clone, Copy)]
-enum Stand {
-    Telling,
-    /// It failed: told again then.
-    Again(Instant),
-    Due,
+/// What one that runs is about.
+#[derive(Debug)]
+struct Running {
+    keys: Vec<Key>,
+    turn: Turn,
 }
-
-/// By the key of the task: where it stands, and how long it waits should it fail.
-type Told = BTreeMap<String, (Stand, Duration)>;
 
 /// Tells until it is dropped. `command`: the one in force; `grew`: there may be something new.
 pub(crate) async fn run(
@@ -66,54 +67,37 @@ pub(crate) async fn run(
     mut command: watch::Receiver<Option<Command>>,
     mut grew: watch::Receiver<()>,
 ) {
-    let mut running = JoinSet::new();
-    let mut told = Told::new();
-    // The keys of what runs, for one that does not come to its end.
-    let mut keys: HashMap<tokio::task::Id, String> = HashMap::new();
+    let mut told = Told::default();
+    let mut tasks = JoinSet::new();
+    let mut running: HashMap<Id, Running> = HashMap::new();
     loop {
         grew.mark_unchanged();
         let configured = command.borrow_and_update().clone();
-        if let Some(command) = configured {
-            let tasks = pending(kind, &inlet).await;
-            // What is pending no more is not waited for.
-            told.retain(|key, (stand, _)| matches!(stand, Stand::Telling) || tasks.iter().any(|task| task.key == *key));
-            for task in tasks {
-                let (stand, backoff) = told.get(&task.key).copied().unwrap_or((Stand::Due, FIRST_BACKOFF));
-                if !matches!(stand, Stand::Due) || running.len() >= AT_ONCE {
-                    continue;
-                }
-                told.insert(task.key.clone(), (Stand::Telling, backoff));
+        let now = Instant::now();
+        let room = Room::beside(&running);
+        if let Some(command) = configured.filter(|_| room.all > 0) {
+            for task in room.chosen(pending(kind, &inlet, &mut told, room, now).await) {
+                told.begin(&task.keys, task.lifts);
                 let command = command.clone();
-                let key = task.key.clone();
-                let run = running.spawn(async move { (command.tell(&task.body).await, task) });
-                keys.insert(run.id(), key);
+                let (keys, turn) = (task.keys.clone(), task.turn);
+                let run = tasks.spawn(async move { (command.tell(&task.body).await, task) });
+                running.insert(run.id(), Running { keys, turn });
             }
         }
-        let times = told.values().filter_map(|(stand, _)| match stand {
-            Stand::Again(at) => Some(*at),
-            Stand::Telling | Stand::Due => None,
-        });
-        let again = times.min();
         tokio::select! {
             changed = grew.changed() => if changed.is_err() { return },
             changed = command.changed() => if changed.is_err() { return },
-            Some(ended) = running.join_next_with_id() => {
+            Some(ended) = tasks.join_next_with_id() => {
                 let id = ended.as_ref().map_or_else(|error| error.id(), |(id, _)| *id);
-                let key = keys.remove(&id);
+                let of = running.remove(&id);
                 match ended {
                     Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut told).await,
                     // A panic in there is a bug of ours, and no reason never to tell it again.
-                    Err(_) => {
-                        let again = Stand::Again(Instant::now() + LAST_BACKOFF);
-                        told.extend(key.map(|key| (key, (again, LAST_BACKOFF))));
-                    }
+                    Err(_) => told.failed(&of.map(|of| of.keys).unwrap_or_default(), Instant::now()),
                 }
             }
-            () = sleep_until(again) => told.values_mut().for_each(|(stand, _)| {
-                if matches!(stand, Stand::Again(at) if *at <= Instant::now()) {
-                    *stand = Stand::Due;
-                }
-            }),
+            // What is due already waits for room: for one that runs.
+            () = sleep_until(told.next(now)) => {}
         }
     }
 }
@@ -128,7 +112,7 @@ async fn sleep_until(at: Option<Instant>) {
 async fn ended_so(result: Result<(), String>, task: Task, inlet: &Inlet, told: &mut Told) {
     match result {
         Ok(()) => {
-            told.remove(&task.key);
+            told.done(&task.keys);
             for request in task.done {
                 // An ending writer: it is told again by the next one.
                 let _ = inlet.ask(0, request, None).await;
@@ -136,8 +120,7 @@ async fn ended_so(result: Result<(), String>, task: Task, inlet: &Inlet, told: &
         }
         Err(why) => {
             tracing::warn!("{} is not told, and is tried again: {why}", task.about);
-            let backoff = told.get(&task.key).map_or(FIRST_BACKOFF, |(_, backoff)| *backoff);
-            told.insert(task.key, (Stand::Again(Instant::now() + backoff), (backoff * 2).min(LAST_BACKOFF)));
+            told.failed(&task.keys, Instant::now());
             for what in task.what {
                 let _ = inlet.ask(0, Request::HookFailed { what, why: why.clone() }, None).await;
             }
@@ -145,19 +128,54 @@ async fn ended_so(result: Result<(), String>, task: Task, inlet: &Inlet, told: &
     }
 }
 
-async fn pending(kind: Kind, inlet: &Inlet) -> Vec<Task> {
-    let request = match kind {
-        Kind::Release => Request::Releases { limit: 4 * AT_ONCE },
-        Kind::Drain => Request::Drains,
-    };
-    match inlet.ask(0, request, None).await {
-        Ok(Reply::Outbox(entries)) => entries.into_iter().map(release).collect(),
-        Ok(Reply::Drains(drains)) => drained(drains),
-        _ => Vec::new(),
+/// How many more may run.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    all: usize,
+    again: usize,
+}
+
+impl Room {
+    fn beside(running: &HashMap<Id, Running>) -> Self {
+        let again = running.values().filter(|of| matches!(of.turn, Turn::Again(_))).count();
+        Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
+    }
+
+    /// Those that waited longest for another try, and new ones.
+    fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
+        tasks.sort_by_key(|task| task.turn);
+        let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(_))).count();
+        let surplus = again.saturating_sub(self.again);
+        tasks.drain(again - surplus..again);
+        tasks.truncate(self.all);
+        tasks
     }
 }
 
-fn release(entry: OutboxEntry) -> Task {
+/// What may be told now, beside what is being told.
+async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
+    match kind {
+        Kind::Release => {
+            let first: Vec<_> = told.due_jobs(now).into_iter().take(room.again.min(room.all)).collect();
+            let request = Request::Releases { first: first.clone(), except: told.jobs(), limit: room.all };
+            let Ok(Reply::Outbox(entries)) = inlet.ask(0, request, None).await else { return Vec::new() };
+            let there: BTreeSet<_> = entries.iter().map(|entry| &entry.job).collect();
+            told.keep(|key| !matches!(key, Key::Job(job) if first.contains(job) && !there.contains(job)));
+            entries.into_iter().filter_map(|entry| release(entry, told, now)).collect()
+        }
+        Kind::Drain => {
+            let Ok(Reply::Drains(mut drains)) = inlet.ask(0, Request::Drains, None).await else { return Vec::new() };
+            drains.retain(|drain| drain.lifted || !drain.confirmed);
+            let there: BTreeSet<_> = drains.iter().map(|drain| &drain.host).collect();
+            told.keep(|key| matches!(key, Key::Host(host) if there.contains(host)));
+            drained(drains, told, now)
+        }
+    }
+}
+
+fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
+    let key = Key::Job(entry.job.clone());
+    let turn = told.turn(&key, false, now)?;
     let mut body = entry.body;
     if let Some(object) = body.as_object_mut() {
         object.remove("at_ms");
@@ -167,29 +185,38 @@ fn release(entry: OutboxEntry) -> Task {
     }
     let (what, done) = (Hooked::Release(entry.sequence), Request::OutboxDone { sequence: entry.sequence });
     let about = format!("release of job {}", entry.job);
-    Task { key: entry.job.to_string(), about, body, what: vec![what], done: vec![done] }
+    Some(Task { keys: vec![key], lifts: false, turn, about, body, what: vec![what], done: vec![done] })
 }
 
-/// Those that wait for the hook; one command for all that have the same reason.
-fn drained(drains: Vec<DrainRow>) -> Vec<Task> {
-    let mut alike: BTreeMap<(bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
-    for drain in drains.into_iter().filter(|drain| drain.lifted || !drain.confirmed) {
-        alike.entry((drain.lifted, drain.reason.clone(), drain.by)).or_default().push(drain);
+/// One command for all that have the same reason; those that failed before keep out of the others' way. Not a host of which another is told still, be it the opposite: whichever
+/// landed last would be what the resource manager believes.
+fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
+    let mut alike: BTreeMap<(bool, bool, String, Option<u32>), (Turn, Vec<DrainRow>)> = BTreeMap::new();
+    for drain in drains {
+        if let Some(turn) = told.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
+            let key = (turn == Turn::Fresh, drain.lifted, drain.reason.clone(), drain.by);
+            let (longest, rows) = alike.entry(key).or_insert((turn, Vec::new()));
+            *longest = turn.min(*longest);
+            rows.push(drain);
+        }
     }
-    let task = |((lifted, reason, by), rows): ((bool, String, Option<u32>), Vec<DrainRow>)| {
+    let tasks = alike.into_iter().map(|((_, lifted, reason, by), (turn, rows))| {
         let hosts = HostList::from_names(rows.iter().map(|row| row.host.as_str())).unwrap_or_default();
         let body = match lifted {
             true => json!({"event": "undrain", "hosts": hosts}),
             false => json!({"event": "drain", "hosts": hosts, "reason": reason, "by": by}),
         };
         let done = |row: &DrainRow| Request::DrainDone { host: row.host.clone(), since_ms: row.since_ms, lifted };
+        let failed = |row: &DrainRow| Hooked::Drain { host: row.host.clone(), since_ms: row.since_ms, lifted };
         Task {
-            key: format!("{lifted} {hosts}"),
+            keys: rows.iter().map(|row| Key::Host(row.host.clone())).collect(),
+            lifts: lifted,
+            turn,
             about: format!("{} of {hosts}", if lifted { "undrain" } else { "drain" }),
             body,
-            what: rows.iter().map(|row| Hooked::Drain(row.host.clone())).collect(),
+            what: rows.iter().map(failed).collect(),
             done: rows.iter().map(done).collect(),
         }
-    };
-    alike.into_iter().map(task).collect()
+    });
+    tasks.collect()
 }

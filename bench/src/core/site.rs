@@ -1,7 +1,7 @@
 //! A controller's machine with so many nodes, and nothing around it: what nodes, a resource manager and a release hook would say is made up
 //! here, in a random order from a seed. Only the machine's own time counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
@@ -306,7 +306,11 @@ impl<'a> Site<'a> {
     pub(crate) fn hook(&mut self) -> Result<u64> {
         let mut count = 0;
         loop {
-            let Reply::Outbox(entries) = self.ask(Request::Releases { limit: 16 })? else { bail!("no releases") };
+            let Reply::Outbox(entries) =
+                self.ask(Request::Releases { first: Vec::new(), except: BTreeSet::new(), limit: 16 })?
+            else {
+                bail!("no releases")
+            };
             let Some(entry) = entries.first() else { return Ok(count) };
             if count == 0 {
                 let why = "exit 1".to_owned();

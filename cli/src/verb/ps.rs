@@ -58,7 +58,10 @@ impl Faces for Answer<Ps> {
         rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
         // Attempts are the resource manager's business, until two of one job are in sight.
         let mut attempts = HashMap::new();
-        let several = rows.iter().any(|row| *attempts.entry(&row.job).or_insert(row.attempt) != row.attempt);
+        let several = rows
+            .iter()
+            .filter(|row| row.job.is_some())
+            .any(|row| *attempts.entry(&row.job).or_insert(row.attempt) != row.attempt);
         let mut columns = Columns::new(["AGE", "JOB", "ATTEMPT", "ACTION", "NODES", "STATE", "WHY"]).right(0);
         for row in rows {
             let attempt = if several { row.attempt.to_string() } else { String::new() };
@@ -69,7 +72,7 @@ impl Faces for Answer<Ps> {
             };
             columns.row([
                 cell(text::age(row.age_ms)),
-                cell(row.job.as_str()),
+                cell(row.job.as_ref().map_or("-", perilog_core::JobId::as_str)),
                 cell(attempt),
                 cell(row.action.as_str()),
                 cell(over(row)),
@@ -86,8 +89,8 @@ impl Faces for Answer<Ps> {
 
     fn quiet(&self, page: &mut Page) {
         let mut seen = HashSet::new();
-        for row in self.body.rows.iter().filter(|row| seen.insert(&row.job)) {
-            page.line(&row.job);
+        for job in self.body.rows.iter().filter_map(|row| row.job.as_ref()).filter(|job| seen.insert(*job)) {
+            page.line(job);
         }
     }
 }

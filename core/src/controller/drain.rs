@@ -12,7 +12,7 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::io::{DrainRow, Effect, Hooked, Now, Record, Refusal, Reply, Settings};
+use crate::controller::io::{DrainRow, Effect, Now, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
 use crate::controller::tally::{blamed, last_line};
 use crate::defect;
@@ -124,6 +124,7 @@ impl Machine {
         // Drained again before the hook has lifted it: one that it knows of stays.
         let since_ms = now.wall_ms.max(self.drains.get(host).map_or(0, |drain| drain.since_ms.saturating_add(1)));
         let confirmed = !self.settings.drain_hook;
+        self.drain_failed.remove(host);
         self.put_drain(DrainRow {
             host: host.clone(),
             since_ms,
@@ -214,6 +215,8 @@ impl Machine {
 
     fn lift(&mut self, host: &HostName) {
         self.drain_in_force(host);
+        // Of lifting it nothing is known yet.
+        self.drain_failed.remove(host);
         match self.drains.get(host).cloned() {
             Some(drain) if self.settings.drain_hook => {
                 self.put_drain(DrainRow { lifted: true, confirmed: false, ..drain });
@@ -237,14 +240,23 @@ impl Machine {
 
     fn undrained_host(&mut self, host: &HostName) {
         self.drains.remove(host);
+        self.drain_failed.remove(host);
         self.batch.records.push(Record::Undrained { host: host.clone() });
+    }
+
+    /// The hook did not do it, and is told again. What it was told of an older drain of that host says nothing of this one.
+    pub(super) fn drain_failed(&mut self, host: HostName, since_ms: u64, lifted: bool, why: String, now: Now) {
+        let told = |drain: &DrainRow| drain.since_ms == since_ms && drain.lifted == lifted && !drain.confirmed;
+        if self.drains.get(&host).is_some_and(told) {
+            self.drain_failed.entry(host).or_insert_with(|| (now.wall_ms, String::new())).1 = why;
+        }
     }
 
     /// The hook has done it. What it was told of an older drain of that host says nothing of this one.
     pub(super) fn drain_done(&mut self, host: &HostName, since_ms: u64, lifted: bool) -> Result<Reply, Refusal> {
         match self.drains.get(host).cloned() {
             Some(drain) if drain.since_ms == since_ms && drain.lifted == lifted => {
-                self.hook_failed.remove(&Hooked::Drain(host.clone()));
+                self.drain_failed.remove(host);
                 if lifted {
                     self.undrained_host(host);
                 } else if !drain.confirmed {

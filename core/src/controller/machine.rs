@@ -9,8 +9,8 @@ use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::boot::Expected;
 use crate::controller::io::{
-    ActionRow, AttemptRow, Client, DrainRow, Effect, Hooked, Input, NodeRow, Now, Output, Quiet, Record, Refusal,
-    Reply, SessionId, Settings, Snapshot,
+    ActionRow, AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply,
+    SessionId, Settings, Snapshot,
 };
 use crate::controller::layout::Layout;
 use crate::controller::milestones::Saying;
@@ -41,8 +41,8 @@ pub struct Machine {
     pub(super) drains: BTreeMap<HostName, DrainRow>,
     /// Ranks that nobody holds, and that wait for the drain of their host.
     pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// What hooks did not carry out, and why. Not stored: they are asked again.
-    pub(super) hook_failed: BTreeMap<Hooked, String>,
+    /// Of drains that the hook is told of: since when it fails, and why. Not stored: it is told again.
+    pub(super) drain_failed: BTreeMap<HostName, (u64, String)>,
     pub(super) outbox: Outbox,
     pub(super) outbox_last: u64,
     pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
@@ -132,7 +132,7 @@ impl Machine {
             actions: BTreeMap::new(),
             drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
             undrained: BTreeMap::new(),
-            hook_failed: BTreeMap::new(),
+            drain_failed: BTreeMap::new(),
             outbox: Outbox::of(snapshot.outbox),
             outbox_last: snapshot.outbox_last,
             questions: BTreeMap::new(),

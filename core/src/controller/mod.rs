@@ -5,8 +5,8 @@
 //! `rebuild` (a lost store), `progress` (what nodes tell), `run` and `requests` (what people ask), `resolve` and `quiet` (by hand), `finish` (what
 //! a job holds, and how it lets go), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends
 //! add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault), `external` (what a service outside runs), `limits`
-//! (what time does), `milestones` (what a job has reached), `events` (what is told), `views` (what is shown); `attempt`, `action` and `layout` are
-//! the values that they share.
+//! (what time does), `milestones` (what a job has reached), `events` (what is told), `views` and `untold` (what is shown); `attempt`, `action` and
+//! `layout` are the values that they share.
 
 mod action;
 mod attempt;
@@ -39,6 +39,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod tolerance;
+mod untold;
 pub mod view;
 mod views;
 

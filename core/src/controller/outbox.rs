@@ -12,6 +12,8 @@ pub(super) struct Outbox {
     entries: BTreeMap<(Edge, u64), OutboxEntry>,
     /// What waits for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
+    /// Which of them it did not carry out, and why. Not stored: it is told again.
+    failed: BTreeMap<u64, String>,
 }
 
 impl Outbox {
@@ -43,13 +45,28 @@ impl Outbox {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Of each job the oldest that the release hook has not carried out: the next one only after it, so that they come in order.
-    pub(super) fn oldest_releases(&self, limit: usize) -> Vec<OutboxEntry> {
-        let first = |of: &BTreeSet<u64>| if defect!(ReleasesOutOfOrder) { of.last() } else { of.first() }.copied();
-        let mut oldest: Vec<u64> = self.hooked.values().filter_map(first).collect();
-        oldest.sort_unstable();
+    /// Of each job the oldest that the release hook has not carried out: the next one only after it, so that they come in order. Those of `first`
+    /// come first; of `except` are the jobs that wait for another try, and must keep no other job waiting.
+    pub(super) fn oldest_releases(&self, first: &[JobId], except: &BTreeSet<JobId>, limit: usize) -> Vec<OutboxEntry> {
+        let oldest = |of: &BTreeSet<u64>| if defect!(ReleasesOutOfOrder) { of.last() } else { of.first() }.copied();
+        let others = self.hooked.iter().filter(|(job, _)| !except.contains(*job) && !first.contains(*job));
+        let mut others: Vec<u64> = others.filter_map(|(_, of)| oldest(of)).collect();
+        others.sort_unstable();
+        let first = first.iter().filter_map(|job| self.hooked.get(job).and_then(oldest));
         let entry = |sequence| self.entries.get(&(Edge::ReleaseHook, sequence)).cloned();
-        oldest.into_iter().take(limit).filter_map(entry).collect()
+        first.chain(others).take(limit).filter_map(entry).collect()
+    }
+
+    /// The release hook did not carry it out, and is told again.
+    pub(super) fn fail(&mut self, sequence: u64, why: String) {
+        if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
+            self.failed.insert(sequence, why);
+        }
+    }
+
+    /// Why the release hook did not carry it out.
+    pub(super) fn failure(&self, sequence: u64) -> Option<&str> {
+        self.failed.get(&sequence).map(String::as_str)
     }
 
     /// The resource manager has applied all through this.
@@ -63,6 +80,7 @@ impl Outbox {
 
     /// One entry was carried out, whoever did.
     pub(super) fn done(&mut self, sequence: u64) {
+        self.failed.remove(&sequence);
         for edge in [Edge::Manager, Edge::ReleaseHook] {
             if let Some(entry) = self.entries.remove(&(edge, sequence)) {
                 self.unhook(&entry.job, sequence);
@@ -83,5 +101,61 @@ impl Outbox {
                 self.hooked.remove(job);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str) -> JobId {
+        JobId::new(name).unwrap()
+    }
+
+    #[test]
+    fn of_each_job_the_oldest_and_who_waits_for_another_try_keeps_nobody_waiting() {
+        let entry = |(name, sequence): (&str, u64)| OutboxEntry {
+            sequence,
+            epoch: 1,
+            edge: Edge::ReleaseHook,
+            job: job(name),
+            attempt: Attempt::default(),
+            body: serde_json::Value::Null,
+        };
+        let outbox = Outbox::of([("a", 1), ("b", 2), ("a", 3), ("c", 4), ("d", 5)].map(entry).to_vec());
+        let cases: [(&[&str], &[&str], usize, &[u64]); 7] = [
+            (&[], &[], 9, &[1, 2, 4, 5]),
+            (&[], &[], 2, &[1, 2]),
+            (&[], &["a", "b"], 2, &[4, 5]),
+            (&["b"], &["a", "b"], 2, &[2, 4]),
+            (&["d", "a"], &[], 9, &[5, 1, 2, 4]),
+            (&["d", "a"], &[], 1, &[5]),
+            (&["gone"], &["gone", "b"], 2, &[1, 4]),
+        ];
+        for (first, except, limit, expect) in cases {
+            let first: Vec<_> = first.iter().map(|name| job(name)).collect();
+            let except = except.iter().map(|name| job(name)).collect();
+            let told: Vec<_> = outbox.oldest_releases(&first, &except, limit).iter().map(|e| e.sequence).collect();
+            assert_eq!(told, expect, "{first:?} {except:?} {limit}");
+        }
+    }
+
+    #[test]
+    fn a_failure_goes_with_what_failed() {
+        let entry = |sequence| OutboxEntry {
+            sequence,
+            epoch: 1,
+            edge: Edge::ReleaseHook,
+            job: job("a"),
+            attempt: Attempt::default(),
+            body: serde_json::Value::Null,
+        };
+        let mut outbox = Outbox::of(vec![entry(1), entry(2)]);
+        (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));
+        assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);
+        outbox.done(1);
+        assert_eq!((outbox.failure(1), outbox.failed.len()), (None, 1));
+        outbox.forget(&job("a"), Attempt::default());
+        assert_eq!(outbox, Outbox::default());
     }
 }

@@ -62,8 +62,10 @@ pub enum Request {
         since_ms: u64,
         lifted: bool,
     },
-    /// What the release hook is to be told next: of each job its oldest.
+    /// What the release hook is to be told next, of each job its oldest: of those in `first`, in that order, then of any that are not in `except`.
     Releases {
+        first: Vec<JobId>,
+        except: BTreeSet<JobId>,
         limit: usize,
     },
     /// The release hook has carried out this entry of the outbox.
@@ -189,7 +191,8 @@ pub enum Said {
 pub enum Hooked {
     /// An entry of the outbox.
     Release(u64),
-    Drain(HostName),
+    /// The drain of this moment, or that it is lifted.
+    Drain { host: HostName, since_ms: u64, lifted: bool },
 }
 
 #[derive(Debug, Clone, PartialEq)]

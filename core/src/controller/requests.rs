@@ -62,19 +62,21 @@ impl Machine {
                 self.batch.records.push(Record::OutboxApplied { through });
                 Ok(Reply::Done)
             }
-            Request::Releases { limit } => Ok(Reply::Outbox(self.outbox.oldest_releases(limit))),
+            Request::Releases { first, except, limit } => {
+                Ok(Reply::Outbox(self.outbox.oldest_releases(&first, &except, limit)))
+            }
             Request::HookFailed { what, why } => {
-                if let Hooked::Release(sequence) = what
-                    && defect!(HookToldOnce)
-                {
-                    self.outbox.done(sequence);
-                    self.batch.records.push(Record::OutboxDone { sequence });
+                match what {
+                    Hooked::Release(sequence) if defect!(HookToldOnce) => {
+                        self.outbox.done(sequence);
+                        self.batch.records.push(Record::OutboxDone { sequence });
+                    }
+                    Hooked::Release(sequence) => self.outbox.fail(sequence, why),
+                    Hooked::Drain { host, since_ms, lifted } => self.drain_failed(host, since_ms, lifted, why, now),
                 }
-                self.hook_failed.insert(what, why);
                 Ok(Reply::Done)
             }
             Request::OutboxDone { sequence } => {
-                self.hook_failed.remove(&Hooked::Release(sequence));
                 self.outbox.done(sequence);
                 self.batch.records.push(Record::OutboxDone { sequence });
                 Ok(Reply::Done)

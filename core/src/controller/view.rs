@@ -15,12 +15,15 @@ use crate::task::Ended;
 /// A line of `perilog ps`: something that has not ended, folded over ranks that stand alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PsRow {
-    pub job: JobId,
+    /// `None`: of no job, a drain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
     pub attempt: Attempt,
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`, `external`.
+    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`, `external`, `telling`,
+    /// `draining`.
     pub state: String,
     /// Why it waits, or what runs.
     pub why: String,

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::{Action, Stand};
-use crate::controller::io::{External, Hooked, Now, Refusal};
+use crate::controller::io::{External, Now, Refusal};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::view::{
     ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
 };
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{ActionName, HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::Process;
@@ -28,54 +28,6 @@ impl Machine {
         rows.sort_by(|a, b| {
             b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
         });
-        rows
-    }
-
-    /// What hooks have not carried out: releases that nobody has heard of, and ranks that wait for a drain.
-    fn untold(&self, now: Now) -> Vec<PsRow> {
-        let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
-            job: job.clone(),
-            attempt,
-            action: ActionName::new("release").expect("a word of small letters is an action"),
-            ranks,
-            hosts,
-            state: state.to_owned(),
-            why,
-            age_ms: now.wall_ms.saturating_sub(since_ms),
-            local: false,
-            resources: BTreeSet::new(),
-            lease_left_ms: None,
-        };
-        let mut rows = Vec::new();
-        for entry in self.outbox.releases() {
-            let text = |key: &str| entry.body.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
-            let why = match self.hook_failed.get(&Hooked::Release(entry.sequence)) {
-                Some(why) => format!("the release hook failed, and is tried again: {why}"),
-                None => "the release hook has not carried it out yet".to_owned(),
-            };
-            let since_ms = entry.body.get("at_ms").and_then(serde_json::Value::as_u64).unwrap_or(now.wall_ms);
-            let (ranks, hosts) = (text("ranks").parse().unwrap_or_default(), text("hosts").parse().unwrap_or_default());
-            rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
-        }
-        for (host, waiting) in &self.undrained {
-            let Some(drain) = self.drains.get(host) else { continue };
-            let why = match self.hook_failed.get(&Hooked::Drain(host.clone())) {
-                Some(why) => format!("its drain is not in force, the drain hook failed: {why}"),
-                None => format!("its drain is not in force yet ({})", drain.reason),
-            };
-            for (job, attempt, rank) in waiting {
-                let hosts = HostList::from_names([host.as_str()]).unwrap_or_default();
-                rows.push(row(
-                    job,
-                    *attempt,
-                    IdSet::from(rank.0..=rank.0),
-                    hosts,
-                    "draining",
-                    why.clone(),
-                    drain.since_ms,
-                ));
-            }
-        }
         rows
     }
 
@@ -97,7 +49,7 @@ impl Machine {
         let mut rows: Vec<PsRow> = groups
             .into_iter()
             .map(|((state, why), (ranks, age_ms))| PsRow {
-                job: row.job.clone(),
+                job: Some(row.job.clone()),
                 attempt: row.attempt,
                 action: row.name.clone(),
                 hosts: layout.hosts_of(&ranks),
@@ -113,7 +65,7 @@ impl Machine {
         if !resources.is_empty() {
             let asked = row.external.as_ref().is_some_and(|external| external.cancelling);
             rows.push(PsRow {
-                job: row.job.clone(),
+                job: Some(row.job.clone()),
                 attempt: row.attempt,
                 action: row.name.clone(),
                 hosts: HostList::new(),
@@ -154,8 +106,8 @@ impl Machine {
         let (state, why, age) = match action.stand(rank) {
             _ if word.is_some() => {
                 let host = self.host_of(task);
-                let failed = host.as_ref().and_then(|host| self.hook_failed.get(&Hooked::Drain(host.clone())));
-                let hook = failed.map(|why| format!(", and the drain hook failed: {why}")).unwrap_or_default();
+                let failed = host.as_ref().and_then(|host| self.drain_failed.get(host));
+                let hook = failed.map(|(_, why)| format!(", and the drain hook failed: {why}")).unwrap_or_default();
                 let reason = word.map(|word| word.reason.as_str()).unwrap_or_default();
                 let why = format!("resolved by hand ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)

@@ -167,7 +167,7 @@ impl World {
                 open_tasks(store).into_iter().filter(|task| controller.open_before.contains(task)).find_map(|task| {
                     let row = store.actions.iter().find(|row| row.id == task.action)?;
                     let shows = |shown: &perilog_core::controller::view::PsRow| {
-                        shown.job == row.job
+                        shown.job.as_ref() == Some(&row.job)
                             && shown.attempt == row.attempt
                             && shown.action == row.name
                             && shown.ranks.contains(task.rank.0)

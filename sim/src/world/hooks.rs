@@ -33,7 +33,7 @@ impl World {
         if self.controllers[0].life != life {
             return self.hooks_hear(0);
         }
-        for request in [Request::Drains, Request::Releases { limit: 8 }] {
+        for request in [Request::Drains, Request::Releases { first: Vec::new(), except: BTreeSet::new(), limit: 8 }] {
             self.manager.asked.insert(self.controllers[0].clients + 1);
             self.ask(0, request);
         }
@@ -49,10 +49,10 @@ impl World {
             return;
         }
         for drain in drains.iter().filter(|drain| drain.lifted || !drain.confirmed) {
-            if self.fails(Hooked::Drain(drain.host.clone())) {
+            let DrainRow { host, since_ms, lifted, .. } = drain.clone();
+            if self.fails(Hooked::Drain { host: host.clone(), since_ms, lifted }) {
                 continue;
             }
-            let DrainRow { host, since_ms, lifted, .. } = drain.clone();
             self.truth.drained(&host, lifted);
             self.ask(0, Request::DrainDone { host, since_ms, lifted });
         }

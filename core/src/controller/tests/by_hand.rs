@@ -56,8 +56,11 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         assert_eq!((reply, effects), (resolved(1, 1), vec![Effect::OutboxGrew]));
         assert_eq!((b.action("prolog", "j", 0).verdict, b.action("prolog", "j", 0).accepted.len()), (None, 1));
         let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
-        assert_eq!((rows[0].state.as_str(), rows.len()), ("resolving", 1));
-        assert_eq!(rows[0].why, "resolved by hand (power-cycled) once the drain of its node is in force");
+        let mut states: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.state.as_str(), &row.why)).collect();
+        states.sort();
+        assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "telling", 2));
+        assert_eq!((states[1].0, states[1].1), ("prolog", "resolving"));
+        assert_eq!(states[1].2, "resolved by hand (power-cycled) once the drain of its node is in force");
         assert_eq!(contexts(&b, "resolve").len(), 1);
         if restart {
             b = b.restart();
@@ -325,6 +328,58 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
         b.batch(vec![Input::Settings(b.settings.clone())]);
         assert_eq!(untold(&b), 0);
     }
+}
+
+/// Found by a review: a hook that fails was seen only where a rank waited for it.
+#[test]
+fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
+    let (mut b, _) = bench(3, hooked);
+    let shown = |b: &mut Bench| -> Vec<(String, String, String, u64)> {
+        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+        let of = |row: &crate::controller::view::PsRow| (row.action.to_string(), row.hosts.to_string());
+        assert!(rows.iter().all(|row| row.job.is_none() && row.state == "telling"));
+        rows.iter().map(|row| (of(row).0, of(row).1, row.why.clone(), row.age_ms / 1_000)).collect()
+    };
+    let line = |action: &str, hosts: &str, why: &str, age| (action.to_owned(), hosts.to_owned(), why.to_owned(), age);
+    let fails = |b: &mut Bench, lifted, since_ms| {
+        let what = Hooked::Drain { host: HostName::new("n0").unwrap(), since_ms, lifted };
+        b.ask(Request::HookFailed { what, why: "exit 4: no such node".into() }).0.unwrap();
+    };
+    b.ask(Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    let since_ms = b.m.drains["n0"].since_ms;
+    b.pass(5_000);
+    let (waits, failed) = (
+        "the drain hook has not carried it out yet (dimm)",
+        "the drain hook failed, and is tried again: exit 4: no such node (dimm)",
+    );
+    assert_eq!(shown(&mut b), [line("drain", "n[0-2]", waits, 5)]);
+    fails(&mut b, false, since_ms);
+    // Of another drain, and of the opposite: not this one's.
+    fails(&mut b, false, since_ms + 1);
+    fails(&mut b, true, since_ms);
+    let mut rows = shown(&mut b);
+    rows.sort();
+    assert_eq!(rows, [line("drain", "n0", failed, 5), line("drain", "n[1-2]", waits, 5)]);
+    confirm(&mut b, "n1");
+    confirm(&mut b, "n2");
+    assert_eq!(shown(&mut b), [line("drain", "n0", failed, 5)]);
+    // Lifted: another thing, of which nothing is known yet; it is as old as what the hook has against it.
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    assert_eq!(shown(&mut b), [line("undrain", "n0", waits, 0)]);
+    fails(&mut b, true, since_ms);
+    b.pass(7_000);
+    fails(&mut b, true, since_ms);
+    assert_eq!(shown(&mut b), [line("undrain", "n0", failed, 7)]);
+    b.ask(Request::DrainDone { host: HostName::new("n0").unwrap(), since_ms, lifted: true }).0.unwrap();
+    fails(&mut b, true, since_ms);
+    assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
+    // Drained anew, and then there is no hook any more.
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    let since_ms = b.m.drains["n0"].since_ms;
+    fails(&mut b, false, since_ms);
+    assert_eq!(b.m.drain_failed.len(), 1);
+    b.batch(vec![Input::Settings(settings())]);
+    assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
 }
 
 /// It was asked to stop, for that word, and did after a script had run.

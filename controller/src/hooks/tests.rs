@@ -1,0 +1,133 @@
+//! Whose turn it is, and who keeps nobody waiting.
+
+use std::time::Duration;
+
+use perilog_core::controller::io::Edge;
+use perilog_core::{Attempt, HostName, JobId};
+
+use super::told::{FIRST_BACKOFF, LAST_BACKOFF};
+use super::*;
+use crate::daemon::Entry;
+
+fn host(name: &str) -> HostName {
+    HostName::new(name).unwrap()
+}
+
+fn row(name: &str, lifted: bool) -> DrainRow {
+    let (host, reason) = (host(name), "bad memory".to_owned());
+    DrainRow { host, since_ms: 1, reason, by: None, confirmed: false, lifted, told: false, stuck: None }
+}
+
+/// What would be told of these now: the event and its hosts.
+fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
+    let tasks = drained(rows.to_vec(), told, now);
+    tasks.iter().map(|task| format!("{} {}", task.body["event"], task.body["hosts"]).replace('"', "")).collect()
+}
+
+#[test]
+fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
+    let now = Instant::now();
+    for first in [false, true] {
+        let mut told = Told::default();
+        let words = |lifted: bool| if lifted { "undrain" } else { "drain" };
+        let task = drained(vec![row("n1", first), row("n2", first)], &told, now).remove(0);
+        told.begin(&task.keys, task.lifts);
+        // The opposite of one of them, and another set of hosts with the same reason.
+        let later = [row("n1", !first), row("n2", first), row("n3", first)];
+        assert_eq!(would_tell(&later, &told, now), [format!("{} n3", words(first))]);
+        told.done(&task.keys);
+        let mut both = [format!("{} n1", words(!first)), format!("{} n[2-3]", words(first))];
+        both.sort_by_key(|text| text.starts_with("undrain"));
+        assert_eq!(would_tell(&later, &told, now), both);
+    }
+}
+
+#[test]
+fn one_that_fails_waits_twice_as_long_each_time_and_nobody_else_does() {
+    let mut now = Instant::now();
+    let mut told = Told::default();
+    let mut backoff = FIRST_BACKOFF;
+    for _ in 0..8 {
+        let task = drained(vec![row("n1", false)], &told, now).remove(0);
+        told.begin(&task.keys, task.lifts);
+        told.failed(&task.keys, now);
+        assert_eq!(told.next(now), Some(now + backoff));
+        // Another with the same reason, and the opposite: at once.
+        assert_eq!(would_tell(&[row("n1", false), row("n2", false)], &told, now), ["drain n2"]);
+        assert_eq!(would_tell(&[row("n1", true)], &told, now), ["undrain n1"]);
+        now += backoff;
+        backoff = (backoff * 2).min(LAST_BACKOFF);
+        // Its time has come: nothing is slept for.
+        assert_eq!((told.next(now), would_tell(&[row("n1", false)], &told, now).len()), (None, 1));
+    }
+    assert_eq!(backoff, LAST_BACKOFF);
+    // Not to be told any more, then anew.
+    told.keep(|_| false);
+    assert_eq!(told.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
+}
+
+#[test]
+fn what_failed_takes_half_of_the_room_those_that_wait_longest_first() {
+    let now = Instant::now();
+    let mut task = drained(vec![row("n1", false)], &Told::default(), now).remove(0);
+    let mut turns = |turns: &[Turn], room: Room| -> Vec<Turn> {
+        let tasks = turns.iter().map(|turn| {
+            task.turn = *turn;
+            task.clone()
+        });
+        room.chosen(tasks.collect()).iter().map(|task| task.turn).collect()
+    };
+    let again = |n: u64| Turn::Again(now + Duration::from_secs(n));
+    let mut many: Vec<Turn> = (0..20).rev().map(again).collect();
+    let room = |all, again| Room { all, again };
+    assert_eq!(turns(&many, room(8, 4)), [again(0), again(1), again(2), again(3)]);
+    many.extend([Turn::Fresh; 20]);
+    let told = turns(&many, room(8, 4));
+    assert_eq!((&told[..4], &told[4..]), (&[again(0), again(1), again(2), again(3)][..], &[Turn::Fresh; 4][..]));
+    assert_eq!(turns(&many, room(3, 0)), [Turn::Fresh; 3]);
+    assert_eq!(turns(&many, room(1, 4)), [again(0)]);
+}
+
+/// Found by a review: the lowest sequences were asked for, those that waited for another try among them.
+#[tokio::test]
+async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
+    const BAD: u64 = 40;
+    let entry = |sequence: u64| OutboxEntry {
+        sequence,
+        epoch: 1,
+        edge: Edge::ReleaseHook,
+        job: JobId::new(&if sequence > BAD { "good".to_owned() } else { format!("bad{sequence}") }).unwrap(),
+        attempt: Attempt::default(),
+        body: json!({"event": "release"}),
+    };
+    let (inlet, mut queue) = Inlet::new();
+    let argv = ["sh", "-c", "grep -q '\"job\":\"good\"'"].map(str::to_owned).to_vec();
+    let (_command, configured) = watch::channel(Some(Command { argv, limit: Duration::from_secs(60) }));
+    let (_grew, grew) = watch::channel(());
+    let mut hook = JoinSet::new();
+    hook.spawn(run(Kind::Release, inlet, configured, grew));
+    let mut failures = 0;
+    while let Some(Entry::Request { request, answer, .. }) = queue.recv().await {
+        let reply = match request {
+            Request::Releases { first, except, limit } => {
+                let of_first = |entry: &OutboxEntry| first.contains(&entry.job);
+                let (mut entries, others): (Vec<_>, Vec<_>) = (1..=BAD + 1).map(entry).partition(of_first);
+                entries.extend(others.into_iter().filter(|entry| !except.contains(&entry.job)));
+                entries.truncate(limit);
+                Reply::Outbox(entries)
+            }
+            Request::OutboxDone { sequence } => {
+                assert_eq!(sequence, BAD + 1);
+                break;
+            }
+            Request::HookFailed { .. } => {
+                failures += 1;
+                Reply::Done
+            }
+            other => panic!("{other:?}"),
+        };
+        // Each of the others twice: then it would be for ever.
+        assert!(failures <= 2 * BAD, "a job waits for those that fail");
+        answer.send(Ok(reply)).unwrap();
+    }
+}

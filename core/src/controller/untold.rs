@@ -1,0 +1,98 @@
+//! What is shown of the hooks: all that they were to carry out, and did not yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::controller::io::{DrainRow, Now};
+use crate::controller::machine::Machine;
+use crate::controller::view::PsRow;
+use crate::hostlist::HostList;
+use crate::ids::{ActionName, Attempt, HostName, JobId};
+use crate::idset::IdSet;
+
+impl Machine {
+    /// What hooks have not carried out: releases that nobody has heard of, ranks that wait for a drain, and drains.
+    pub(super) fn untold(&self, now: Now) -> Vec<PsRow> {
+        let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
+            job: Some(job.clone()),
+            attempt,
+            action: ActionName::new("release").expect("a word of small letters is an action"),
+            ranks,
+            hosts,
+            state: state.to_owned(),
+            why,
+            age_ms: now.wall_ms.saturating_sub(since_ms),
+            local: false,
+            resources: BTreeSet::new(),
+            lease_left_ms: None,
+        };
+        let mut rows = Vec::new();
+        for entry in self.outbox.releases() {
+            let text = |key: &str| entry.body.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let why = match self.outbox.failure(entry.sequence) {
+                Some(why) => format!("the release hook failed, and is tried again: {why}"),
+                None => "the release hook has not carried it out yet".to_owned(),
+            };
+            let since_ms = entry.body.get("at_ms").and_then(serde_json::Value::as_u64).unwrap_or(now.wall_ms);
+            let (ranks, hosts) = (text("ranks").parse().unwrap_or_default(), text("hosts").parse().unwrap_or_default());
+            rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
+        }
+        for (host, waiting) in &self.undrained {
+            let Some(drain) = self.drains.get(host) else { continue };
+            let why = match self.drain_failed.get(host) {
+                Some((_, why)) => format!("its drain is not in force, the drain hook failed: {why}"),
+                None => format!("its drain is not in force yet ({})", drain.reason),
+            };
+            for (job, attempt, rank) in waiting {
+                let hosts = HostList::from_names([host.as_str()]).unwrap_or_default();
+                rows.push(row(
+                    job,
+                    *attempt,
+                    IdSet::from(rank.0..=rank.0),
+                    hosts,
+                    "draining",
+                    why.clone(),
+                    drain.since_ms,
+                ));
+            }
+        }
+        rows.extend(self.untold_drains(now));
+        rows
+    }
+
+    /// Drains that the hook has not carried out, or not lifted, and that no rank waits for: those that stand alike together. A drain is as old as
+    /// it is; that it was lifted, as what the hook has said against it since.
+    fn untold_drains(&self, now: Now) -> impl Iterator<Item = PsRow> {
+        let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
+        let unsettled = |host: &HostName, drain: &DrainRow| {
+            drain.lifted || (!drain.confirmed && !self.undrained.contains_key(host))
+        };
+        for (host, drain) in self.drains.iter().filter(|(host, drain)| unsettled(host, drain)) {
+            let failed = self.drain_failed.get(host);
+            let why = match failed {
+                Some((_, why)) => format!("the drain hook failed, and is tried again: {why} ({})", drain.reason),
+                None => format!("the drain hook has not carried it out yet ({})", drain.reason),
+            };
+            let since_ms = match drain.lifted {
+                true => failed.map_or(now.wall_ms, |(since_ms, _)| *since_ms),
+                false => drain.since_ms,
+            };
+            let (hosts, oldest_ms) = alike.entry((drain.lifted, why)).or_insert_with(|| (Vec::new(), since_ms));
+            hosts.push(host);
+            *oldest_ms = since_ms.min(*oldest_ms);
+        }
+        alike.into_iter().map(move |((lifted, why), (hosts, since_ms))| PsRow {
+            job: None,
+            attempt: Attempt::default(),
+            action: ActionName::new(if lifted { "undrain" } else { "drain" })
+                .expect("a word of small letters is an action"),
+            ranks: IdSet::new(),
+            hosts: HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default(),
+            state: "telling".to_owned(),
+            why,
+            age_ms: now.wall_ms.saturating_sub(since_ms),
+            local: false,
+            resources: BTreeSet::new(),
+            lease_left_ms: None,
+        })
+    }
+}
