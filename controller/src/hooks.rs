@@ -1,6 +1,7 @@
 //! The resource manager's edge as a command: what it must be told is one JSON object on the standard input of the site's own program, at least
 //! once, in order per job. Exit 0 says that it is done; anything else, or no end within its limit, and it is told again, after a while that
-//! doubles from a second to a minute. What waits so is shown by `perilog ps`.
+//! doubles from a second to a minute; a drain of many hosts in halves before that, so that one that is refused does not keep the others. What waits
+//! so is shown by `perilog ps`.
 //!
 //! ```text
 //!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2","hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
@@ -137,14 +138,14 @@ struct Room {
 
 impl Room {
     fn beside(running: &HashMap<Id, Running>) -> Self {
-        let again = running.values().filter(|of| matches!(of.turn, Turn::Again(_))).count();
+        let again = running.values().filter(|of| matches!(of.turn, Turn::Again(..))).count();
         Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
     }
 
     /// Those that waited longest for another try, and new ones.
     fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
         tasks.sort_by_key(|task| task.turn);
-        let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(_))).count();
+        let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(..))).count();
         let surplus = again.saturating_sub(self.again);
         tasks.drain(again - surplus..again);
         tasks.truncate(self.all);
@@ -188,19 +189,17 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, body, what: vec![what], done: vec![done] })
 }
 
-/// One command for all that have the same reason; those that failed before keep out of the others' way. Not a host of which another is told still, be it the opposite: whichever
-/// landed last would be what the resource manager believes.
+/// One command for all that have the same reason. Those that failed keep out of the others' way, and are told in ever smaller groups (`told`). Not a
+/// host of which another is told still, be it the opposite: whichever landed last would be what the resource manager believes.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
-    let mut alike: BTreeMap<(bool, bool, String, Option<u32>), (Turn, Vec<DrainRow>)> = BTreeMap::new();
+    let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {
         if let Some(turn) = told.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
-            let key = (turn == Turn::Fresh, drain.lifted, drain.reason.clone(), drain.by);
-            let (longest, rows) = alike.entry(key).or_insert((turn, Vec::new()));
-            *longest = turn.min(*longest);
-            rows.push(drain);
+            let key = (turn, drain.lifted, drain.reason.clone(), drain.by);
+            alike.entry(key).or_default().push(drain);
         }
     }
-    let tasks = alike.into_iter().map(|((_, lifted, reason, by), (turn, rows))| {
+    let tasks = alike.into_iter().map(|((turn, lifted, reason, by), rows)| {
         let hosts = HostList::from_names(rows.iter().map(|row| row.host.as_str())).unwrap_or_default();
         let body = match lifted {
             true => json!({"event": "undrain", "hosts": hosts}),

@@ -66,6 +66,41 @@ fn one_that_fails_waits_twice_as_long_each_time_and_nobody_else_does() {
     assert_eq!(told.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
 }
 
+/// Found by a review: one host that the hook rejects kept all others of its command from being drained, and their ranks from being released.
+#[test]
+fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
+    let began = Instant::now();
+    let mut now = began;
+    let mut told = Told::default();
+    let names: Vec<String> = (0..100).map(|n| format!("n{n}")).collect();
+    let mut rows: Vec<DrainRow> = names.iter().map(|name| row(name, false)).collect();
+    let refused = [host("n17"), host("n64")];
+    let mut commands = 0;
+    while rows.len() > refused.len() {
+        for task in drained(rows.clone(), &told, now) {
+            commands += 1;
+            told.begin(&task.keys, task.lifts);
+            if refused.iter().any(|host| task.keys.contains(&Key::Host(host.clone()))) {
+                told.failed(&task.keys, now);
+            } else {
+                told.done(&task.keys);
+                rows.retain(|row| !task.keys.contains(&Key::Host(row.host.clone())));
+            }
+        }
+        now = told.next(now).expect("somebody is told again");
+        assert!(now - began < Duration::from_secs(10), "{} of {} hosts still wait", rows.len(), names.len());
+    }
+    assert_eq!(rows.iter().map(|row| row.host.clone()).collect::<Vec<_>>(), refused);
+    // Each half of a hundred: seven times, for each of the two; and once for all.
+    assert!(commands <= 1 + 2 * 2 * 7, "{commands} commands");
+    // Each is alone now, and waits longer each time.
+    let alone = drained(rows.clone(), &told, now);
+    assert_eq!(alone.iter().map(|task| task.keys.len()).collect::<Vec<_>>(), [1, 1]);
+    alone.iter().for_each(|task| told.begin(&task.keys, task.lifts));
+    alone.iter().for_each(|task| told.failed(&task.keys, now));
+    assert!(told.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
+}
+
 #[test]
 fn what_failed_takes_half_of_the_room_those_that_wait_longest_first() {
     let now = Instant::now();
@@ -77,7 +112,7 @@ fn what_failed_takes_half_of_the_room_those_that_wait_longest_first() {
         });
         room.chosen(tasks.collect()).iter().map(|task| task.turn).collect()
     };
-    let again = |n: u64| Turn::Again(now + Duration::from_secs(n));
+    let again = |n: u64| Turn::Again(now + Duration::from_secs(n), n);
     let mut many: Vec<Turn> = (0..20).rev().map(again).collect();
     let room = |all, again| Room { all, again };
     assert_eq!(turns(&many, room(8, 4)), [again(0), again(1), again(2), again(3)]);

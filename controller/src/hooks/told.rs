@@ -1,5 +1,5 @@
 //! Who is told at this moment, and who is told again, when: by job, or by host. Whatever a command is about, of one job or host there is no other
-//! beside it; one that fails keeps nobody waiting but itself.
+//! beside it; one that fails keeps nobody waiting but itself. Hosts that failed together are told again in halves, until who is at fault is alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,16 +19,19 @@ pub(super) enum Key {
 /// May something be told?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// It failed, and its time has come then.
-    Again(Instant),
+    /// It failed, and its time has come then; together with the others of that number.
+    Again(Instant, Group),
     Fresh,
 }
+
+/// Those that are told again together have the same.
+pub(super) type Group = u64;
 
 #[derive(Debug, Clone, Copy)]
 enum Stand {
     Telling,
-    /// It failed: told again then.
-    Again(Instant),
+    /// It failed: told again then, together with the others of that number.
+    Again(Instant, Group),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,68 +45,76 @@ struct Tried {
 
 /// What is told, or was and failed. As many as there is to tell: what is there no more leaves with [`Told::keep`].
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<Key, Tried>);
+pub(super) struct Told {
+    tried: BTreeMap<Key, Tried>,
+    groups: Group,
+}
 
 impl Told {
     /// `None`: not now.
     pub(super) fn turn(&self, key: &Key, lifts: bool, now: Instant) -> Option<Turn> {
-        match self.0.get(key).map(|tried| (tried.stand, tried.lifts)) {
+        match self.tried.get(key).map(|tried| (tried.stand, tried.lifts)) {
             Some((Stand::Telling, _)) => None,
-            Some((Stand::Again(at), of)) if of == lifts => (at <= now).then_some(Turn::Again(at)),
+            Some((Stand::Again(at, group), of)) if of == lifts => (at <= now).then_some(Turn::Again(at, group)),
             // What failed was the opposite.
-            Some((Stand::Again(_), _)) | None => Some(Turn::Fresh),
+            Some((Stand::Again(..), _)) | None => Some(Turn::Fresh),
         }
     }
 
     /// Jobs whose time has come, who waits longest first.
     pub(super) fn due_jobs(&self, now: Instant) -> Vec<JobId> {
         let due = |(key, tried): (&Key, &Tried)| match (key, tried.stand) {
-            (Key::Job(job), Stand::Again(at)) if at <= now => Some((at, job.clone())),
+            (Key::Job(job), Stand::Again(at, _)) if at <= now => Some((at, job.clone())),
             _ => None,
         };
-        let due: BTreeSet<_> = self.0.iter().filter_map(due).collect();
+        let due: BTreeSet<_> = self.tried.iter().filter_map(due).collect();
         due.into_iter().map(|(_, job)| job).collect()
     }
 
     pub(super) fn jobs(&self) -> BTreeSet<JobId> {
         let job = |key: &Key| if let Key::Job(job) = key { Some(job.clone()) } else { None };
-        self.0.keys().filter_map(job).collect()
+        self.tried.keys().filter_map(job).collect()
     }
 
     /// When the next one's time comes, after this moment.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let again = |tried: &Tried| if let Stand::Again(at) = tried.stand { Some(at) } else { None };
-        self.0.values().filter_map(again).filter(|at| *at > now).min()
+        let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
+        self.tried.values().filter_map(again).filter(|at| *at > now).min()
     }
 
     pub(super) fn begin(&mut self, keys: &[Key], lifts: bool) {
         for key in keys {
-            let before = self.0.get(key).filter(|tried| tried.lifts == lifts);
+            let before = self.tried.get(key).filter(|tried| tried.lifts == lifts);
             let backoff = before.map_or(FIRST_BACKOFF, |tried| tried.backoff);
-            self.0.insert(key.clone(), Tried { stand: Stand::Telling, lifts, backoff });
+            self.tried.insert(key.clone(), Tried { stand: Stand::Telling, lifts, backoff });
         }
     }
 
     pub(super) fn done(&mut self, keys: &[Key]) {
         for key in keys {
-            self.0.remove(key);
+            self.tried.remove(key);
         }
     }
 
-    /// What failed together is told again together.
+    /// A command that fails for many says nothing of any: each half of them is told by itself next, until who is at fault is alone. Only one that
+    /// is alone waits longer each time.
     pub(super) fn failed(&mut self, keys: &[Key], now: Instant) {
-        let backoff = keys.iter().filter_map(|key| self.0.get(key)).map(|tried| tried.backoff).max();
-        let backoff = backoff.unwrap_or(FIRST_BACKOFF);
-        for key in keys {
-            if let Some(tried) = self.0.get_mut(key) {
-                tried.stand = Stand::Again(now + backoff);
-                tried.backoff = (backoff * 2).min(LAST_BACKOFF);
+        let (first, second) = keys.split_at(keys.len() / 2);
+        for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
+            self.groups += 1;
+            for key in half {
+                if let Some(tried) = self.tried.get_mut(key) {
+                    tried.stand = Stand::Again(now + tried.backoff, self.groups);
+                    if keys.len() == 1 {
+                        tried.backoff = (tried.backoff * 2).min(LAST_BACKOFF);
+                    }
+                }
             }
         }
     }
 
     /// Those that are to be told no more are not waited for.
     pub(super) fn keep(&mut self, is_there: impl Fn(&Key) -> bool) {
-        self.0.retain(|key, tried| matches!(tried.stand, Stand::Telling) || is_there(key));
+        self.tried.retain(|key, tried| matches!(tried.stand, Stand::Telling) || is_there(key));
     }
 }
