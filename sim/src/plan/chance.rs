@@ -251,6 +251,20 @@ fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> 
     steps
 }
 
+/// Jobs of their own, of which nothing comes again once they are pruned: begun within this span, and mostly over by its end.
+pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64)) -> Vec<Step> {
+    let job = dice.range((JOBS * SPANS) as u64, (JOBS * SPANS + JOBS) as u64) as u8;
+    let action = ["prolog", "sweep", "mount"][dice.below(3)].to_owned();
+    let at_ms = dice.range(from, to);
+    let run = Op::Run { to: 0, job, action, attempt: None, nodes: Some((0, nodes)) };
+    let mut steps = vec![Step { at_ms, what: What::Do(run) }];
+    if dice.one_in(3) {
+        let cancel = Op::Cancel { to: 0, job, action: None };
+        steps.push(Step { at_ms: at_ms + dice.skewed(1, 10_000), what: What::Do(cancel) });
+    }
+    steps
+}
+
 /// Whoever cleaned up did not ask what for; the agent finds out when it comes up, or when the task ends.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "sweep", "unlimited", "epilog"][dice.below(4)];

@@ -3,6 +3,7 @@
 use super::chance::{self, Runs};
 use super::{Fault, Op, Plan, Step, Trap, What};
 use crate::rng::Rng;
+use crate::world::site;
 
 /// When things happen in a world: within these spans, from and to.
 const ONE_HOUR_MS: u64 = 3_600_000;
@@ -12,6 +13,11 @@ const LONG: [(u64, u64); 3] = [
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
+/// The same, where attempts of the second span are pruned at its end, while what was begun for them may still begin: nothing of them comes again.
+const FORGETFUL: [(u64, u64); 3] =
+    [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
+/// Its controller is configured so between these, and looks for what to prune an hour after it came up.
+const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
 /// Traps that a world has on the effect that it aims at.
 const AIMED: usize = 8;
 
@@ -19,7 +25,13 @@ const AIMED: usize = 8;
 pub fn depth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "depth");
     let nodes = dice.skewed(1, 8) as usize;
-    let spans = if dice.one_in(5) { LONG.to_vec() } else { vec![(0, dice.range(5_000, 240_000))] };
+    let is_long = dice.one_in(5);
+    let forgets = is_long && dice.one_in(2);
+    let spans = match is_long {
+        true if forgets => FORGETFUL.to_vec(),
+        true => LONG.to_vec(),
+        false => vec![(0, dice.range(5_000, 240_000))],
+    };
     let horizon_ms = spans.last().map_or(0, |(_, to)| *to);
     let mut steps = Vec::new();
     let (ops, faults) = (dice.range(2, 30), dice.skewed(0, 32));
@@ -41,9 +53,15 @@ pub fn depth(seed: u64) -> Plan {
         }
         steps.push(Step { at_ms, what: What::Fault(fault) });
     }
-    if dice.one_in(2) {
-        let settings = dice.range(2, 3) as u8;
-        steps.push(Step { at_ms: 0, what: What::Do(Op::Configure { settings }) });
+    let settings = if dice.one_in(2) { dice.range(2, 3) as u8 } else { 0 };
+    let configure = |at_ms, settings| Step { at_ms, what: What::Do(Op::Configure { settings }) };
+    if settings > 0 {
+        steps.push(configure(0, settings));
+    }
+    if forgets {
+        let (from, to) = FORGETS;
+        steps.extend([configure(from, settings + site::FORGETFUL), configure(to, settings)]);
+        steps.extend((0..AIMED / 2).flat_map(|_| chance::pruned_early(&mut dice, nodes, FORGETFUL[1])));
     }
     // Something must run for anything to happen.
     let nodes_of_all = Some((0, nodes));

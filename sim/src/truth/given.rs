@@ -65,7 +65,7 @@ impl Truth {
         if given.hook != Some(true) || given.mixed || given.forgetful || self.is_doubtful(task, None) {
             return;
         }
-        let lives = |run: &&super::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
+        let lives = |run: &&super::runs::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
         let alive = self.runs_of(task).filter(lives).find(|run| {
             let host = super::super::world::site::host(run.node);
             !given.drained.contains(&host) && !given.lifted.contains(&host)

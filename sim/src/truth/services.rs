@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, External, Report, Request, Said};
 use perilog_core::controller::{Record, Snapshot};
-use perilog_core::{ActionId, Failure, Loss, Outcome, Part, Rank, ResourceName, TaskId};
+use perilog_core::{ActionId, Attempt, Failure, JobId, Loss, Outcome, Part, Rank, ResourceName, TaskId};
 
 use super::Truth;
 use crate::world::site;
@@ -22,10 +22,23 @@ pub(super) struct Services {
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
     /// When each was last heard of, and when before that.
     heard: BTreeMap<ActionId, (u64, u64)>,
+    /// What each lease was before one that came then.
+    leases: BTreeMap<ActionId, (u64, u64)>,
     /// When the controller in force began to listen.
     pub(super) listens_since: u64,
     /// How resources ended, as the first controller has shown.
     shown: BTreeMap<(ActionId, ResourceName), Outcome>,
+}
+
+impl Services {
+    /// An attempt that was pruned: whoever asks for its action again has a new one.
+    pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
+        let id = ActionId::of(site::cluster(), job, attempt, &site::action(site::SERVED));
+        self.said.retain(|(of, _), _| *of != id);
+        self.shown.retain(|(of, _), _| *of != id);
+        self.heard.remove(&id);
+        self.leases.remove(&id);
+    }
 }
 
 impl Truth {
@@ -39,6 +52,9 @@ impl Truth {
                     let mine = |row: &&ActionRow| row.job == start.run.job && row.name == start.run.action;
                     let ids: Vec<ActionId> = rows(store, records).filter(mine).filter(new).map(|row| row.id).collect();
                     ids.into_iter().for_each(|id| self.service_heard(id, t));
+                    let there = store.actions.iter().filter(mine);
+                    let leases = there.filter_map(|row| Some((row.id, (t, row.external.as_ref()?.lease_ms))));
+                    self.services.leases.extend(leases);
                 }
                 Request::Report(report) => self.reported_by_service(store, records, report, t),
                 _ => {}
@@ -111,7 +127,8 @@ impl Truth {
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
             // A report in the same batch may have come after the tick that lost it.
             Outcome::Lost { why: Loss::Lease } => {
-                said.is_none_or(|(_, at)| *at == t) && t >= self.lease_since(row.id, t) + external.lease_ms
+                said.is_none_or(|(_, at)| *at == t)
+                    && t >= self.lease_since(row.id, t) + self.lease_ms(row.id, external, t)
             }
             Outcome::Resolved { .. } => true,
             _ => false,
@@ -119,6 +136,12 @@ impl Truth {
         let since = self.lease_since(row.id, t);
         let told = || format!("its service said {said:?}, and its lease of {} counts since {since}", external.lease_ms);
         if fits { Ok(()) } else { Err(told()) }
+    }
+
+    /// What was asked for in the batch that lost it came after the tick.
+    fn lease_ms(&self, id: ActionId, external: &External, t: u64) -> u64 {
+        let before = self.services.leases.get(&id).filter(|(at, _)| *at == t);
+        before.map_or(external.lease_ms, |(_, lease_ms)| external.lease_ms.min(*lease_ms))
     }
 
     /// What was said in the batch that lost it came after the tick.

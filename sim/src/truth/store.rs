@@ -255,7 +255,7 @@ impl Truth {
 
     /// Gone without a trace: then nothing of it is alive on a machine that its controller talks to.
     fn check_vanished(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome) {
-        let alive = |run: &&super::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
+        let alive = |run: &&super::runs::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
         let vanished = *outcome == Outcome::Lost { why: Loss::Vanished } && !self.is_doubtful(task, None);
         let Some(run) = self.runs_of(task).find(alive).filter(|_| vanished) else { return };
         let text =

@@ -29,7 +29,7 @@ impl World {
         let run = RunRequest {
             job: site::job(job),
             attempt: None,
-            action: site::action("stage"),
+            action: site::action(site::SERVED),
             nodes: nodes.map(|(first, count)| self.hosts(first, count)),
             targets: None,
             userid: None,

@@ -59,20 +59,35 @@ pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
     ["rabbit1", "rabbit2"].into_iter().map(|name| ResourceName::new(name).expect(FITS)).collect()
 }
 
+/// What services outside run.
+pub(crate) const SERVED: &str = "stage";
+
+/// With one of the below: attempts that are over are pruned by the next look, long before what was begun for them may begin no more.
+pub(crate) const FORGETFUL: u8 = 8;
+
 /// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back before the last is done.
+/// [`FORGETFUL`] may be added.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
+    if number >= FORGETFUL {
+        return Settings {
+            not_after_ms: 600_000,
+            retention_ms: 1_000,
+            keep_attempts: 1,
+            ..settings(number - FORGETFUL)
+        };
+    }
     match number {
         0 => usual,
         2 => Settings {
-            release: [(action("epilog"), ReleasePolicy::Each), (action("stage"), ReleasePolicy::Each)].into(),
+            release: [(action("epilog"), ReleasePolicy::Each), (action(SERVED), ReleasePolicy::Each)].into(),
             drain_hook: true,
             release_hook: true,
             ..usual
         },
         3 => Settings {
             after: vec![action("epilog"), action("sweep")],
-            release: ["epilog", "sweep", "stage"]
+            release: ["epilog", "sweep", SERVED]
                 .into_iter()
                 .map(|name| (action(name), ReleasePolicy::Batches { first_ms: 2_000, ceiling_ms: 20_000 }))
                 .collect(),

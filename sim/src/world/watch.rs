@@ -200,7 +200,7 @@ impl World {
 
     /// Of all that the controller is configured with in this world.
     fn shortest_graces(&self) -> Settings {
-        let hurried = |step: &Step| matches!(step.what, What::Do(Op::Configure { .. }));
+        let hurried = |step: &Step| matches!(step.what, What::Do(Op::Configure { settings: 1 }));
         site::settings(u8::from(self.plan.steps.iter().any(hurried)))
     }
 

@@ -1,0 +1,69 @@
+//! What nobody can know any more, and is therefore held against nobody: actions of which a store was lost or that two controllers had in hand,
+//! machines that share a name, directories that somebody removed.
+
+use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::{ActionRow, AttemptRow, RankRow};
+use perilog_core::{ActionId, JobId, TaskId};
+
+use super::Truth;
+use super::store::Shown;
+
+impl Truth {
+    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one.
+    pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>) {
+        self.cleared.extend(task.map(|task| (task, stem.to_owned())));
+        let there = self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem);
+        there.filter_map(|run| run.result.as_mut()).for_each(|(_, written)| *written = false);
+    }
+
+    pub(crate) fn is_cleared(&self, task: TaskId) -> bool {
+        self.cleared.contains_key(&task)
+    }
+
+    pub(crate) fn is_cleared_stem(&self, stem: &str) -> bool {
+        self.cleared.values().any(|cleared| cleared == stem)
+    }
+
+    /// A store was put back, or is another's: what it does not have as it was, nobody may know; nor what only it still has, and nodes were told
+    /// to forget.
+    pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
+        let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
+            let only = |row: &&ActionRow| !other.actions.contains(row);
+            one.actions.iter().filter(only).map(|row| row.id).collect()
+        };
+        self.doubtful.extend(only_in(before, store));
+        self.doubtful.extend(only_in(store, before));
+        // What was appended to a rank late changes no action.
+        let rank = |row: &&RankRow| !store.ranks.contains(row);
+        self.doubtful.extend(before.ranks.iter().filter(rank).map(|row| row.task.action));
+        // An attempt that was pruned is there again, as it was before some of its actions began.
+        let again = |job: &JobId, attempt| {
+            let of = |row: &&AttemptRow| row.job == *job && row.attempt == attempt;
+            store.attempts.iter().any(|row| of(&row)) && !before.attempts.iter().any(|row| of(&row))
+        };
+        let runs = self.runs.iter().filter(|run| again(&run.job, run.step.0));
+        self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
+        self.shown[which] = Shown::of(store, &self.shown[0]);
+        self.given_forgets(which, store);
+        if which == 0 {
+            self.services_forget();
+            self.milestones.forget_all();
+            self.quiet.forget();
+        }
+    }
+
+    /// Two machines of one name.
+    pub(crate) fn cloned(&mut self, of: usize, clone: usize) {
+        self.doubtful_nodes.extend([of, clone]);
+    }
+
+    /// Is this a task of which what a controller said need not hold? `at`: where something of it happens now.
+    pub(super) fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
+        let there = |node| self.doubtful_nodes.contains(&node);
+        self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
+    }
+
+    pub(crate) fn is_sure(&self, task: TaskId, at: usize) -> bool {
+        !self.is_doubtful(task, Some(at))
+    }
+}

@@ -1,0 +1,273 @@
+//! What ran, claim by claim: which scripts began and ended, what they said and left behind, who stopped them, what became of their node.
+
+use perilog_core::task::{Intent, Lingering, Report, RunResult};
+use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
+
+use super::{Truth, agree};
+
+/// One claim, and what came of it.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) task: TaskId,
+    pub(super) node: usize,
+    pub(super) stem: String,
+    pub(super) job: JobId,
+    pub(super) step: (Attempt, ActionName),
+    pub(super) boot: u64,
+    pub(super) meant_for: BootId,
+    pub(super) lingering: Lingering,
+    pub(super) local: bool,
+    pub(super) invocation: InvocationId,
+    /// Ends of scripts so far.
+    pub(super) ends: Vec<ExitStatus>,
+    /// A script of it began; the last of them did.
+    pub(super) begun: bool,
+    pub(super) last_begun: bool,
+    pub(super) alive: bool,
+    pub(super) left_behind: bool,
+    pub(super) tolerable: bool,
+    /// A script announced a boot; it heard that the controller knew; boots since.
+    pub(super) announced: bool,
+    pub(super) boot_known: bool,
+    pub(super) boots: u32,
+    /// A script failed, or a limit passed while one lived; and what had gone wrong when the boot was announced: a check too.
+    pub(super) failed: bool,
+    pub(super) failed_before: bool,
+    pub(super) tolerable_before: bool,
+    pub(super) cancelled: bool,
+    /// The runner was killed; somebody stopped the unit; the machine went down before its end was acknowledged.
+    pub(super) killed: bool,
+    pub(super) oom: bool,
+    pub(super) meddled: bool,
+    pub(super) down: bool,
+    /// The machine went down then, or later.
+    pub(super) rebooted: bool,
+    /// Its unit is gone.
+    pub(super) unloaded: bool,
+    /// What the runner made of it, and whether it could be written.
+    pub(super) result: Option<(RunResult, bool)>,
+}
+
+impl Truth {
+    pub(super) fn runs_of(&self, task: TaskId) -> impl Iterator<Item = &Run> {
+        self.by_task.get(&task).into_iter().flatten().filter_map(|at| self.runs.get(*at))
+    }
+
+    /// Invariant 1: a task is claimed at most once per attempt.
+    pub(crate) fn claimed(
+        &mut self,
+        at: usize,
+        machine: usize,
+        boot: u64,
+        stem: &str,
+        intent: &Intent,
+        invocation: &InvocationId,
+        t: u64,
+    ) -> usize {
+        let start = &intent.start;
+        let task = start.task;
+        let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
+        if let Some((node, of_boot, other)) = before {
+            // A store that was put back may not know what it had asked of a boot that is over, or of an attempt that its nodes were told to
+            // forget; nobody else knows it either.
+            let elsewhere = (node, of_boot) != (at, boot);
+            let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
+            // Nor does anybody know of a run whose directory somebody removed, once its unit is gone: a unit that is there would have its name.
+            if !unknowable && !self.is_cleared(task) && !intent.local {
+                self.broken(|| {
+                    format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
+                });
+            }
+        }
+        self.check_nothing_ran(task, at, stem);
+        let index = self.runs.len();
+        self.runs.push(Run {
+            task,
+            node: at,
+            stem: stem.to_owned(),
+            job: start.job.clone(),
+            step: (start.attempt, start.action.clone()),
+            boot,
+            meant_for: start.boot.clone(),
+            lingering: intent.plan.lingering,
+            local: intent.local,
+            invocation: invocation.clone(),
+            ends: Vec::new(),
+            begun: false,
+            last_begun: false,
+            alive: false,
+            left_behind: false,
+            tolerable: false,
+            announced: false,
+            boot_known: false,
+            boots: 0,
+            failed: false,
+            failed_before: false,
+            tolerable_before: false,
+            cancelled: false,
+            killed: false,
+            oom: false,
+            meddled: false,
+            down: false,
+            rebooted: false,
+            unloaded: false,
+            result: None,
+        });
+        self.by_task.entry(task).or_default().push(index);
+        index
+    }
+
+    pub(crate) fn script_starts(&mut self, index: usize, last: bool, t: u64) {
+        self.scripts += 1;
+        let Some(run) = self.runs.get_mut(index) else { return };
+        run.alive = true;
+        run.begun = true;
+        run.last_begun |= last;
+        let task = run.task;
+        let (node, stem) = (run.node, run.stem.clone());
+        self.check_nothing_ran(task, node, &stem);
+        self.check_not_given(index);
+        self.check_alone(index, t);
+    }
+
+    pub(crate) fn script_ended(&mut self, index: usize, status: ExitStatus, _t: u64) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.alive = false;
+            run.ends.push(status);
+            run.failed |= !status.is_success();
+        }
+    }
+
+    pub(crate) fn overdue(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.failed = true;
+        }
+    }
+
+    pub(crate) fn boot_known(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.boot_known = true;
+        }
+    }
+
+    /// Had a script of it announced the one boot that there was, and heard that the controller knew, and none was left to begin?
+    pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
+        self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
+    }
+
+    /// It failed, and is tried again: that end counts for nothing.
+    pub(crate) fn script_tried(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.alive = false;
+        }
+    }
+
+    /// The kernel killed a script of it.
+    pub(crate) fn oom(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.oom = true;
+        }
+    }
+
+    pub(crate) fn reported(&mut self, index: usize, report: &Report) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.tolerable |= matches!(report, Report::Tolerable { .. });
+            if *report == Report::ExpectReboot {
+                run.announced = true;
+                (run.failed_before, run.tolerable_before) = (run.failed, run.tolerable);
+            }
+            if let Report::Milestone { name } = report
+                && !run.local
+            {
+                self.milestones.said(&run.job, run.step.0, run.task.rank, name);
+            }
+        }
+    }
+
+    pub(crate) fn left_behind(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.left_behind = true;
+        }
+    }
+
+    pub(crate) fn leftovers_ended(&mut self, at: usize, stem: &str) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
+            run.left_behind = false;
+        }
+    }
+
+    pub(crate) fn cancelled(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.cancelled = true;
+        }
+    }
+
+    pub(crate) fn result(&mut self, index: usize, result: RunResult, written: bool) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.result = Some((result, written));
+        }
+    }
+
+    pub(crate) fn runner_killed(&mut self, index: usize, leaves: bool, _t: u64) {
+        if let Some(run) = self.runs.get_mut(index) {
+            run.killed = true;
+            if run.alive {
+                run.alive = false;
+                run.ends.push(ExitStatus::Signal(15));
+            }
+            run.left_behind |= leaves;
+        }
+    }
+
+    pub(crate) fn died_unclaimed(&mut self, task: TaskId, signal: u8) {
+        self.died_unclaimed.insert((task, signal));
+    }
+
+    pub(crate) fn machine_down(&mut self, at: usize, _t: u64) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at) {
+            run.rebooted = true;
+            run.boots += u32::from(run.announced);
+            // One whose end was acknowledged had been told before.
+            run.down |= !self.buried.contains(&run.task);
+            run.alive = false;
+            run.left_behind = false;
+        }
+    }
+
+    /// Somebody who is not us stops a unit.
+    pub(crate) fn meddled(&mut self, at: usize, stem: &str) {
+        for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
+            run.meddled = true;
+        }
+    }
+
+    /// StopUnit ends what is there: an agent does that only to a unit in which nothing lives.
+    pub(crate) fn unit_stopped(&mut self, _at: usize, stem: &str, run: Option<usize>, keeps: bool, t: u64) {
+        let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else { return };
+        let killed = run.alive || (run.left_behind && !keeps);
+        let meddled = run.meddled;
+        run.alive = false;
+        run.left_behind = false;
+        run.unloaded = true;
+        if killed && !meddled {
+            self.broken(|| format!("an agent stopped {stem} at {t}, and something of it was alive"));
+        }
+    }
+
+    /// Was it claimed in this boot?
+    pub(crate) fn began_in(&self, task: TaskId, at: usize, boot: u64) -> bool {
+        self.runs_of(task).any(|run| run.node == at && run.boot == boot)
+    }
+
+    /// Tasks that a store says ended without a script.
+    fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
+        if self.is_doubtful(task, Some(at)) {
+            return;
+        }
+        let said =
+            self.shown.iter().find_map(|shown| shown.outcome(task)).filter(|outcome| agree::nothing_ran(outcome));
+        if let Some(said) = said.map(ToString::to_string) {
+            self.broken(|| format!("2 one outcome: {stem} begins, and was shown as ended: {said}"));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Who was told what: callers on a node and the controller's watchers, of ends; and when what was told may be forgotten.
+
+use std::collections::BTreeSet;
+
+use perilog_core::controller::Snapshot;
+use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, TaskId};
+
+use super::Truth;
+use super::runs::Run;
+
+impl Truth {
+    pub(crate) fn told_cancelled(&mut self, machine: usize, boot: u64, task: TaskId) {
+        self.told_cancelled.insert((machine, boot, task));
+    }
+
+    /// ... and its node, or a controller, can know that still.
+    pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
+        let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
+        known && self.told_cancelled.contains(&(machine, boot, task))
+    }
+
+    pub(crate) fn forgotten(&mut self, task: TaskId) {
+        self.told_cancelled.retain(|(_, _, told)| *told != task);
+        self.forgotten.insert(task);
+    }
+
+    /// How a task had ended for everybody to see before `t`.
+    pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&Outcome> {
+        let sure = !self.is_doubtful(task, None);
+        let shown = self.shown.iter().filter(|_| sure).filter_map(|shown| shown.ended_at(task));
+        shown.filter(|(at, _)| *at < t).map(|(_, outcome)| outcome).next()
+    }
+
+    pub(super) fn was_resolved(&self, task: TaskId) -> bool {
+        matches!(self.shown[0].outcome(task), Some(Outcome::Resolved { .. }))
+    }
+
+    /// Everything that a node could still tell has been told: as an outcome, or as late.
+    pub(crate) fn all_told(&mut self, store: &Snapshot) {
+        self.all_heard(store);
+        let mut missing = None;
+        // One that waited for a boot ends by that, or by its being late.
+        let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
+        // It was told once, and its node told to forget it, before another node's late word brought its action back.
+        let unknowable = |run: &Run| unknowable(run) || self.told_and_pruned.contains(&run.task);
+        // Of one that was settled by hand before a script began nothing is left to tell.
+        let unknowable = |run: &Run| unknowable(run) || (!run.begun && self.was_resolved(run.task));
+        let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
+        for run in self.runs.iter().filter(sure) {
+            let Some(row) = store.actions.iter().find(|row| row.id == run.task.action) else { continue };
+            let rank = run.task.rank;
+            let told = row.ok.contains(rank.0) && self.agrees(run.task, &Outcome::Ok).is_ok();
+            let rows = store.ranks.iter().filter(|row| row.task == run.task);
+            let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
+            let is_told = |outcome: &Outcome| match outcome {
+                // While its action is open, what its node did in the boot before counts no more: that had been told, and is lost.
+                Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
+                Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
+                _ => true,
+            };
+            if !told && !ends.any(|ended| is_told(&ended.outcome)) {
+                missing = Some(run.stem.clone());
+            }
+        }
+        if let Some(stem) = missing {
+            self.broken(|| {
+                format!("5 told: {stem} ran to its end, its node is there, and the controller was never told")
+            });
+        }
+    }
+
+    /// An agent buries a task: its end is known where it should be.
+    pub(crate) fn buried(&mut self, task: TaskId) {
+        self.buried.insert(task);
+    }
+
+    /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
+    /// longer than the retention. Then its action comes again, and what had been shown of it was forgotten with the attempt.
+    pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
+        let untold: BTreeSet<ActionId> = self.shown[which]
+            .tasks_of(job, attempt)
+            .filter(|task| !self.buried.contains(task))
+            .map(|task| task.action)
+            .collect();
+        if which == 0 {
+            let told = self.shown[which].tasks_of(job, attempt).filter(|task| self.buried.contains(task));
+            self.told_and_pruned.extend(told.copied());
+        }
+        self.shown[which].forget(&untold);
+        if which == 0 {
+            self.services.forget(job, attempt);
+            self.given.forget(job, attempt);
+            self.milestones.forget(job, attempt);
+        }
+    }
+
+    /// A caller on the local socket of a machine was told how its task ended.
+    pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
+        let runs: Vec<&Run> = self.runs_of(task).filter(|run| run.node == at).collect();
+        if let Err(truth) = self.runs_agree(task, &runs, outcome) {
+            self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));
+        }
+        let before = *self.told.entry((at, boot, task)).or_insert(outcome.word());
+        if before != outcome.word() && !self.is_cleared(task) {
+            self.broken(|| format!("5 shown: n{at} told a caller that {task} was {before}, and now {outcome}"));
+        }
+    }
+}
