@@ -186,7 +186,11 @@ impl Entry {
             }
             "cancel" => {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
-                (at(), "cancelled", format!("cancel asked for by uid {}{}", field("by"), why.unwrap_or_default()))
+                let text = match field("by") {
+                    by if by.is_empty() => "does not begin any more".to_owned(),
+                    by => format!("cancel asked for by uid {by}"),
+                };
+                (at(), "cancelled", format!("{text}{}", why.unwrap_or_default()))
             }
             "resolve" => {
                 let ok = self.context.get("ok").is_some_and(|ok| ok == true);

@@ -60,6 +60,7 @@ fn wait_has_its_forms() {
     let of_rank = || event(7, "milestone", json!({"ranks": "0", "hosts": "n0", "name": "data-out"}));
     let of_job = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "milestone", "context": {"attempt": "0", "name": "data-out"}});
     let release = |last: bool| json!({"sequence": 8, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": last}});
+    let last_release = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": true}});
     let closed = || json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed", "context": {"attempt": "0", "why": "a newer one"}});
     #[rustfmt::skip]
     let table: Vec<(&[&str], Vec<Value>, i32, &str, &str)> = vec![
@@ -71,6 +72,9 @@ fn wait_has_its_forms() {
         (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n", ""),
         (&["--for", "data-out"], vec![of_rank(), closed()], 1, "f1: the attempt was closed (a newer one) without data-out\n", ""),
         (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "clean of f1\n", ""),
+        // What follows an attempt that was closed still gives it back.
+        (&["--for", "clean"], vec![closed(), last_release(10)], 0, "clean of f1\n", ""),
+        (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
         (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
         (&["--action", "epilog"], vec![closed()], 1, "f1: the attempt was closed (a newer one) before epilog began\n", ""),

@@ -202,14 +202,17 @@ impl Ledger {
                 events: vec![entry.clone()],
             });
         }
-        if let Some(why) = &log.closed {
+        let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
+        // What runs for an attempt that is closed goes on, and what follows it comes, until all of it was given back; nothing else does.
+        let goes_on = action.map_or(!awaited.is_milestone(), |action| action.is_some());
+        if let Some(why) = log.closed.as_ref().filter(|_| !goes_on) {
             return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));
         }
-        if log.clean && awaited.action.is_none() && awaited.is_milestone() {
+        if log.clean && action.is_none() && (awaited.is_milestone() || log.closed.is_some()) {
             return Some(self.never(format!("everything was given back without {}", awaited.event)));
         }
         // After its verdict an action tells no more than late results.
-        let (decided, _) = log.actions.get(awaited.action.as_ref()?.as_str())?.verdict.as_ref()?;
+        let (decided, _) = action??.verdict.as_ref()?;
         (awaited.event != "late")
             .then(|| self.never(format!("{} ended ({}) without {}", decided.action, decided.verdict, awaited.event)))
     }

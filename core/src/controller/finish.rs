@@ -149,19 +149,8 @@ impl Machine {
         part
     }
 
-    /// Another attempt has taken the place of this one: what it held itself it holds no more, and nothing follows it.
-    pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
-        entry.open = false;
-        entry.touched_ms = now.wall_ms;
-        let part = entry.let_go(&entry.whole());
-        self.batch.attempts.insert((job.clone(), number));
-        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
-        self.nothing_more(job, number);
-    }
-
     /// What follows a job that holds no rank any more has all its ranks.
-    fn nothing_more(&mut self, job: &JobId, number: Attempt) {
+    pub(super) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
             if let Some(action) = self.actions.get_mut(&id) {
@@ -172,7 +161,15 @@ impl Machine {
     }
 
     /// Begins an action that follows the job over these ranks, or grows it by them.
-    fn follow(&mut self, job: &JobId, number: Attempt, name: &ActionName, ranks: &IdSet, last: bool, now: Now) {
+    pub(super) fn follow(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        name: &ActionName,
+        ranks: &IdSet,
+        last: bool,
+        now: Now,
+    ) {
         let id = ActionId::of(self.settings.cluster, job, number, name);
         if ranks.is_empty() && !self.actions.contains_key(&id) {
             return;

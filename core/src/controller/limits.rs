@@ -1,19 +1,15 @@
-//! What time does: start-grace, nodes that stay away, processes that were left behind, probes, retention. All on the monotonic clock, and counted only while this
+//! What time does: start-grace, nodes that stay away, processes that were left behind. All on the monotonic clock, and counted only while this
 //! controller listens: a restart or a clock step makes nothing late.
 
-use crate::agent::io::Level;
-use crate::controller::io::{Effect, Now, Record};
+use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::controller::views::list;
 use crate::defect;
 use crate::duration::Span;
-use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, HostName, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::message::{Phase, ToAgent};
+use crate::message::Phase;
 use crate::outcome::Loss;
-
-/// How often closed attempts are looked through for those past their retention.
-const PRUNE_EVERY_MS: u64 = 3_600_000;
 
 /// What begins within this time after it was sent is not remembered apart: that is what most ranks of a large action do.
 const AT_ONCE_MS: u64 = 1_000;
@@ -92,16 +88,7 @@ impl Machine {
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
         let open = self.actions.values().filter(|a| a.row.verdict.is_none());
         let limits = open.filter_map(|a| a.check_ms);
-        let prune = self.has_closed().then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()));
-        limits.chain(self.next_probe()).chain(prune).min()
-    }
-
-    fn prune_ms(&self) -> u64 {
-        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
-    }
-
-    fn has_closed(&self) -> bool {
-        self.jobs.values().any(|job| job.attempts.values().any(|a| !a.actions.is_empty()))
+        limits.chain(self.next_probe()).chain(self.next_prune(now)).min()
     }
 
     pub(super) fn on_tick(&mut self, now: Now) {
@@ -118,10 +105,7 @@ impl Machine {
         for id in ids {
             self.check(id, now);
         }
-        if self.prune_ms() <= now.mono_ms {
-            self.pruned_ms = now.mono_ms;
-            self.prune(now);
-        }
+        self.prune_due(now);
     }
 
     fn check(&mut self, id: ActionId, now: Now) {
@@ -219,68 +203,5 @@ impl Machine {
             self.lose(task, Loss::Unreachable, now);
         }
         next
-    }
-
-    /// Attempts whose actions have all ended and that nobody touched for the retention are closed and forgotten; so are the oldest ones
-    /// past `keep_attempts`.
-    pub(super) fn prune(&mut self, now: Now) {
-        let mut ended: Vec<(u64, JobId, Attempt)> = Vec::new();
-        let mut total = 0;
-        for (job, entry) in &self.jobs {
-            for (number, attempt) in &entry.attempts {
-                total += 1;
-                let over = !attempt.is_expected()
-                    && attempt.actions.iter().all(|id| self.actions.get(id).is_none_or(|a| a.row.verdict.is_some()));
-                if over {
-                    ended.push((attempt.touched_ms, job.clone(), *number));
-                }
-            }
-        }
-        ended.sort();
-        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
-        for (touched, job, attempt) in ended {
-            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
-            if old || surplus > 0 {
-                surplus = surplus.saturating_sub(1);
-                self.forget(&job, attempt);
-            }
-        }
-    }
-
-    fn forget(&mut self, job: &JobId, number: Attempt) {
-        let Some(entry) = self.jobs.get_mut(job) else { return };
-        let Some(attempt) = entry.attempts.remove(&number) else {
-            return;
-        };
-        let whole_job = entry.attempts.is_empty();
-        if whole_job {
-            self.jobs.remove(job);
-        }
-        let mut by_session: std::collections::BTreeMap<_, Vec<TaskId>> = std::collections::BTreeMap::new();
-        for id in &attempt.actions {
-            let Some(action) = self.actions.remove(id) else {
-                continue;
-            };
-            let external = action.row.external.is_some();
-            for rank in action.row.ranks.iter().map(Rank) {
-                let task = TaskId { action: *id, rank };
-                let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) else {
-                    continue;
-                };
-                node.failed.retain(|failed| *failed != task);
-                if let Some(session) = node.session.filter(|_| !external) {
-                    by_session.entry(session).or_default().push(task);
-                }
-            }
-        }
-        for (session, tasks) in by_session {
-            self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
-        }
-        // What nobody has fetched in all that time goes with it: an outbox without a reader must not grow for ever.
-        self.outbox.forget(job, number);
-        self.batch.attempts.remove(&(job.clone(), number));
-        self.batch.given.remove(&(job.clone(), number));
-        self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
-        self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));
     }
 }

@@ -3,9 +3,9 @@
 //! [`Machine::load`] rebuilds it from what the store holds; [`Machine::handle`] takes a batch of inputs and gives what must be committed and, once
 //! that is done, what may leave. The rooms: `session` and `rivals` (who speaks for a host), `settle` (what a node holds against what we think),
 //! `rebuild` (a lost store), `progress` (what nodes tell), `run` and `requests` (what people ask), `resolve` and `quiet` (by hand), `finish` (what
-//! a job holds, and how it lets go), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends
+//! a job holds, and how it lets go), `superseded` (by another attempt), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends
 //! add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault), `external` (what a service outside runs), `limits`
-//! (what time does), `milestones` (what a job has reached), `events` (what is told), `views` and `untold` (what is shown); `attempt`, `action` and
+//! (what time does), `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views` and `untold` (what is shown); `attempt`, `action` and
 //! `layout` are the values that they share.
 
 mod action;
@@ -29,12 +29,14 @@ mod release;
 pub mod request;
 mod requests;
 mod resolve;
+mod retention;
 mod rivals;
 mod run;
 mod session;
 mod settle;
 mod snapshot;
 mod stands;
+mod superseded;
 mod tally;
 #[cfg(test)]
 mod tests;

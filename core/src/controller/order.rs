@@ -1,22 +1,54 @@
 //! What may begin on a rank: an action begins there when every action of that attempt that was begun before it has ended there. So an
-//! epilog never runs beside its prolog, and wherever a prolog was started it waits for that prolog's end.
+//! epilog never runs beside its prolog, and wherever a prolog was started it waits for that prolog's end. And nothing of an attempt begins on a host
+//! on which something of an attempt before it has not ended: attempts never overlap there.
 //!
-//! The node's own guard keeps the same order. It is kept here as well, because a Start that waits on its node runs towards its not-after.
+//! Each waits only for what is before it, by attempt and then by begin, so nobody waits in a circle; `ps` names what it waits for.
+//!
+//! The node's own guard keeps the same order. It is kept here as well, because a Start that waits on its node runs towards its not-after, and
+//! because the node does not know what it is to do yet.
 
+use std::ops::Bound::{Excluded, Unbounded};
+
+use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::layout::Layout;
 use crate::controller::machine::{Machine, Node};
-use crate::ids::{ActionId, BootId, Rank, TaskId};
+use crate::defect;
+use crate::ids::{ActionId, Attempt, BootId, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Machine {
-    /// Has an earlier action of its attempt not ended on this rank?
+    /// Is there anything before it that has not ended there?
     pub(super) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
-        let Some(row) = self.actions.get(&id).map(|action| &action.row) else { return false };
-        let attempt = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt));
-        let mut earlier =
-            attempt.into_iter().flat_map(|attempt| &attempt.actions).take_while(|earlier| **earlier != id);
-        earlier.any(|earlier| self.actions.get(earlier).is_some_and(|action| action.is_open_on(rank)))
+        self.before(id, rank).is_some()
+    }
+
+    /// What keeps an action from beginning on a rank: an earlier one of its attempt, or one of an attempt before that, which has not ended on that host.
+    pub(super) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
+        let row = &self.actions.get(&id)?.row;
+        let entry = self.jobs.get(&row.job)?;
+        let attempt = entry.attempts.get(&row.attempt)?;
+        let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
+        for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
+            let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
+            let open = there.and_then(|there| self.of(older).find(|action| action.is_open_on(there)));
+            if open.is_some() {
+                return open;
+            }
+        }
+        let earlier = attempt.actions.iter().take_while(|earlier| **earlier != id);
+        earlier.filter_map(|earlier| self.actions.get(earlier)).find(|earlier| earlier.is_open_on(rank))
+    }
+
+    fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
+        attempt.actions.iter().filter_map(|id| self.actions.get(id))
+    }
+
+    /// Has anything of this attempt not ended?
+    fn is_at_work(&self, attempt: &JobAttempt) -> bool {
+        self.of(attempt).any(|action| action.is_open())
     }
 
     /// Ranks of an action ended: whoever waits for that may begin there.
@@ -29,9 +61,26 @@ impl Machine {
         let (job, number) = (action.row.job.clone(), action.row.attempt);
         let attempt = self.jobs.get(&job).and_then(|job| job.attempts.get(&number));
         let after = attempt.into_iter().flat_map(|attempt| &attempt.actions).skip_while(|at| **at != id).skip(1);
-        for later in after.copied().collect::<Vec<_>>() {
-            self.start_ready(later, &freed, now);
+        let mut later: Vec<(ActionId, IdSet)> = after.map(|later| (*later, freed.clone())).collect();
+        later.extend(attempt.into_iter().flat_map(|attempt| self.of_newer(&job, number, &attempt.layout, &freed)));
+        for (later, ranks) in later {
+            self.start_ready(later, &ranks, now);
         }
+    }
+
+    /// Actions of newer attempts that wait, and which of their ranks are on the hosts of these.
+    fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
+        let newer = self.jobs.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
+        let mut found = Vec::new();
+        for (_, newer) in newer {
+            let waiting = || self.of(newer).filter(|action| !action.row.waiting.is_empty());
+            if waiting().next().is_none() {
+                continue;
+            }
+            let ranks: IdSet = layout.pairs(freed).filter_map(|(_, host)| newer.layout.rank(host)).collect();
+            found.extend(waiting().map(|action| (action.row.id, ranks.clone())));
+        }
+        found
     }
 
     /// Has this node been away for longer than a Start may take, while we listened? Its Hello fences what ended by that. One that is to boot

@@ -88,6 +88,12 @@ impl Outbox {
         }
     }
 
+    /// Is there anything of this attempt that the release hook has not carried out?
+    pub(super) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
+        let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
+        self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
+    }
+
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();

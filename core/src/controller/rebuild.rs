@@ -8,7 +8,7 @@ use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, Now};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
-use crate::ids::{HostName, Rank, TaskId};
+use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Terms;
 use crate::message::{Held, HeldState};
@@ -51,7 +51,7 @@ impl Machine {
         let older = job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt);
         let closed: Vec<_> = older.map(|(number, _)| *number).collect();
         for number in closed {
-            self.close_attempt(&held.job, number, now);
+            self.close_attempt(&held.job, number, held.attempt, now);
         }
         let job = self.jobs.entry(held.job.clone()).or_default();
         let attempt = job.attempts.entry(held.attempt).or_insert_with(|| {
@@ -90,6 +90,16 @@ impl Machine {
             format!("rebuilt action {} from what its nodes hold", held.action),
         );
         self.settle_rebuilt(held.task.action, host, now);
+        self.settle_superseded(&held.job, held.attempt, now);
+    }
+
+    /// A newer attempt was heard of first: what is there of this one goes the way of what is superseded.
+    fn settle_superseded(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let Some(entry) = self.jobs.get(job) else { return };
+        let closed = entry.attempts.get(&number).is_some_and(|attempt| !attempt.open);
+        if let Some(by) = entry.last_attempt().filter(|by| closed && *by > number) {
+            self.close_attempt(job, number, by, now);
+        }
     }
 
     /// Nodes that have said Hello in this controller's time, and did not tell of the action, hold nothing of it.

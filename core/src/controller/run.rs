@@ -205,12 +205,12 @@ impl Machine {
         Ok((layout, ranks))
     }
 
-    /// A new attempt takes the place of the open one, whose own hold ends with that; what runs for it goes on.
+    /// A new attempt takes the place of the open one ([`crate::controller::superseded`]).
     pub(super) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let closed: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
         for older in &closed {
-            self.close_attempt(job, *older, now);
+            self.close_attempt(job, *older, number, now);
         }
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);

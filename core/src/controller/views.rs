@@ -120,7 +120,13 @@ impl Machine {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
             Stand::Waiting if self.is_behind(task.action, rank) => {
-                ("waiting", "an earlier action of this attempt has not ended there".to_owned(), asked_ms)
+                let before = self.before(task.action, rank).map(|before| &before.row);
+                let older = before.filter(|before| before.attempt != action.row.attempt);
+                let why = match older {
+                    Some(older) => format!("{} of attempt {} has not ended there", older.name, older.attempt),
+                    None => "an earlier action of this attempt has not ended there".to_owned(),
+                };
+                ("waiting", why, asked_ms)
             }
             Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),

@@ -93,6 +93,10 @@ table! {
     FragmentOfAll: "a release carries the R of all that was released so far", "4: fragments partition R", Hunt::Simulator;
     FinalTwice: "the last release but one says that it is the last", "4: `final` is said once", Hunt::Simulator;
     HoldDropped: "what follows a job does not hold the ranks that the job lets go of", "5 of DESIGN.md: the epilog takes over in the same transaction", Hunt::Simulator;
+    SupersededUnfollowed: "an attempt that another takes the place of goes back without what follows jobs", "5 of DESIGN.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
+    AttemptsOverlap: "an attempt begins on a host on which one before it has still to do", "6: nothing of one attempt changes another", Hunt::Simulator;
+    PruneUntold: "an attempt is forgotten with releases that its hook has not carried out", "5: at least once", Hunt::Simulator;
+    PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain", "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "4 of DESIGN.md: in order per job", Hunt::Simulator;
     HookToldOnce: "a release that its hook did not carry out is not told again", "5: at least once", Hunt::Simulator;
     UnmarkedForgiven: "a failure that no check names is forgiven too", "5 of DESIGN.md: no user can ignore a generic failure", Hunt::Simulator;

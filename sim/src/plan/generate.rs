@@ -53,6 +53,11 @@ pub fn depth(seed: u64) -> Plan {
         }
         steps.push(Step { at_ms, what: What::Fault(fault) });
     }
+    // Hooks that hang, where the world is long enough past the hour at which attempts are looked through.
+    if dice.one_in(4) {
+        let ms = if spans.len() > 1 { dice.range(ONE_HOUR_MS, 2 * ONE_HOUR_MS) } else { dice.skewed(1_000, 120_000) };
+        steps.push(Step { at_ms: moment(&mut dice, &spans).1, what: What::Fault(Fault::HangHooks { ms }) });
+    }
     let settings = if dice.one_in(2) { dice.range(2, 3) as u8 } else { 0 };
     let configure = |at_ms, settings| Step { at_ms, what: What::Do(Op::Configure { settings }) };
     if settings > 0 {

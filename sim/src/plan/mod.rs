@@ -259,6 +259,10 @@ pub enum Fault {
     FullStore {
         ms: u64,
     },
+    /// The resource manager does not come to its hooks.
+    HangHooks {
+        ms: u64,
+    },
     /// The controller is stopped and comes up on an old copy of its store; without any, on an empty one.
     Restore {
         empty: bool,
@@ -296,6 +300,7 @@ impl Fault {
             Self::KillController { .. }
             | Self::ControllerClockStep { .. }
             | Self::FullStore { .. }
+            | Self::HangHooks { .. }
             | Self::Restore { .. }
             | Self::SecondController { .. } => None,
         }

@@ -47,6 +47,7 @@ impl Truth {
         self.given_forgets(which, store);
         if which == 0 {
             self.services_forget();
+            self.attempts.forget();
             self.milestones.forget_all();
             self.quiet.forget();
         }

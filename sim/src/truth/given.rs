@@ -131,6 +131,14 @@ impl Truth {
         }
     }
 
+    /// The first release of this attempt that was committed for the hook to hear, and that it has not heard of.
+    pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
+        let given = &self.given;
+        let sure = given.hook == Some(true) && !given.mixed && !given.forgetful;
+        let of = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
+        given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
+    }
+
     /// All is over: the hook has heard of everything that was released.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
         if self.given.hook != Some(true) || self.given.mixed || self.given.forgetful {
@@ -174,6 +182,7 @@ impl Truth {
                 "releases what an action has still to do",
             ),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
+            (!row.open && !row.hold.is_empty(), "holds for itself what another attempt has taken the place of"),
         ];
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
             return self.broken(|| format!("4 released: c0 {what}: {job} attempt {attempt}, {}", row.released));
@@ -181,6 +190,7 @@ impl Truth {
         let mut given = row.released.clone();
         given.subtract(&before);
         self.check_not_served(store, row, &given);
+        self.check_followed(store, row, &given.ranks);
         for rank in ranks.difference(&before.ranks).iter().map(Rank) {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;

@@ -4,6 +4,7 @@
 //! promise: `agree` (an outcome is what happened), `given` (releases), `guard` (never beside each other), `stopped` (cancels), and so on.
 
 mod agree;
+mod attempts;
 mod books;
 mod doubt;
 mod given;
@@ -50,6 +51,7 @@ pub(crate) struct Truth {
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
     books: books::Books,
+    attempts: attempts::Attempts,
     services: services::Services,
     /// Nodes on which all tasks queue.
     exclusive: BTreeSet<usize>,

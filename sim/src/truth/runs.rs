@@ -128,6 +128,7 @@ impl Truth {
         self.check_nothing_ran(task, node, &stem);
         self.check_not_given(index);
         self.check_alone(index, t);
+        self.check_turn(index);
     }
 
     pub(crate) fn script_ended(&mut self, index: usize, status: ExitStatus, _t: u64) {

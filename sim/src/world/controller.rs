@@ -251,6 +251,7 @@ impl World {
             let served = std::mem::take(&mut self.controllers[which].served);
             if which == 0 {
                 self.truth.served(&self.controllers[0].store, &records, &served, self.t);
+                self.truth.check_pruned(&self.controllers[0].store, &records);
             }
             self.commit(which, &records);
         }

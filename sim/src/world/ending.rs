@@ -26,6 +26,7 @@ impl World {
         self.quiet = true;
         self.traps.off = true;
         self.empty_store_disk();
+        self.free_hooks();
         self.kill_controller(1, None);
         self.begin_controller(0, 1);
         let plan_nodes = self.plan.nodes;

@@ -51,6 +51,7 @@ impl World {
             Fault::KillController { which, down_ms } => self.kill_controller(which, Some(down_ms)),
             Fault::ControllerClockStep { by_ms } => self.step_controller_clock(by_ms),
             Fault::FullStore { ms } => self.fill_store(ms),
+            Fault::HangHooks { ms } => self.hang_hooks(ms),
             Fault::Restore { empty } => self.restore(empty),
             Fault::SecondController { empty, ms } => self.second_begins(empty, ms),
         }

@@ -17,6 +17,8 @@ pub(crate) struct Manager {
     /// Questions of the hooks, by number.
     asked: BTreeSet<u64>,
     looking: bool,
+    /// Until then it does not come to its hooks.
+    hung_until: u64,
 }
 
 impl World {
@@ -33,10 +35,24 @@ impl World {
         if self.controllers[0].life != life {
             return self.hooks_hear(0);
         }
+        if self.t < self.manager.hung_until {
+            self.manager.looking = true;
+            return self.after(self.manager.hung_until - self.t, Event::Hooks { life });
+        }
         for request in [Request::Drains, Request::Releases { first: Vec::new(), except: BTreeSet::new(), limit: 8 }] {
             self.manager.asked.insert(self.controllers[0].clients + 1);
             self.ask(0, request);
         }
+    }
+
+    pub(crate) fn hang_hooks(&mut self, ms: u64) {
+        self.manager.hung_until = self.manager.hung_until.max(self.t + ms);
+    }
+
+    /// Faults stop.
+    pub(crate) fn free_hooks(&mut self) {
+        (self.manager.hung_until, self.manager.looking) = (0, false);
+        self.hooks_hear(0);
     }
 
     /// Is this the answer to a question of the hooks?

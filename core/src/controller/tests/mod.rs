@@ -8,9 +8,11 @@ mod external;
 mod limits;
 mod milestones;
 mod release;
+mod retention;
 mod scale;
 mod sessions;
 mod settling;
+mod superseded;
 mod tolerance;
 
 use std::collections::BTreeMap;

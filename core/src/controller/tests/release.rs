@@ -241,6 +241,8 @@ fn a_second_attempt_ends_the_hold_of_the_first() {
     b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
     assert_eq!(releases(&b), [], "its prolog runs still");
     done(&mut b, &n, "prolog", 0, exit(1));
+    assert_eq!(releases(&b), [], "what follows it has it");
+    done(&mut b, &n, "epilog", 0, Outcome::Ok);
     assert_eq!(releases(&b), [released("0", true)]);
     assert_eq!(contexts(&b, "release")[0]["attempt"], "0");
     assert_eq!(b.store.attempts.iter().find(|a| a.open).unwrap().hold.ranks, IdSet::from(0..=0));

@@ -1,0 +1,163 @@
+//! Retention: attempts that are over are forgotten, by age and past a number, so that neither the store nor this machine grows without end. Nothing
+//! is lost with them that is owed to somebody:
+//!
+//! | an attempt                                                          | is forgotten |
+//! |---------------------------------------------------------------------|--------------|
+//! | an action of it has not ended; or somebody will finish it           | never |
+//! | it was not given back whole: a drain is awaited, a hold not let go  | never |
+//! | the release hook has not carried out all that it is told of it      | never |
+//! | given back whole, and told                                          | past its retention; past `keep-attempts`, the oldest first |
+//! | of a bare `run`, which nobody finishes: nothing was asked of it     | past its retention, its ranks given back to nobody |
+//! | ... and what follows jobs has ended on all that it holds            | also past `keep-attempts` |
+//!
+//! Of a job the older attempts go first. What the resource manager's own reader has not fetched goes with it: an outbox without a reader must not grow for ever
+//! (docs/decisions/0005-idle-attempts-are-closed.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::Level;
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{Effect, Now, Record};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::message::ToAgent;
+
+/// How often attempts are looked through for those past their retention.
+const PRUNE_EVERY_MS: u64 = 3_600_000;
+
+/// When an attempt may be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum May {
+    Never,
+    /// Past its retention.
+    Old,
+    /// Also before, where there are too many.
+    Any,
+}
+
+/// What attempts wait for.
+struct Owed<'a> {
+    /// Ranks of these are given back when a drain is in force.
+    undrained: BTreeSet<(&'a JobId, Attempt)>,
+    draining: Vec<&'a HostName>,
+}
+
+impl Machine {
+    /// When to look through them next.
+    pub(super) fn next_prune(&self, now: Now) -> Option<u64> {
+        let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
+        let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
+        any.then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
+    }
+
+    const fn prune_ms(&self) -> u64 {
+        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
+    }
+
+    pub(super) fn prune_due(&mut self, now: Now) {
+        if self.prune_ms() <= now.mono_ms {
+            self.pruned_ms = now.mono_ms;
+            self.prune(now);
+        }
+    }
+
+    fn prune(&mut self, now: Now) {
+        let owed = self.owed();
+        let (mut may, mut total) = (Vec::new(), 0);
+        for (job, entry) in &self.jobs {
+            total += entry.attempts.len();
+            // None before an older one of its job: its number would be free for another one, and with that its ids.
+            let (mut touched, mut when) = (0, May::Any);
+            for (number, attempt) in &entry.attempts {
+                touched = attempt.touched_ms.max(touched);
+                when = self.may_go(job, *number, attempt, &owed).min(when);
+                if when == May::Never {
+                    break;
+                }
+                may.push((touched, job.clone(), *number, when));
+            }
+        }
+        may.sort();
+        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
+        for (touched, job, attempt, when) in may {
+            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
+            if old || (surplus > 0 && when == May::Any) {
+                surplus = surplus.saturating_sub(1);
+                self.forget(&job, attempt);
+            }
+        }
+    }
+
+    fn owed(&self) -> Owed<'_> {
+        let waiting = self.undrained.values().flatten();
+        let draining = self.drains.keys().filter(|host| self.is_draining(host));
+        Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
+    }
+
+    fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
+        let ended = |id: &ActionId| self.actions.get(id).is_none_or(|action| action.row.verdict.is_some());
+        if attempt.is_expected() || !attempt.actions.iter().all(ended) {
+            return May::Never;
+        }
+        if self.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
+            return May::Never;
+        }
+        if attempt.complete || defect!(PruneUnreleased) {
+            return May::Any;
+        }
+        let drained = !owed.undrained.contains(&(job, number))
+            && !owed.draining.iter().any(|host| attempt.layout.rank(host.as_str()).is_some());
+        let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
+        match drained && is_left {
+            true if self.is_followed(attempt) => May::Any,
+            true => May::Old,
+            false => May::Never,
+        }
+    }
+
+    /// Has all that follows jobs ended on all that this one holds? Then it is over, though nobody says so.
+    fn is_followed(&self, attempt: &JobAttempt) -> bool {
+        let after = &self.settings.after;
+        let actions = || attempt.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| &action.row);
+        let covered =
+            |name: &ActionName| actions().any(|row| row.name == *name && attempt.hold.ranks.is_subset(&row.ranks));
+        !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
+    }
+
+    fn forget(&mut self, job: &JobId, number: Attempt) {
+        let Some(entry) = self.jobs.get_mut(job) else { return };
+        let Some(attempt) = entry.attempts.remove(&number) else {
+            return;
+        };
+        let whole_job = entry.attempts.is_empty();
+        if whole_job {
+            self.jobs.remove(job);
+        }
+        let mut by_session: BTreeMap<_, Vec<TaskId>> = BTreeMap::new();
+        for id in &attempt.actions {
+            let Some(action) = self.actions.remove(id) else {
+                continue;
+            };
+            let external = action.row.external.is_some();
+            for rank in action.row.ranks.iter().map(Rank) {
+                let task = TaskId { action: *id, rank };
+                let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) else {
+                    continue;
+                };
+                node.failed.retain(|failed| *failed != task);
+                if let Some(session) = node.session.filter(|_| !external) {
+                    by_session.entry(session).or_default().push(task);
+                }
+            }
+        }
+        for (session, tasks) in by_session {
+            self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
+        }
+        self.outbox.forget(job, number);
+        self.batch.attempts.remove(&(job.clone(), number));
+        self.batch.given.remove(&(job.clone(), number));
+        self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
+        self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Another attempt takes the place of the open one. Nobody will finish that one any more, so this is its finish: what of it has not begun never
+//! does, what runs goes on, and wherever something was begun for it what follows jobs comes after that, and has the ranks until then.
+//!
+//! ```text
+//!   held by the job --nothing was begun there------------------> released
+//!                  \-> held by its epilog --that has ended there--> released      the new attempt begins on that host only then
+//! ```
+//! That the new one waits, host by host, is kept in [`crate::controller::order`].
+
+use serde_json::json;
+
+use crate::controller::action::Action;
+use crate::controller::io::Now;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank};
+use crate::idset::IdSet;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+impl Machine {
+    /// `by`: the attempt that was opened.
+    pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
+        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        entry.open = false;
+        entry.touched_ms = now.wall_ms;
+        let part = entry.let_go(&entry.whole());
+        self.batch.attempts.insert((job.clone(), number));
+        self.withdraw(job, number, by, now);
+        let begun = self.begun(job, number).intersection(&part.ranks);
+        for name in self.settings.after.clone() {
+            if !defect!(SupersededUnfollowed) {
+                self.follow(job, number, &name, &begun, true, now);
+            }
+        }
+        self.nothing_more(job, number);
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+    }
+
+    /// What prepares ranks of this attempt: all but what follows it.
+    fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
+        actions.filter(|action| !self.settings.after.contains(&action.row.name))
+    }
+
+    /// What was never sent to its node is not begun for an attempt that is over. On a node that nobody has heard of it may run, begun by a store
+    /// that was lost: that is waited for.
+    fn withdraw(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
+        let known = |host: Option<HostName>| host.is_some_and(|host| self.nodes.contains_key(&host));
+        let waiting = |action: &Action| -> IdSet {
+            let ranks = action.row.waiting.iter();
+            ranks.filter(|rank| known(self.host_of(action.task(Rank(*rank))))).collect()
+        };
+        let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
+        let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
+        for (id, ranks) in unbegun {
+            let Some(action) = self.actions.get(&id) else { continue };
+            let (name, tasks): (_, Vec<_>) =
+                (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
+            let why = format!("attempt {by} was opened");
+            let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
+            self.event(job, now, "cancel", context);
+            for task in tasks {
+                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
+            }
+        }
+    }
+
+    /// Ranks on which something may have been begun that prepares them, as far as is known.
+    fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
+        let mut begun = IdSet::new();
+        for action in self.preparing(job, number) {
+            begun.extend_with(&action.begun());
+        }
+        begun
+    }
+}
+
+impl Action {
+    /// All that it covers, but for what came to an end without a Start. What a service outside was asked for it has begun.
+    fn begun(&self) -> IdSet {
+        let mut never = self.row.ended.clone();
+        self.row.boots.values().for_each(|sent| never.subtract(sent));
+        if self.row.external.is_some() { self.row.ranks.clone() } else { self.row.ranks.difference(&never) }
+    }
+}

@@ -1,0 +1,144 @@
+//! What is forgotten, and what is not, for it is owed to somebody.
+
+use super::release::{add, bench, finish};
+use super::*;
+use crate::job::Terms;
+
+const HOUR_MS: u64 = 3_600_000;
+const RETENTION_MS: u64 = 30 * 86_400_000;
+
+/// Jobs that the store has.
+fn kept(b: &Bench) -> Vec<String> {
+    let mut all: Vec<_> = b.store.attempts.iter().map(|row| format!("{}.{}", row.job, row.attempt)).collect();
+    all.sort();
+    all
+}
+
+/// Of a job on n0 what `name` says was ended so.
+fn ended(b: &mut Bench, n: &[SessionId], job: &str, attempt: u64, name: &str, outcome: Outcome) {
+    let task = TaskId { action: id(name, job, attempt), rank: Rank(0) };
+    b.says(n[0], finished(task, outcome));
+}
+
+/// A job on n0 that was added, ran, and was finished; its epilog came to this.
+fn over(b: &mut Bench, n: &[SessionId], name: &str, epilog: Outcome) {
+    b.ask(add(name, "n0", Terms::default())).0.unwrap();
+    b.ask(finish(name, None)).0.unwrap();
+    ended(b, n, name, 0, "epilog", epilog);
+}
+
+/// `keep`: how many attempts; the age that they have come to is then none.
+fn at(keep: usize, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
+    bench(1, |settings| {
+        settings.keep_attempts = keep;
+        change(settings);
+    })
+}
+
+#[test]
+fn what_the_release_hook_was_not_told_stays_and_what_nobody_fetches_does_not() {
+    for (keep, ms) in [(1_000, RETENTION_MS + HOUR_MS), (0, HOUR_MS)] {
+        let (mut b, n) = at(keep, |settings| settings.release_hook = true);
+        over(&mut b, &n, "j", Outcome::Ok);
+        b.pass(ms);
+        assert_eq!(kept(&b), ["j.0"], "the hook was never told");
+        let Ok(Reply::Outbox(entries)) =
+            b.ask(Request::Releases { first: vec![], except: Default::default(), limit: 9 }).0
+        else {
+            panic!()
+        };
+        b.ask(Request::OutboxDone { sequence: entries[0].sequence }).0.unwrap();
+        assert!(!b.store.outbox.is_empty(), "nobody has fetched what the resource manager's reader is told");
+        b.pass(HOUR_MS);
+        assert_eq!((kept(&b), b.store.outbox.len()), (vec![], 0));
+    }
+}
+
+#[test]
+fn what_waits_for_a_drain_stays() {
+    for (keep, ms) in [(1_000, RETENTION_MS + HOUR_MS), (0, HOUR_MS)] {
+        let (mut b, n) = at(keep, |settings| settings.drain_hook = true);
+        over(&mut b, &n, "j", exit(1));
+        // One that nobody finishes, and whose node is being drained.
+        b.run("prolog", "k", "n0");
+        ended(&mut b, &n, "k", 0, "prolog", exit(1));
+        b.pass(ms);
+        assert_eq!(kept(&b), ["j.0", "k.0"]);
+        // Also over a restart.
+        let mut b = b.restart();
+        b.pass(ms);
+        assert_eq!(kept(&b), ["j.0", "k.0"]);
+        let row = b.store.drains[0].clone();
+        b.ask(Request::DrainDone { host: row.host, since_ms: row.since_ms, lifted: false }).0.unwrap();
+        b.pass(ms);
+        let left: &[&str] = if keep == 0 { &["k.0"] } else { &[] };
+        assert_eq!(kept(&b), left);
+    }
+}
+
+/// Nobody says of a bare `run` when it is over. Its job may run: past a number it goes only where what follows jobs has ended.
+#[test]
+fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
+    let (mut b, n) = at(0, |_| {});
+    for (name, actions) in [("a", &["prolog"][..]), ("b", &["prolog", "epilog"]), ("c", &["check"])] {
+        for action in actions {
+            b.run(action, name, "n0");
+            ended(&mut b, &n, name, 0, action, Outcome::Ok);
+        }
+    }
+    // Somebody will finish this one.
+    b.ask(add("d", "n0", Terms::default())).0.unwrap();
+    b.run("prolog", "d", "n0");
+    ended(&mut b, &n, "d", 0, "prolog", Outcome::Ok);
+    b.pass(HOUR_MS);
+    assert_eq!(kept(&b), ["a.0", "c.0", "d.0"]);
+    b.pass(RETENTION_MS);
+    assert_eq!(kept(&b), ["d.0"]);
+    b.ask(finish("d", None)).0.unwrap();
+    b.pass(RETENTION_MS);
+    assert_eq!(kept(&b), ["d.0"], "its epilog has not ended");
+    ended(&mut b, &n, "d", 0, "epilog", Outcome::Ok);
+    b.pass(HOUR_MS);
+    assert_eq!(kept(&b), Vec::<String>::new());
+}
+
+/// Else the number of the newer one would be given again, and with it the ids of its tasks.
+#[test]
+fn of_a_job_the_older_attempts_go_first() {
+    let (mut b, n) = at(0, |settings| settings.release_hook = true);
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+    ended(&mut b, &n, "j", 1, "prolog", Outcome::Ok);
+    b.ask(finish("j", None)).0.unwrap();
+    ended(&mut b, &n, "j", 1, "epilog", Outcome::Ok);
+    let done = |b: &mut Bench| {
+        let Ok(Reply::Outbox(entries)) =
+            b.ask(Request::Releases { first: vec![], except: Default::default(), limit: 9 }).0
+        else {
+            panic!()
+        };
+        entries.into_iter().map(|entry| (entry.attempt.to_string(), entry.sequence)).collect::<Vec<_>>()
+    };
+    let told = done(&mut b);
+    assert_eq!(told.len(), 1, "{told:?}");
+    // The newer one's was carried out by hand, the older one's was not.
+    let newer = b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).map(|entry| entry.sequence).max();
+    b.ask(Request::OutboxDone { sequence: newer.unwrap() }).0.unwrap();
+    b.pass(HOUR_MS);
+    assert_eq!(kept(&b), ["j.0", "j.1"]);
+    b.ask(Request::OutboxDone { sequence: told[0].1 }).0.unwrap();
+    b.pass(HOUR_MS);
+    assert_eq!(kept(&b), Vec::<String>::new());
+}
+
+/// It has no action, and goes as others do.
+#[test]
+fn a_job_without_any_action_is_forgotten_too() {
+    let (mut b, _) = at(1_000, |settings| settings.after.clear());
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    let next = b.m.next_check(b.now);
+    assert!(next.is_some(), "nothing would ever look at it");
+    b.pass(RETENTION_MS + HOUR_MS);
+    assert_eq!(kept(&b), Vec::<String>::new());
+}

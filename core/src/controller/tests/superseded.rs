@@ -1,0 +1,229 @@
+//! An attempt that another takes the place of: what was begun for it is cleaned up after, and the other one waits for that, host by host.
+
+use super::release::{add, bench, contexts, job};
+use super::*;
+use crate::job::Terms;
+use crate::outcome::{ExitStatus, Verdict};
+
+fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
+    TaskId { action: id(action, "j", attempt), rank: Rank(rank) }
+}
+
+/// The prolog of this attempt is asked for, over the hosts of the one before.
+fn again(b: &mut Bench, attempt: u64) -> Vec<Effect> {
+    let (reply, effects) = b.ask(Request::Run(request("prolog", "j", None, Some(attempt))));
+    assert!(matches!(reply, Ok(Reply::Running { attached: false, .. })), "{reply:?}");
+    effects
+}
+
+fn end(b: &mut Bench, session: SessionId, task: TaskId, outcome: Outcome) -> Vec<(SessionId, u32)> {
+    starts(&b.says(session, finished(task, outcome)))
+}
+
+/// Action and attempt of each Start.
+fn begun(effects: &[Effect]) -> Vec<(String, String)> {
+    let start = |effect: &Effect| match effect {
+        Effect::Fan { start, .. } => Some((start.action.to_string(), start.attempt.to_string())),
+        Effect::Send { message: ToAgent::Start(start), .. } => {
+            Some((start.action.to_string(), start.attempt.to_string()))
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(start).collect()
+}
+
+fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
+    vec![(action.to_owned(), attempt.to_owned())]
+}
+
+/// What waits, and why, as `ps` has it.
+fn waits(b: &mut Bench) -> Vec<(String, String, String)> {
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+    let waiting = rows.into_iter().filter(|row| row.state == "waiting");
+    waiting.map(|row| (format!("{} of {}", row.action, row.attempt), row.hosts.to_string(), row.why)).collect()
+}
+
+/// Releases: attempt and ranks.
+fn released(b: &Bench) -> Vec<(String, String)> {
+    let text = |value: &serde_json::Value| value.as_str().map_or(value.to_string(), str::to_owned);
+    contexts(b, "release").iter().map(|c| (text(&c["attempt"]), text(&c["ranks"]))).collect()
+}
+
+#[test]
+fn what_was_begun_for_it_is_followed_and_the_new_one_waits_for_that() {
+    let (mut b, n) = bench(2, |_| {});
+    b.run("prolog", "j", "n[0-1]");
+    end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
+    end(&mut b, n[1], of(0, "prolog", 1), Outcome::Ok);
+    let effects = again(&mut b, 1);
+    assert_eq!(begun(&effects), named("epilog", "0"));
+    assert_eq!(starts(&effects), [(n[0], 0), (n[1], 1)]);
+    assert_eq!(b.action("epilog", "j", 0).held.ranks.to_string(), "0-1");
+    assert_eq!(released(&b), []);
+    let why = "epilog of attempt 0 has not ended there".to_owned();
+    assert_eq!(waits(&mut b), [("prolog of 1".to_owned(), "n[0-1]".to_owned(), why)]);
+    // Host by host, also over a restart.
+    let effects = b.says(n[1], finished(of(0, "epilog", 1), Outcome::Ok));
+    assert_eq!((begun(&effects), starts(&effects)), (named("prolog", "1"), vec![(n[1], 1)]));
+    let mut b = b.restart();
+    let prolog = b.action("prolog", "j", 1);
+    assert_eq!((prolog.waiting.to_string(), prolog.sent.to_string()), ("0".into(), "1".into()));
+    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-1]", live())]);
+    assert_eq!(starts(&effects), []);
+    assert_eq!(end(&mut b, n0, of(0, "epilog", 0), Outcome::Ok), [(n0, 0)]);
+    assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
+    assert!(b.store.attempts.iter().any(|row| row.attempt == Attempt::FIRST && row.complete && !row.open));
+}
+
+/// Its epilog never runs beside it, and comes after it, however the prolog ends.
+#[test]
+fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
+    for outcome in [Outcome::Ok, exit(3)] {
+        let (mut b, n) = bench(1, |_| {});
+        b.run("prolog", "j", "n0");
+        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0) });
+        assert_eq!(begun(&again(&mut b, 1)), []);
+        let effects = b.says(n[0], finished(of(0, "prolog", 0), outcome));
+        assert_eq!(begun(&effects), named("epilog", "0"));
+        let effects = b.says(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
+        assert_eq!(begun(&effects), named("prolog", "1"));
+    }
+}
+
+/// A third attempt, while the second waits still: that one never begins, and leaves nothing to clean up.
+#[test]
+fn what_was_never_sent_does_not_begin_and_is_not_followed() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    again(&mut b, 1);
+    assert_eq!(begun(&again(&mut b, 2)), []);
+    assert_eq!(b.outcome(of(1, "prolog", 0)), Outcome::Cancelled { status: None });
+    assert_eq!(released(&b), [("1".to_owned(), "0".to_owned())]);
+    assert!(!b.store.actions.iter().any(|row| row.id == id("epilog", "j", 1)));
+    assert!(b.store.drains.is_empty());
+    end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
+    let effects = b.says(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
+    assert_eq!(begun(&effects), named("prolog", "2"));
+}
+
+#[test]
+fn without_anything_begun_it_goes_back_at_once() {
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    assert_eq!(begun(&again(&mut b, 1)), named("prolog", "1"));
+    assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
+}
+
+/// Ranks that the job had let go of had been followed; an epilog that was asked for, or has ended, is not begun again.
+#[test]
+fn an_epilog_that_was_asked_for_is_the_one() {
+    for ended in [false, true] {
+        let (mut b, n) = bench(1, |_| {});
+        b.run("prolog", "j", "n0");
+        end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
+        b.run("epilog", "j", "n0");
+        if ended {
+            end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok);
+        }
+        assert_eq!(begun(&again(&mut b, 1)), if ended { named("prolog", "1") } else { vec![] });
+        if !ended {
+            let effects = b.says(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
+            assert_eq!(begun(&effects), named("prolog", "1"));
+        }
+        assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
+    }
+}
+
+/// Other hosts wait for nobody.
+#[test]
+fn only_hosts_that_both_have_wait() {
+    let (mut b, n) = bench(3, |_| {});
+    b.run("prolog", "j", "n[0-1]");
+    let (reply, effects) = b.ask(Request::Run(request("prolog", "j", Some("n[2,1]"), Some(1))));
+    assert!(reply.is_ok());
+    assert_eq!(starts(&effects), [(n[2], 0)]);
+    end(&mut b, n[1], of(0, "prolog", 1), Outcome::Ok);
+    assert_eq!(end(&mut b, n[1], of(0, "epilog", 1), Outcome::Ok), [(n[1], 1)]);
+    assert_eq!(end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok), [(n[0], 0)]);
+    assert_eq!(end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok), []);
+}
+
+#[test]
+fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
+    let which = |action: &str| Which {
+        job: job("j"),
+        attempt: Some(Attempt::FIRST),
+        action: Some(ActionName::new(action).unwrap()),
+        targets: None,
+    };
+    for resolve in [false, true] {
+        let (mut b, n) = bench(1, |settings| settings.drain_hook = true);
+        b.run("prolog", "j", "n0");
+        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0) });
+        again(&mut b, 1);
+        if resolve {
+            let request = |action| Request::Resolve { which: which(action), ok: false, reason: "hung".into() };
+            assert_eq!(b.ask(request("prolog")).0, Ok(Reply::Resolved { tasks: 1, waiting: 1 }));
+            // The epilog was not sent: nothing can run.
+            assert_eq!(b.ask(request("epilog")).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
+            // ... and for the prolog, which may live, the new one waits until its node is drained, and so does the release.
+            assert_eq!((waits(&mut b).len(), released(&b)), (1, vec![]));
+            let row = b.store.drains[0].clone();
+            let done = Request::DrainDone { host: row.host, since_ms: row.since_ms, lifted: false };
+            assert_eq!(begun(&b.ask(done).1), named("prolog", "1"));
+        } else {
+            let cancel = |action| Request::Cancel { which: which(action), why: "w".into() };
+            b.ask(cancel("epilog")).0.unwrap();
+            b.ask(cancel("prolog")).0.unwrap();
+            let effects =
+                b.says(n[0], finished(of(0, "prolog", 0), Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }));
+            assert_eq!(begun(&effects), named("prolog", "1"));
+        }
+        assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
+    }
+}
+
+/// The node is gone: what is lost there is given up once its drain is in force, and the new attempt finds the same.
+#[test]
+fn a_node_that_is_gone_keeps_nobody_for_ever() {
+    let (mut b, n) = bench(2, |settings| settings.drain_hook = true);
+    b.run("prolog", "j", "n[0-1]");
+    for rank in 0..2 {
+        end(&mut b, n[rank as usize], of(0, "prolog", rank), Outcome::Ok);
+    }
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    again(&mut b, 1);
+    assert_eq!(end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok), [(n[0], 0)]);
+    b.says(n[0], FromAgent::Accepted { task: of(1, "prolog", 0) });
+    b.pass(60_000);
+    assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Lost));
+    assert_eq!(b.outcome(of(1, "prolog", 1)).word(), "lost");
+    assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
+    let row = b.store.drains[0].clone();
+    b.ask(Request::DrainDone { host: row.host, since_ms: row.since_ms, lifted: false }).0.unwrap();
+    assert_eq!(released(&b)[1..], [("0".to_owned(), "1".to_owned())]);
+}
+
+/// The store was lost. Whichever attempt is heard of first, the older one is closed, cleaned up after, and not beside the newer.
+#[test]
+fn a_store_that_was_lost_meets_both_again() {
+    let of_attempt = |attempt: u64, state| {
+        let held = held("prolog", "j", 0, "n0", state);
+        Held { task: of(attempt, "prolog", 0), attempt: Attempt::from_number(attempt), ..held }
+    };
+    for newer_first in [false, true] {
+        let mut b = Bench::new();
+        let mut all = vec![of_attempt(0, live()), of_attempt(1, HeldState::Unclaimed)];
+        if newer_first {
+            all.reverse();
+        }
+        let (n0, _) = b.up("n0", "b", all);
+        let old = b.store.attempts.iter().find(|row| row.attempt == Attempt::FIRST).unwrap();
+        assert!(!old.open && old.hold.is_empty(), "{old:?}");
+        assert_eq!(b.action("epilog", "j", 0).held.ranks.to_string(), "0");
+        let effects = b.says(n0, finished(of(0, "prolog", 0), Outcome::Ok));
+        assert_eq!(begun(&effects), named("epilog", "0"));
+        b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok));
+        assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Attempts of a job: each is cleaned up after where something was begun for it, none begins on a host on which one before it has still to do, and
+//! none is forgotten while it is owed to somebody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow};
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::{ActionId, Attempt, HostName, IdSet, JobId};
+
+use super::Truth;
+use crate::world::site;
+
+/// What the first controller's store shows as not ended.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    open: BTreeMap<ActionId, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    job: JobId,
+    attempt: Attempt,
+    name: String,
+    hosts: BTreeSet<String>,
+}
+
+impl Attempts {
+    pub(super) fn note(&mut self, store: &Snapshot, row: &ActionRow) {
+        let open = row.open();
+        let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
+        let pairs = attempt.into_iter().flat_map(|attempt| attempt.ranks.iter().zip(attempt.hosts.iter()));
+        let hosts: BTreeSet<String> =
+            pairs.filter(|(rank, _)| open.contains(*rank)).map(|(_, host)| host.to_owned()).collect();
+        if hosts.is_empty() {
+            self.open.remove(&row.id);
+            return;
+        }
+        let open = Open { job: row.job.clone(), attempt: row.attempt, name: row.name.to_string(), hosts };
+        self.open.insert(row.id, open);
+    }
+
+    /// Another store is in the place of the first.
+    pub(super) fn forget(&mut self) {
+        self.open.clear();
+    }
+}
+
+impl Truth {
+    /// A script of this run begins. What only a store knew that was lost nobody else can.
+    pub(super) fn check_turn(&mut self, index: usize) {
+        let Some(run) = self.runs.get(index).filter(|run| !run.local && !self.given.forgetful) else { return };
+        if self.is_doubtful(run.task, Some(run.node)) {
+            return;
+        }
+        let (host, number) = (site::host(run.node), run.step.0);
+        let before = |open: &&Open| open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
+        if let Some(open) = self.attempts.open.values().find(before) {
+            let text =
+                format!("{} begins, and {} of attempt {} has not ended on {host}", run.stem, open.name, open.attempt);
+            self.broken(|| format!("6 attempts: {text}"));
+        }
+    }
+
+    /// A rank is given back: where a script of the attempt began, what follows jobs has ended there.
+    pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
+        if self.given.forgetful {
+            return;
+        }
+        let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
+        let epilog = store.actions.iter().find(is_epilog);
+        // One that had come to its end before the others were let go of does not follow there: it is said, and the same action is no other one.
+        let followed = |rank: u32| {
+            epilog.is_some_and(|epilog| {
+                let over = epilog.verdict.is_some() && !epilog.ranks.contains(rank);
+                over || epilog.ok.contains(rank) || epilog.ended.contains(rank)
+            })
+        };
+        let prepares = |name: &str| name != "epilog" && name != "sweep";
+        let forsaken = self.runs.iter().find(|run| {
+            let here = run.begun && !run.local && run.job == row.job && run.step.0 == row.attempt;
+            here && given.contains(run.task.rank.0) && prepares(run.step.1.as_str()) && !followed(run.task.rank.0)
+        });
+        let forsaken = forsaken.filter(|run| !self.is_doubtful(run.task, None)).map(|run| run.stem.clone());
+        if let Some(stem) = forsaken {
+            let (job, attempt) = (&row.job, row.attempt);
+            self.broken(|| {
+                format!("5 epilog: {stem} began, and its rank of {job} attempt {attempt} goes back without one")
+            });
+        }
+    }
+
+    /// Before a batch of the first controller is committed: what it forgets is owed to nobody.
+    pub(crate) fn check_pruned(&mut self, store: &Snapshot, records: &[Record]) {
+        for (at, record) in records.iter().enumerate() {
+            let Record::Prune { job, attempt, .. } = record else { continue };
+            let Some(row) = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt) else {
+                continue;
+            };
+            let before = records.get(..at).unwrap_or_default();
+            if let Some(why) = self.owed_of(store, row, before) {
+                self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
+            }
+        }
+    }
+
+    /// `before`: what comes before it in the same batch.
+    fn owed_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
+        if let Some(sequence) = self.unheard(&row.job, row.attempt) {
+            return Some(format!("the hook has not heard of release {sequence}"));
+        }
+        if row.complete {
+            return None;
+        }
+        // A bare `run`, and nobody has said that it is over.
+        if row.added || !row.open || row.hold.is_empty() {
+            return Some(format!("only {} of it was given back", row.released));
+        }
+        let stored = |host: &str| store.drains.iter().find(|drain| drain.host.as_str() == host).cloned();
+        let drain = |host: &str| before.iter().fold(stored(host), |drain, record| after(drain, record, host));
+        let awaited = |drain: DrainRow| (!drain.confirmed && !drain.lifted).then_some(drain.host);
+        let awaited: Option<HostName> = row.hosts.iter().find_map(|host| drain(host).and_then(awaited));
+        awaited.map(|host| format!("the drain of {host} is not in force"))
+    }
+}
+
+fn after(drain: Option<DrainRow>, record: &Record, host: &str) -> Option<DrainRow> {
+    match record {
+        Record::Drain(row) if row.host.as_str() == host => Some(row.clone()),
+        Record::Undrained { host: of } if of.as_str() == host => None,
+        _ => drain,
+    }
+}
