@@ -5,6 +5,7 @@ mod cargo;
 mod demo;
 mod mutate;
 mod nodes;
+mod pages;
 mod prerequisites;
 mod privilege;
 mod sim;
@@ -38,6 +39,8 @@ usage: cargo xtask COMMAND
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
   bench [unit|idle|fan|core] [--OPTION NUMBER...]
           what a task, an idle agent and ten thousand agents cost, beside the bare parts (docs/performance.md)
+  pages DIR
+          manual pages and shell completions, as packages install them: DIR/man, DIR/completions
   help    this text
 
 Nodes need root. As another user, run the command as yourself: it builds as you and asks sudo(8) for the rest.
@@ -65,6 +68,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["sim", arguments @ ..] => sim::run(arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
+        ["pages", directory] => pages::run(directory),
         ["bench"] => bench::run(&bench::ALL, &[]),
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),

@@ -18,7 +18,7 @@ const fn need(any: &'static [&'static str], debian: &'static str, fedora: &'stat
     Need { any, debian, fedora }
 }
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 16] = [
     need(&["/usr/lib/systemd/systemd"], "systemd", "systemd"),
     need(&["dbus-daemon", "dbus-broker-launch"], "dbus", "dbus-daemon"),
     need(&["ip"], "iproute2", "iproute"),
@@ -33,6 +33,11 @@ const NEEDS: [Need; 12] = [
     need(&["pgrep"], "procps", "procps-ng"),
     need(&["find"], "findutils", "findutils"),
     need(&["awk"], "mawk", "gawk"),
+    // Judges of the manual pages and completions that packages install.
+    need(&["mandoc"], "mandoc", "mandoc"),
+    need(&["groff"], "groff-base", "groff-base"),
+    need(&["zsh"], "zsh", "zsh"),
+    need(&["fish"], "fish", "fish"),
 ];
 
 /// Names what is missing and installs it, then asks the kernel for what no package brings.

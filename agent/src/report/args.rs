@@ -7,30 +7,7 @@ use perilog_core::task::Report;
 
 use crate::protocol;
 
-pub(crate) const HELP: &str = "\
-Says something about the script that calls it, to the runner that runs it.
-
-Usage:
-  perilog-report tolerable --check NAME MESSAGE   a named check failed; the job may tolerate that
-  perilog-report milestone NAME                   this point was reached (for example data-out)
-  perilog-report progress MESSAGE                 what the script is doing now
-  perilog-report expect-reboot [--wait FSD]       this host will boot, and that is the end of the task
-  perilog-report user MESSAGE                     a sentence that the job's owner may read
-  perilog-report --help | --version
-
-NAME is 1 to 64 of [A-Za-z0-9._-]. MESSAGE is one argument: quote it. `--` ends the options.
-`expect-reboot` returns when the controller knows, so that the boot is not taken for a loss: reboot then, and not before. It waits for that as
-long as --wait says (RFC 23, default 1m). What scripts had failed in before stands; one that never boots is a timeout.
-
-A report and its names fit in 4096 bytes; 256 reports are taken from one task, progress not counted.
-
-Exit status:
-  0  heard: the report is recorded; a boot that is expected, by the controller
-  2  usage
-  7  nobody hears: PERILOG_CONTROL is not set, the runner is gone or does not answer
-  8  the runner refused it, and why is on stderr
-  9  recorded on this host, but the controller did not say in time that it knows: a boot now may be taken for a loss
-";
+pub(crate) const HELP: &str = include_str!("usage.txt");
 
 /// How long a boot may take to be known where nothing is said: an agent that redials after its controller was restarted takes seconds.
 const WAIT_MS: u64 = 60_000;

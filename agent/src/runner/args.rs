@@ -5,26 +5,7 @@ use std::path::PathBuf;
 
 use perilog_core::ids::UNIT_PREFIX;
 
-pub(crate) const HELP: &str = "\
-Runs the scripts of one task, inside the unit that the agent made for it. Not for people: see perilog(1), `perilog try`.
-
-Usage:
-  perilog-runner [--run-dir DIR] STEM
-  perilog-runner --help | --version
-
-STEM names the task's directory, DIR/tasks/STEM (DIR: /run/perilog). INVOCATION_ID is the unit's, as systemd sets it.
-
-Signals: TERM cancels (forwarded to the script once, nothing further begins); HUP, INT, USR1 and USR2 are forwarded;
-SIGRTMIN+9 kills the script. All go to the script's process group.
-
-Exit status: that of the scripts, the largest; a signal counts 128 + its number. Beside these
-   74  the result could not be written         126  a script could not be executed
-   78  wrong configuration, nothing ran        127  a script was not found
-  124  the task's limit passed between scripts 143  cancelled before all scripts had begun
-and where nothing was claimed and nothing ran
-    2  usage                                    73  the claim could not be written
-   66  no such task, or not to be trusted       75  too late, or claimed by another
-";
+pub(crate) const HELP: &str = include_str!("usage.txt");
 
 /// Where agent and runner meet.
 const RUN_DIR: &str = "/run/perilog";

@@ -81,6 +81,35 @@ pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'s
     found.get()
 }
 
+/// A key that a site chooses, for [`keys`] to ask with: fit for the name of an action as well as of a script.
+const ANY: &str = "name";
+/// Tables within tables; ours have half as many.
+const DEPTH: usize = 8;
+
+/// Every key that a file of this type may have, with the tables that it is in, sorted: `tls.ca`, `action.NAME.timeout`. A table whose keys a site
+/// chooses has `NAME` in their place; one that holds plain values (variables) is a key like any other.
+pub fn keys<T: DeserializeOwned>() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open: Vec<(Vec<Step>, String)> = vec![(Vec::new(), String::new())];
+    while let Some((table, shown)) = open.pop() {
+        let inside = |names: &[&str]| -> Vec<Step> {
+            table.iter().cloned().chain(names.iter().map(|name| Step::Key((*name).to_owned()))).collect()
+        };
+        for field in fields::<T>(&inside(&["x"])).unwrap_or_default() {
+            let deeper = |names: &[&str]| table.len() < DEPTH && fields::<T>(&inside(names)).is_some();
+            if deeper(&[field, "x"]) {
+                open.push((inside(&[field]), format!("{shown}{field}.")));
+            } else if deeper(&[field, ANY, "x"]) {
+                open.push((inside(&[field, ANY]), format!("{shown}{field}.NAME.")));
+            } else {
+                found.push(format!("{shown}{field}"));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// A document of one way, and what its end asks for.
 #[derive(Clone, Copy)]
 struct Probe<'p> {
@@ -173,7 +202,40 @@ impl<'de> SeqAccess<'de> for One<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
     use super::*;
+
+    #[test]
+    fn every_key_is_found() {
+        #[derive(Deserialize)]
+        #[allow(dead_code)]
+        struct Inner {
+            count: u32,
+            variables: BTreeMap<String, String>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[allow(dead_code)]
+        struct Outer {
+            host_name: Option<String>,
+            list: Vec<String>,
+            inner: Inner,
+            maybe: Option<Inner>,
+            many: BTreeMap<String, Inner>,
+        }
+        let inner = |name: &str| [format!("{name}.count"), format!("{name}.variables")];
+        let expect = [
+            vec!["host-name".to_owned()],
+            inner("inner").into(),
+            vec!["list".to_owned()],
+            inner("many.NAME").into(),
+            inner("maybe").into(),
+        ];
+        assert_eq!(keys::<Outer>(), expect.concat());
+    }
 
     #[test]
     fn distances() {

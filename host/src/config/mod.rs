@@ -26,6 +26,7 @@ use toml::de::{DeTable, Deserializer};
 use self::source::{Sources, dropins_of, read};
 use self::tree::{Step, Tree, dotted};
 
+pub use self::known::keys;
 pub use self::report::{ConfigError, Problem};
 
 /// After that many problems nobody reads on; it also bounds the passes over a hopeless file.

@@ -4,7 +4,7 @@ use super::Findings;
 use crate::cargo::Package;
 
 /// Each of our packages, and those of ours that it may name in any kind of dependency. `None`: whom it likes.
-const ARROWS: [(&str, Option<&[&str]>); 10] = [
+const ARROWS: [(&str, Option<&[&str]>); 11] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
@@ -14,14 +14,16 @@ const ARROWS: [(&str, Option<&[&str]>); 10] = [
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
     ("perilog-tests", None),
     ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
+    ("perilog-pages", Some(&["perilog-core", "perilog-host", "perilog-agent", "perilog-controller", "perilog"])),
     ("xtask", None),
 ];
 
 /// Packages that nobody may name but those beside them: development's own.
-const NAMED_ONLY_BY: [(&str, &[&str]); 4] = [
+const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
     ("perilog-tests", &["xtask", "perilog-bench"]),
     ("perilog-sim", &["xtask", "perilog-tests"]),
     ("perilog-bench", &[]),
+    ("perilog-pages", &[]),
     ("xtask", &[]),
 ];
 

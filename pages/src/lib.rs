@@ -1,0 +1,157 @@
+//! Manual pages and shell completions, of the same sources as `--help` and the configuration's examples: what a program says of itself stands in
+//! one place. What only a person can say (examples, files, what to do) is in `text/`, one file for each page.
+//!
+//! | room | makes |
+//! |---|---|
+//! | [`cli`] | perilog(1) and a page for each verb, of the command line |
+//! | [`usage`] | pages of the daemons and of perilog-report, of their `--help` |
+//! | [`keys`] | pages of the configuration files, of their examples and the programs' own defaults |
+//! | [`text`] | what is written by hand, added to these, and perilog-events(7) |
+//! | [`roff`] | man(7) macros of a [`page::Page`] |
+//!
+//! Never in a package, and never asked at run time.
+
+pub mod cli;
+pub mod keys;
+pub mod page;
+pub mod roff;
+pub mod text;
+pub mod usage;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap_complete::Shell;
+
+use crate::keys::Example;
+use crate::page::Page;
+
+/// What is written by hand, by the page that it belongs to.
+const TEXTS: &[(&str, &str)] = &[
+    ("perilog.1", include_str!("../text/perilog.1.md")),
+    ("perilog-agent.8", include_str!("../text/perilog-agent.8.md")),
+    ("perilog-agent.toml.5", include_str!("../text/perilog-agent.toml.5.md")),
+    ("perilog-controller.8", include_str!("../text/perilog-controller.8.md")),
+    ("perilog-controller.toml.5", include_str!("../text/perilog-controller.toml.5.md")),
+    ("perilog-events.7", include_str!("../text/perilog-events.7.md")),
+    ("perilog-report.1", include_str!("../text/perilog-report.1.md")),
+    ("perilog-runner.8", include_str!("../text/perilog-runner.8.md")),
+    // What belongs to verbs, one page after the other.
+    ("verbs", include_str!("../text/verbs.md")),
+];
+
+/// Every page, with what was written by hand.
+///
+/// # Errors
+/// An example that cannot be read, or a text that belongs to no page.
+pub fn pages() -> Result<Vec<Page>> {
+    let mut pages = cli::pages(perilog::command());
+    pages.push(usage::page(
+        "perilog-agent",
+        8,
+        "runs prologs, epilogs and housekeeping on a node",
+        perilog_agent::arguments::USAGE,
+    ));
+    pages.push(usage::page(
+        "perilog-controller",
+        8,
+        "has the agents of a cluster run what a job needs, and keeps what became of it",
+        perilog_controller::arguments::USAGE,
+    ));
+    pages.push(usage::page(
+        "perilog-runner",
+        8,
+        "runs the scripts of one task, inside its unit",
+        include_str!("../../agent/src/runner/usage.txt"),
+    ));
+    pages.push(usage::page(
+        "perilog-report",
+        1,
+        "what a script says of itself",
+        include_str!("../../agent/src/report/usage.txt"),
+    ));
+    pages.push(Page::new("perilog-agent.toml", 5, "configuration of perilog-agent"));
+    pages.push(Page::new("perilog-controller.toml", 5, "configuration of perilog-controller"));
+    pages.push(Page::new("perilog-events", 7, "the event log of a job"));
+    for (file, text) in TEXTS.iter().copied().flat_map(written) {
+        let page = pages.iter_mut().find(|page| page.file() == file);
+        text::add(page.with_context(|| format!("pages/text: there is no page {file}"))?, text);
+    }
+    for page in &mut pages {
+        match page.name.as_str() {
+            "perilog-agent.toml" => agent_toml(page)?,
+            "perilog-controller.toml" => controller_toml(page)?,
+            _ => {}
+        }
+        page.sort();
+    }
+    Ok(pages)
+}
+
+/// `verbs.md` holds many texts, each below a line `=== perilog-run.1`.
+fn written((file, text): (&'static str, &'static str)) -> Vec<(&'static str, &'static str)> {
+    if file != "verbs" {
+        return vec![(file, text)];
+    }
+    text.split("=== ").skip(1).filter_map(|part| part.split_once('\n')).collect()
+}
+
+/// Where a site chooses the names.
+const AGENT_MAPS: [&str; 2] = ["action", "action.NAME.script"];
+const CONTROLLER_MAPS: [&str; 1] = ["action"];
+
+/// agent.toml's example, read.
+pub fn agent_example() -> Result<Example> {
+    let text = include_str!("../../agent/agent.toml.example");
+    Example::read(text, &AGENT_MAPS).map_err(|error| anyhow!("agent.toml.example: {error}"))
+}
+
+/// controller.toml's example, read.
+pub fn controller_example() -> Result<Example> {
+    let text = include_str!("../../controller/controller.toml.example");
+    Example::read(text, &CONTROLLER_MAPS).map_err(|error| anyhow!("controller.toml.example: {error}"))
+}
+
+fn agent_toml(page: &mut Page) -> Result<()> {
+    let config =
+        perilog_agent::config::Config::parse("defaults", "[action.prolog]\n").context("an action without keys")?;
+    let defaults = config.print().map_err(|error| anyhow!("the agent's defaults: {error}"))?;
+    agent_example()?.add(page, &defaults.parse().context("the agent's defaults")?);
+    Ok(())
+}
+
+fn controller_toml(page: &mut Page) -> Result<()> {
+    let text = "cluster = \"tiny\"\n[action.prolog]\n[action.epilog]\n";
+    let config: perilog_controller::config::Config =
+        perilog_host::config::parse("defaults", text).context("a cluster's name alone")?;
+    let mut defaults: toml::Table = config.to_toml().parse().context("the controller's defaults")?;
+    defaults.remove("cluster");
+    controller_example()?.add(page, &defaults);
+    Ok(())
+}
+
+/// Writes `DIR/man` and `DIR/completions`. `date` stands in the pages, such as 2026-11-21; empty where nobody knows it.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write(directory: &Path, date: &str) -> Result<usize> {
+    let man = directory.join("man");
+    let completions = directory.join("completions");
+    for directory in [&man, &completions] {
+        std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    }
+    let pages = pages()?;
+    for page in &pages {
+        let path = man.join(page.file());
+        let text = roff::render(page, date, env!("CARGO_PKG_VERSION"));
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    for (shell, file) in [(Shell::Bash, "perilog.bash"), (Shell::Zsh, "_perilog"), (Shell::Fish, "perilog.fish")] {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut perilog::command(), "perilog", &mut text);
+        ensure!(!text.is_empty(), "no completion for {shell}");
+        let path = completions.join(file);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(pages.len())
+}

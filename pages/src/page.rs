@@ -1,0 +1,87 @@
+//! A manual page before it is roff: its title, and sections of blocks. Texts carry inline marks: `` `as typed` ``, `**bold**`, `*a placeholder*`.
+
+/// What a section is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    Paragraph(String),
+    /// Terms that share an explanation.
+    Tagged(Vec<String>, Vec<Block>),
+    Bullet(String),
+    /// As it stands, line by line.
+    Literal(Vec<String>),
+    Heading(String),
+}
+
+/// A page, such as perilog-run(1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub name: String,
+    pub section: u8,
+    /// What it is, in a few words.
+    pub brief: String,
+    pub sections: Vec<(String, Vec<Block>)>,
+}
+
+/// The order of sections that readers know from other pages (man-pages(7)). Any other comes before the first of these that are `late`.
+const ORDER: [&str; 13] = [
+    "SYNOPSIS",
+    "DESCRIPTION",
+    "ARGUMENTS",
+    "OPTIONS",
+    "COMMANDS",
+    "",
+    "EXIT STATUS",
+    "SIGNALS",
+    "ENVIRONMENT",
+    "FILES",
+    "NOTES",
+    "EXAMPLES",
+    "SEE ALSO",
+];
+
+impl Page {
+    pub fn new(name: impl Into<String>, section: u8, brief: impl Into<String>) -> Self {
+        Self { name: name.into(), section, brief: brief.into(), sections: Vec::new() }
+    }
+
+    /// Adds to a section, at its end; one that is not there yet begins.
+    pub fn add(&mut self, title: &str, blocks: Vec<Block>) {
+        if blocks.is_empty() {
+            return;
+        }
+        match self.sections.iter_mut().find(|(there, _)| there == title) {
+            Some((_, there)) => there.extend(blocks),
+            None => self.sections.push((title.to_owned(), blocks)),
+        }
+    }
+
+    /// Puts sections in their order.
+    pub fn sort(&mut self) {
+        let place = |title: &str| ORDER.iter().position(|known| *known == title);
+        let other = place("").unwrap_or_default();
+        self.sections.sort_by_key(|(title, _)| place(title).unwrap_or(other));
+    }
+
+    /// `perilog-run.1`
+    pub fn file(&self) -> String {
+        format!("{}.{}", self.name, self.section)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_stand_where_readers_look_for_them() {
+        let mut page = Page::new("x", 1, "y");
+        for title in ["SEE ALSO", "EVENTS", "OPTIONS", "DESCRIPTION", "RULES", "SYNOPSIS", "DESCRIPTION"] {
+            page.add(title, vec![Block::Paragraph(title.to_owned())]);
+        }
+        page.add("EMPTY", Vec::new());
+        page.sort();
+        let titles: Vec<&str> = page.sections.iter().map(|(title, _)| title.as_str()).collect();
+        assert_eq!(titles, ["SYNOPSIS", "DESCRIPTION", "OPTIONS", "EVENTS", "RULES", "SEE ALSO"]);
+        assert_eq!(page.sections[1].1.len(), 2);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a program without a parser library says at `--help`, as a page: its usage, its options, its exit status.
+//!
+//! Paragraphs are told apart by how they begin: `Usage:`, `Exit status:`, `Signals:`; lines with a gap of two or more spaces in them are a term
+//! and what it means.
+
+use crate::page::{Block, Page};
+
+/// The page of a program; its brief is the first sentence that stands in no part of its own.
+pub fn page(name: &str, section: u8, brief: &str, text: &str) -> Page {
+    let mut page = Page::new(name, section, brief);
+    let mut paragraphs = text.split("\n\n").map(|text| text.trim_matches('\n')).peekable();
+    while let Some(text) = paragraphs.next() {
+        if let Some(usage) = text.strip_prefix("Usage:") {
+            let (lines, meanings) = synopsis(name, usage);
+            page.add("SYNOPSIS", vec![Block::Paragraph(lines.join("\n"))]);
+            page.add("COMMANDS", meanings);
+        } else if let Some(status) = text.strip_prefix("Exit status:") {
+            page.add("EXIT STATUS", blocks(status));
+        } else if let Some(signals) = text.strip_prefix("Signals:") {
+            page.add("SIGNALS", blocks(signals));
+        } else if text.starts_with("  ") {
+            page.add("OPTIONS", blocks(text));
+        } else {
+            page.add("DESCRIPTION", blocks(text));
+        }
+    }
+    page
+}
+
+/// Lines of `Usage:`, and what they are said to do.
+fn synopsis(name: &str, usage: &str) -> (Vec<String>, Vec<Block>) {
+    let (mut lines, mut meanings) = (Vec::new(), Vec::new());
+    for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (line, meaning) = cut(line).map_or((line, None), |(line, meaning)| (line, Some(meaning)));
+        let rest = line.strip_prefix(name).unwrap_or(line);
+        lines.push(format!("`{name}`{rest}"));
+        if let Some(meaning) = meaning {
+            meanings
+                .push(Block::Tagged(vec![format!("`{}`", rest.trim())], vec![Block::Paragraph(meaning.to_owned())]));
+        }
+    }
+    (lines, meanings)
+}
+
+/// `--config FILE     the configuration`, at its first gap.
+fn cut(line: &str) -> Option<(&str, &str)> {
+    let at = line.find("  ")?;
+    Some((&line[..at], line[at..].trim()))
+}
+
+/// Prose, and tables of terms.
+pub fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let mut prose = String::new();
+    for line in text.lines() {
+        // Two columns of a table are told apart by a wider gap.
+        let cells = line.trim().split("   ").map(str::trim).filter(|cell| !cell.is_empty());
+        let cells: Vec<(&str, &str)> = match line.trim().strip_prefix("--") {
+            Some(_) => cut(line.trim()).into_iter().collect(),
+            None => cells
+                .filter_map(|cell| cut(cell).filter(|(term, _)| term.bytes().all(|b| b.is_ascii_digit())))
+                .collect(),
+        };
+        if !cells.is_empty() {
+            flush(&mut prose, &mut blocks);
+            rows.extend(cells.into_iter().map(|(term, meaning)| (term.to_owned(), meaning.to_owned())));
+        } else if line.starts_with("    ") && !rows.is_empty() {
+            if let Some((_, meaning)) = rows.last_mut() {
+                meaning.push(' ');
+                meaning.push_str(line.trim());
+            }
+        } else if line.trim_start().starts_with("--") {
+            rows.push((line.trim().to_owned(), String::new()));
+        } else {
+            tabulate(&mut rows, &mut blocks);
+            prose.push_str(line.trim());
+            prose.push(' ');
+        }
+    }
+    tabulate(&mut rows, &mut blocks);
+    flush(&mut prose, &mut blocks);
+    blocks
+}
+
+fn flush(prose: &mut String, blocks: &mut Vec<Block>) {
+    let text = std::mem::take(prose).trim().to_owned();
+    if !text.is_empty() {
+        blocks.push(Block::Paragraph(text));
+    }
+}
+
+/// Numbers in their order, everything else as it stands.
+fn tabulate(rows: &mut Vec<(String, String)>, blocks: &mut Vec<Block>) {
+    let mut rows = std::mem::take(rows);
+    rows.sort_by_key(|(term, _)| term.parse::<u32>().unwrap_or(0));
+    for (term, meaning) in rows {
+        let meaning = match (meaning.is_empty(), term.as_str()) {
+            (true, "--version, --help") => "What is asked for, and end.".to_owned(),
+            _ => meaning,
+        };
+        blocks.push(Block::Tagged(vec![format!("`{term}`")], vec![Block::Paragraph(meaning)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_usage() {
+        let text = "Does x.\n\nUsage:\n  x a NAME   does a\n  x --help\n\nNAME is a\nname.\n\n  --config FILE     the file [/x];\n                    and more\n  --version, --help\n\nExit status: as said. Beside these\n   74  no   126  nothing\n    2  usage\n";
+        let page = page("x", 8, "y", text);
+        let tagged =
+            |term: &str, text: &str| Block::Tagged(vec![term.to_owned()], vec![Block::Paragraph(text.to_owned())]);
+        let paragraph = |text: &str| Block::Paragraph(text.to_owned());
+        let expect: &[(&str, Vec<Block>)] = &[
+            ("DESCRIPTION", vec![paragraph("Does x."), paragraph("NAME is a name.")]),
+            ("SYNOPSIS", vec![paragraph("`x` a NAME\n`x` --help")]),
+            ("COMMANDS", vec![tagged("`a NAME`", "does a")]),
+            (
+                "OPTIONS",
+                vec![
+                    tagged("`--config FILE`", "the file [/x]; and more"),
+                    tagged("`--version, --help`", "What is asked for, and end."),
+                ],
+            ),
+            (
+                "EXIT STATUS",
+                vec![
+                    paragraph("as said. Beside these"),
+                    tagged("`2`", "usage"),
+                    tagged("`74`", "no"),
+                    tagged("`126`", "nothing"),
+                ],
+            ),
+        ];
+        for (title, blocks) in expect {
+            let found = page.sections.iter().find(|(there, _)| there == title);
+            assert_eq!(found.map(|(_, found)| found), Some(blocks), "{title}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The pages, as a reader gets them: nothing that a program knows is missing, every example is understood by the program that it is for, and
+//! both of the programs that show pages have nothing to complain of.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use perilog_pages::page::{Block, Page};
+
+fn page(file: &str) -> Page {
+    perilog_pages::pages().unwrap().into_iter().find(|page| page.file() == file).unwrap()
+}
+
+/// Terms that are explained anywhere on the page, without marks.
+fn terms(page: &Page) -> Vec<String> {
+    let blocks = page.sections.iter().flat_map(|(_, blocks)| blocks);
+    let tags = blocks.filter_map(|block| if let Block::Tagged(tags, _) = block { Some(tags) } else { None });
+    tags.flatten().map(|tag| tag.replace(['`', '*'], "")).collect()
+}
+
+/// A key is explained by itself, or by what is in its table (`env`, whose keys a site chooses).
+fn assert_explained(file: &str, known: &[String], explained: &[String]) {
+    assert!(known.len() > 20, "{known:?}");
+    let is_there = |key: &&String| explained.iter().any(|there| there == *key || there.starts_with(&format!("{key}.")));
+    let missing: Vec<_> = known.iter().filter(|key| !is_there(key)).collect();
+    assert!(
+        missing.is_empty(),
+        "{file}: the program takes these keys, and its example, which is its page, does not explain them: {missing:?}"
+    );
+    let terms = terms(&page(file));
+    for key in known.iter().filter(|key| explained.contains(key) && !key.contains("retries.")) {
+        let name = key.rsplit('.').next().unwrap_or_default();
+        assert!(terms.iter().any(|term| term.starts_with(&format!("{name} = "))), "{file}: no term for {key}");
+    }
+}
+
+#[test]
+fn every_key_that_the_agent_takes_is_on_its_page() {
+    let known = perilog_host::config::keys::<perilog_agent::config::Config>();
+    assert_explained("perilog-agent.toml.5", &known, &perilog_pages::agent_example().unwrap().keys());
+}
+
+#[test]
+fn every_key_that_the_controller_takes_is_on_its_page() {
+    let known = perilog_host::config::keys::<perilog_controller::config::Config>();
+    assert_explained("perilog-controller.toml.5", &known, &perilog_pages::controller_example().unwrap().keys());
+}
+
+#[test]
+fn every_event_is_on_its_page() {
+    let terms = terms(&page("perilog-events.7"));
+    for event in perilog_core::milestone::EVENTS {
+        assert!(terms.iter().any(|term| term == event), "perilog-events(7) says nothing of {event}");
+    }
+}
+
+#[test]
+fn every_verb_has_a_page_with_examples_that_it_understands() {
+    let pages = perilog_pages::pages().unwrap();
+    let mut parsed = 0;
+    for verb in perilog::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let file = format!("perilog-{}.1", verb.get_name());
+        let page = pages.iter().find(|page| page.file() == file).unwrap_or_else(|| panic!("no {file}"));
+        for title in ["SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
+            let section = page.sections.iter().find(|(there, _)| there == title);
+            assert!(
+                section.is_some(),
+                "{file}: no {title} (pages/text/verbs.md has what the command line does not say)"
+            );
+        }
+    }
+    for page in &pages {
+        for (_, blocks) in &page.sections {
+            for line in blocks
+                .iter()
+                .filter_map(|block| if let Block::Literal(lines) = block { Some(lines) } else { None })
+                .flatten()
+            {
+                let Some(command) = line.trim().strip_prefix("perilog ") else { continue };
+                let words = words(command.split(" | ").next().unwrap_or_default());
+                let words = std::iter::once("perilog".to_owned()).chain(words);
+                if let Err(error) = perilog::command().try_get_matches_from(words) {
+                    panic!("{}: an example that perilog does not understand: {line}\n{error}", page.file());
+                }
+                parsed += 1;
+            }
+        }
+    }
+    assert!(parsed > 50, "only {parsed} examples");
+}
+
+/// As a shell would split it; quotes are double ones.
+fn words(command: &str) -> Vec<String> {
+    let outside = command.split('"').enumerate();
+    let mut words: Vec<String> = Vec::new();
+    for (at, part) in outside {
+        if at % 2 == 1 { words.push(part.to_owned()) } else { words.extend(part.split_whitespace().map(str::to_owned)) }
+    }
+    words
+}
+
+#[test]
+fn pages_that_are_named_are_there() {
+    let pages = perilog_pages::pages().unwrap();
+    let files: Vec<String> = pages.iter().map(|page| format!("{}({})", page.name, page.section)).collect();
+    for page in &pages {
+        let text = format!("{:?}", page.sections);
+        for word in text.split(|c: char| c.is_whitespace() || "\"`,;:".contains(c)) {
+            let word = word.trim_end_matches('.').trim_start_matches('(');
+            let is_page = word.starts_with("perilog") && word.ends_with(')') && word.contains('(');
+            assert!(!is_page || files.iter().any(|file| file == word), "{}: {word} is no page of ours", page.file());
+        }
+    }
+}
+
+fn written() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    perilog_pages::write(directory.path(), "2026-11-21").unwrap();
+    let path = directory.path().to_owned();
+    (directory, path)
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// What it says, on either stream.
+fn run(program: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error} (cargo xtask test installs it)"));
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn mandoc_and_groff_have_nothing_to_complain_of() {
+    let (_kept, directory) = written();
+    let pages = files(&directory.join("man"));
+    assert!(pages.len() > 30, "{pages:?}");
+    for page in pages {
+        let page = page.to_string_lossy().into_owned();
+        let (well, said) = run("mandoc", &["-T", "lint", &page]);
+        // Pages of ours that are not installed here, and others that are not.
+        let bad: Vec<&str> = said.lines().filter(|line| !line.contains("referenced manual not found")).collect();
+        assert!(bad.is_empty() && (well || !said.is_empty()), "{}", bad.join("\n"));
+        let (well, said) = run("groff", &["-man", "-Tutf8", "-ww", "-K", "utf8", "-z", &page]);
+        assert!(well && said.is_empty(), "groff: {page}: {said}");
+    }
+}
+
+#[test]
+fn bash_completes_verbs_and_options() {
+    let (_kept, directory) = written();
+    let script = directory.join("completions/perilog.bash");
+    let complete = |words: &[&str]| {
+        let line = format!(
+            "set -u; source {}; COMP_WORDS=(perilog {}); COMP_CWORD={}; _perilog perilog \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
+            script.display(),
+            words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
+            words.len()
+        );
+        let (well, said) = run("bash", &["--norc", "-c", &line]);
+        assert!(well, "{line}\n{said}");
+        said.trim().to_owned()
+    };
+    assert_eq!(complete(&["mil"]), "milestone");
+    assert_eq!(complete(&["job", "fin"]), "finish");
+    assert!(complete(&["run", "--pro"]).contains("--propagate"));
+}
+
+#[test]
+fn zsh_and_fish_read_their_completions() {
+    let (_kept, directory) = written();
+    for (shell, file) in [("zsh", "_perilog"), ("fish", "perilog.fish")] {
+        let script = directory.join("completions").join(file);
+        let (well, said) = run(shell, &["-n", &script.to_string_lossy()]);
+        assert!(well && said.is_empty(), "{shell}: {said}");
+        let text = std::fs::read_to_string(script).unwrap();
+        assert!(text.contains("milestone") && text.contains("propagate"), "{file}");
+    }
+}

@@ -1,0 +1,41 @@
+//! `cargo xtask pages DIR`: manual pages and completions for packages, as `DIR/man/*` and `DIR/completions/*`. What makes them is `pages/`; here
+//! is said what date they bear.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo;
+use crate::stages::say;
+
+/// What packagers set, so that the same source makes the same files.
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+pub(crate) fn run(directory: &str) -> Result<bool> {
+    let program = cargo::build_program(&["build", "--package", "perilog-pages"], "perilog-pages")?;
+    let directory = std::path::absolute(directory).with_context(|| directory.to_owned())?;
+    write(&program, &directory)?;
+    say(&format!("{} and {}", directory.join("man").display(), directory.join("completions").display()))?;
+    Ok(true)
+}
+
+fn write(program: &PathBuf, directory: &Path) -> Result<()> {
+    let mut command = Command::new(program);
+    command.arg(directory).stdin(Stdio::null());
+    if let (None, Some(epoch)) = (std::env::var_os(EPOCH), last_commit()) {
+        command.env(EPOCH, epoch);
+    }
+    let status = command.status().with_context(|| format!("running {}", program.display()))?;
+    ensure!(status.success(), "perilog-pages failed");
+    Ok(())
+}
+
+/// Seconds since the epoch; none in a source that came without its history.
+fn last_commit() -> Option<String> {
+    let mut git = Command::new("git");
+    git.args(["log", "-1", "--format=%ct"]).current_dir(cargo::root()).stderr(Stdio::null());
+    let output = git.output().ok().filter(|output| output.status.success())?;
+    let epoch = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (!epoch.is_empty()).then_some(epoch)
+}
