@@ -258,7 +258,7 @@ impl Faces for Entry {
                 (hosts.to_string(), format!("begins on {}", text::count(ranks.len(), "rank")))
             }
             Told::Finish(finish) => {
-                let at = finish.hosts.as_ref().map_or_else(|| format!("rank {}", finish.ranks), ToString::to_string);
+                let at = finish.hosts.as_ref().map_or_else(|| text::ranks(&finish.ranks), ToString::to_string);
                 (at, finish.words())
             }
             Told::Verdict(decided) => (String::new(), decided.words(None)),
@@ -365,7 +365,7 @@ impl Roster {
     pub(crate) fn name(&self, ranks: &IdSet) -> String {
         match HostList::from_names(self.of(ranks).map(|(_, host)| host)) {
             Ok(hosts) if hosts.len() as u64 == ranks.len() => hosts.to_string(),
-            _ => format!("rank {ranks}"),
+            _ => text::ranks(ranks),
         }
     }
 }

@@ -48,6 +48,11 @@ fn harmless(c: char, shown: &mut String) {
     }
 }
 
+/// `rank 4`, `ranks 0-3,7`.
+pub(crate) fn ranks(ranks: &perilog_core::IdSet) -> String {
+    format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
+}
+
 /// The age of something that goes on: `42s`, `4m12s`, `2h03m`, `3d04h`.
 pub(crate) fn age(ms: u64) -> String {
     let (s, m, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);

@@ -186,6 +186,12 @@ fn changes_ask_for_what_was_named_and_tell_how_many_were_reached() {
         (&["resolve", "f1", "prolog", "--ranks", "3", "--reason", "node is gone", "--ok"], "Resolve",
          json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "reason": "node is gone", "ok": true}), 1, 0,
          "resolved 1 task of f1 as ok\n"),
+        (&["resolve", "f1", "--resources", "rabbit1,rabbit2", "--reason", "the rabbit is gone"], "Resolve",
+         json!({"job": "f1", "attempt": null, "action": null, "targets": null, "resources": ["rabbit1", "rabbit2"],
+             "reason": "the rabbit is gone", "ok": false}), 2, 0, "resolved 2 tasks of f1 as failed\n"),
+        (&["resolve", "f1", "stage", "--ranks", "0", "--resources", "rabbit1", "--reason", "gone"], "Resolve",
+         json!({"job": "f1", "attempt": null, "action": "stage", "targets": "0", "resources": ["rabbit1"], "reason": "gone", "ok": false}),
+         2, 0, "resolved 2 tasks of f1 as failed\n"),
     ];
     for (args, method, parameters, tasks, code, out) in table {
         let (said, asked) = Place::new().ask(args, vec![vec![Call(method), Done(json!({"tasks": tasks}))]]);

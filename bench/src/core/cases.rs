@@ -141,7 +141,7 @@ fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, meas
 /// What people look at.
 fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
-    let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0 })? else { anyhow::bail!("ps") };
+    let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };
     let Reply::Show(_) = site.ask(Request::Show { job: job.clone() })? else { anyhow::bail!("show") };
     let failed = site.ask(Request::Failed { job, attempt: Some(perilog_core::Attempt::FIRST) })?;
     let Reply::Failed { ranks: failed, .. } = failed else { anyhow::bail!("failed") };

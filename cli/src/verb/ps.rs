@@ -16,17 +16,21 @@ use crate::{style, text, values};
 
 /// What has not ended: age, state, reason
 ///
-/// Oldest first; ranks that stand alike are one line. With --quiet: the job ids.
+/// Oldest first; ranks that stand alike are one line. What jobs hold while they go on is shown with --held; what nobody may come for always is.
+/// With --quiet: the job ids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only what is older than this.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     older_than: Option<Span>,
+    /// Also what jobs and actions hold, and until when.
+    #[arg(long)]
+    held: bool,
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let older_than = args.older_than.map(Span::to_exact);
-    let answer: Answer<Ps> = door.ask("Ps", &json!({ "older_than": older_than }))?;
+    let answer: Answer<Ps> = door.ask("Ps", &json!({ "older_than": older_than, "held": args.held }))?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -41,8 +45,10 @@ struct Ps {
 
 /// Its hosts, or what else it is about.
 pub(super) fn over(row: &PsRow) -> String {
-    let names: Vec<&str> = row.resources.iter().map(perilog_core::ResourceName::as_str).collect();
-    if names.is_empty() { row.hosts.to_string() } else { names.join(",") }
+    let hosts = row.hosts.to_string();
+    let names = row.resources.iter().map(ToString::to_string);
+    let all: Vec<String> = std::iter::once(hosts).filter(|hosts| !hosts.is_empty()).chain(names).collect();
+    all.join(",")
 }
 
 impl Faces for Answer<Ps> {

@@ -1,5 +1,6 @@
 //! `perilog resolve`: an operator's word in the place of an outcome that will not come.
 
+use perilog_core::ResourceName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::text;
+use crate::{text, values};
 
 /// Settle by hand what will not end by itself
 ///
@@ -19,6 +20,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     which: Which,
+    /// These resources of the job, such as rabbit1,rabbit2: what a service was to do there is settled. Without --ranks no rank is.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<ResourceName>,
     /// Why, for those who read the log later.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
@@ -29,9 +34,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
-    if args.which.targets.is_none() {
+    if args.which.targets.is_none() && args.resources.is_empty() {
         return Err(Fault::Usage(format!(
-            "say which ranks of {job} are meant: --ranks RANKS (an idset or a hostlist)"
+            "say what of {job} is meant: --ranks RANKS (an idset or a hostlist), --resources NAME,... or both"
         )));
     }
     let answer: Answer<Resolved> = door.ask("Resolve", &args)?;

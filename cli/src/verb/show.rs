@@ -1,6 +1,6 @@
 //! `perilog show`: everything that the controller knows of a job, newest attempt first.
 
-use perilog_core::controller::view::{ActionView, AttemptView, JobView, RankView};
+use perilog_core::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
 use perilog_core::task::Ended;
 use perilog_core::{Attempt, HostList, IdSet, JobId};
 use serde::Deserialize;
@@ -90,6 +90,14 @@ fn attempt(view: &AttemptView, job: &JobId, page: &mut Page) {
         text::count(view.hosts.len() as u64, "node"),
         view.hosts
     ));
+    for row in &view.held {
+        let (what, age) = (super::ps::over(row), text::age(row.age_ms));
+        let why = style::QUIET.style(format!("{}  ({age})", text::line(&row.why))).to_string();
+        page.line(format_args!("  held by {}: {what}  {why}", held_by(row)));
+    }
+    if !view.released.is_empty() {
+        page.line(format_args!("  released: {}", view.released));
+    }
     if view.actions.is_empty() {
         page.line("  no action yet");
     }
@@ -98,6 +106,10 @@ fn attempt(view: &AttemptView, job: &JobId, page: &mut Page) {
     for view in actions {
         action(view, job, page);
     }
+}
+
+fn held_by(row: &PsRow) -> String {
+    if row.action.as_str() == "job" { "the job".to_owned() } else { row.action.to_string() }
 }
 
 fn action(view: &ActionView, job: &JobId, page: &mut Page) {
@@ -117,7 +129,7 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     ));
     let mut columns = Columns::headless();
     if !view.ok.is_empty() {
-        columns.row([word("ok"), cell(count(&view.ok)), cell("")]);
+        columns.row([word("ok"), cell(text::ranks(&view.ok)), cell("")]);
     }
     for row in &view.open {
         let why = format!("{}  ({})", text::line(&row.why), text::age(row.age_ms));
@@ -142,10 +154,6 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     if let Some(more) = groups.len().checked_sub(GROUPS).filter(|more| *more > 0) {
         page.line(format_args!("    and {more} more ways to end: perilog show {job} --json"));
     }
-}
-
-fn count(ranks: &IdSet) -> String {
-    format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
 }
 
 /// Ranks that ended alike, and one of them to show.
@@ -194,7 +202,7 @@ impl Group<'_> {
             detail => format!(": {detail}{took}"),
         };
         let word = style::worded(outcome, outcome);
-        page.line(format_args!("    {word}  {hosts} ({}){detail}", count(&self.ranks)));
+        page.line(format_args!("    {word}  {hosts} ({}){detail}", text::ranks(&self.ranks)));
         let whose = if self.ranks.len() > 1 { format!("on {}: ", text::line(&self.first.host)) } else { String::new() };
         details(ended, &whose, page);
         for late in &self.first.late {
@@ -272,6 +280,35 @@ mod tests {
     fn answer(attempts: Value) -> Answer<Show> {
         let raw = json!({"job": {"job": "f1", "userid": 1000, "attempts": attempts}});
         Answer { body: Show::deserialize(&raw).unwrap(), raw }
+    }
+
+    #[test]
+    fn who_holds_what_stands_before_the_actions() {
+        let row = |by: &str, ranks: &str, hosts: &str, more: Value| {
+            let mut row = json!({"job": "f1", "attempt": "0", "action": by, "ranks": ranks, "hosts": hosts, "state": "held",
+                "why": "until: perilog job finish f1", "age_ms": 62_000, "local": false});
+            if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+                row.extend(more);
+            }
+            row
+        };
+        let held = json!([
+            row("job", "1-2", "n[1-2]", json!({"resources": ["rabbit1"]})),
+            row("epilog", "0", "n0", json!({}))
+        ]);
+        let attempts = json!([{"attempt": "0", "open": true, "hosts": "n[0-3]", "actions": [], "held": held,
+            "released": {"ranks": "3"}}]);
+        let [table, ..] = faces(&answer(attempts), 43_000);
+        assert_eq!(
+            table,
+            "job f1  uid 1000\n\
+             \n\
+             attempt 0  open  4 nodes: n[0-3]\n\
+             \u{20} held by the job: n[1-2],rabbit1  until: perilog job finish f1  (1m02s)\n\
+             \u{20} held by epilog: n0  until: perilog job finish f1  (1m02s)\n\
+             \u{20} released: rank 3\n\
+             \u{20} no action yet\n"
+        );
     }
 
     #[test]

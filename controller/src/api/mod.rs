@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::Read;
-use crate::daemon::Inlet;
+use crate::daemon::{Entry, Inlet};
 use crate::store::EventReader;
 
 const INTERFACE: InterfaceDescription =
@@ -139,7 +139,7 @@ impl Api {
             "Why" => self.simple::<parameters::Why>(call).await,
             "Status" => self.simple::<parameters::Status>(call).await,
             "TakeOver" => self.simple::<parameters::TakeOver>(call).await,
-            "Quiesce" => self.simple::<parameters::Quiesce>(call).await,
+            "Quiesce" => self.quiesce(call).await,
             "Resume" => self.simple::<parameters::Resume>(call).await,
             "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
             // The interface's text defines it, and this table does not.
@@ -163,6 +163,29 @@ impl Api {
                 reply.done(value(answer)).await
             }
             Err(refusal) => refuse(reply, &refusal).await,
+        }
+    }
+
+    /// Whoever waits for quiet may hang up, and leaves room for another then.
+    async fn quiesce(&self, call: Call) -> Result<(), Gone> {
+        let Some((parameters, peer, reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
+        let request = match parameters::Parameters::request(parameters) {
+            Ok(request) => request,
+            Err(refusal) => return refuse(reply, &refusal).await,
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = self.ask(peer.uid, request) => Some(answer),
+            () = reply.closed() => None,
+        };
+        match answer {
+            Some(Ok(answer)) => reply.done(value(answer)).await,
+            Some(Err(refusal)) => refuse(reply, &refusal).await,
+            None => {
+                // Where the writer has ended nobody waits.
+                let _ = self.inlet.put(Entry::HungUp).await;
+                Err(Gone)
+            }
         }
     }
 

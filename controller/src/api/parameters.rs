@@ -115,6 +115,7 @@ pub(super) struct Resolve {
     attempt: Option<String>,
     action: Option<String>,
     targets: Option<String>,
+    resources: Option<Vec<String>>,
     ok: bool,
     reason: String,
 }
@@ -122,6 +123,8 @@ pub(super) struct Resolve {
 impl Parameters for Resolve {
     fn request(self) -> Result<Request, Refusal> {
         let which = which(&self.job, self.attempt, self.action, self.targets)?;
+        let resources = self.resources.map(|names| names.iter().map(|name| parse(name)).collect()).transpose()?;
+        let which = Which { resources, ..which };
         Ok(Request::Resolve { which, ok: self.ok, reason: text("reason", self.reason)? })
     }
 }
@@ -130,12 +133,14 @@ impl Parameters for Resolve {
 #[serde(deny_unknown_fields)]
 pub(super) struct Ps {
     older_than: Option<String>,
+    held: Option<bool>,
 }
 
 impl Parameters for Ps {
     fn request(self) -> Result<Request, Refusal> {
         let older_than = perhaps::<Span>(self.older_than)?.unwrap_or(Span::ZERO);
-        Ok(Request::Ps { older_than_ms: older_than.as_millis().unwrap_or(u64::MAX) })
+        let older_than_ms = older_than.as_millis().unwrap_or(u64::MAX);
+        Ok(Request::Ps { older_than_ms, held: self.held.unwrap_or(false) })
     }
 }
 
@@ -262,5 +267,6 @@ pub(super) fn which(
         attempt: perhaps::<Attempt>(attempt)?,
         action: perhaps(action)?,
         targets: perhaps(targets)?,
+        resources: None,
     })
 }

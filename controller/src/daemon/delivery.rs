@@ -75,8 +75,18 @@ impl Delivery {
                 self.follow(job, events, ready);
                 None
             }
+            Entry::HungUp => self.hung_up(),
             Entry::Settings(_) | Entry::Stop => None,
         }
+    }
+
+    /// Who of those that wait is gone. They are few: all others are answered in the batch that brings them.
+    fn hung_up(&mut self) -> Option<Input> {
+        let gone = self.askers.iter().filter(|(_, asker)| asker.answer.is_closed());
+        let mut clients: Vec<Client> = gone.map(|(client, _)| *client).collect();
+        clients.sort_unstable();
+        clients.iter().for_each(|client| drop(self.askers.remove(client)));
+        (!clients.is_empty()).then_some(Input::HungUp { clients })
     }
 
     /// Sends away whoever comes while there is no machine.
@@ -85,7 +95,8 @@ impl Delivery {
             Entry::Opened { outlet, .. } => outlet.end(End::Close(text(why).to_owned())),
             Entry::Request { answer, .. } => drop(answer.send(Err(why.clone()))),
             // Dropped: they end, or come again.
-            Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } | Entry::Settings(_) | Entry::Stop => {}
+            Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } => {}
+            Entry::HungUp | Entry::Settings(_) | Entry::Stop => {}
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) enum Entry {
         events: EventQueue,
         ready: oneshot::Sender<()>,
     },
+    /// Somebody who waited for an answer is gone: its `answer` is closed.
+    HungUp,
     Settings(Settings),
     /// What is before this is still done.
     Stop,

@@ -157,6 +157,7 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         released: json(row, "released")?,
         complete: column(row, "complete")?,
         milestones: json(row, "milestones")?,
+        rebuilt: column(row, "rebuilt")?,
     })
 }
 
@@ -189,6 +190,8 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         external: column::<Option<String>>(row, "external")?
             .map(|text| serde_json::from_str(&text).map_err(|error| format!("external: {error}")))
             .transpose()?,
+        overdue: json(row, "overdue")?,
+        lingering: parsed(row, "lingering")?,
     })
 }
 

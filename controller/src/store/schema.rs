@@ -46,6 +46,7 @@ CREATE TABLE attempts (
     released TEXT NOT NULL DEFAULT '{}',
     complete INTEGER NOT NULL DEFAULT 0,
     milestones TEXT NOT NULL DEFAULT '{}', -- who said what, and who need not
+    rebuilt INTEGER NOT NULL DEFAULT 0, -- from what nodes told: it may have more ranks
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -75,7 +76,9 @@ CREATE TABLE actions (
     held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it has not let go of
     growing INTEGER NOT NULL DEFAULT 0, -- it follows the job, and more ranks are to come
     resolving TEXT NOT NULL DEFAULT '[]', -- [{ranks, ok, reason, by}] that wait for a drain
-    external TEXT                       -- a service outside runs it: its lease, and how its resources ended
+    external TEXT,                      -- a service outside runs it: its lease, and how its resources ended
+    overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
+    lingering TEXT NOT NULL DEFAULT ''  -- open ranks whose nodes were drained for what scripts left behind
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 
@@ -167,11 +170,14 @@ ALTER TABLE attempts ADD COLUMN hold TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE attempts ADD COLUMN released TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE attempts ADD COLUMN complete INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN milestones TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE attempts ADD COLUMN rebuilt INTEGER NOT NULL DEFAULT 0;
 UPDATE attempts SET hold = json_object('ranks', ranks) WHERE open;
 UPDATE attempts SET released = json_object('ranks', ranks), complete = 1 WHERE NOT open;
 ALTER TABLE actions ADD COLUMN held TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE actions ADD COLUMN growing INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE actions ADD COLUMN external TEXT;
+ALTER TABLE actions ADD COLUMN overdue TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE actions ADD COLUMN lingering TEXT NOT NULL DEFAULT '';
 UPDATE actions SET held = json_object('ranks', ranks) WHERE verdict IS NULL;
 CREATE TABLE drains (
     host TEXT PRIMARY KEY,

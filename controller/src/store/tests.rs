@@ -108,6 +108,8 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                     .into_iter()
                     .collect(),
                 external: userid.map(|_| Box::new(external())),
+                overdue: userid.map(|_| ("10-a \"x\"".to_owned(), IdSet::from(3..=4))).into_iter().collect(),
+                lingering: userid.map(|_| IdSet::from(5..=5)).unwrap_or_default(),
             })
         },
     )
@@ -140,6 +142,7 @@ fn record() -> impl Strategy<Value = Record> {
                 released: Part::default(),
                 complete: !open,
                 milestones: milestones(open),
+                rebuilt: open,
             })
         },
     );
@@ -174,7 +177,9 @@ fn record() -> impl Strategy<Value = Record> {
         4 => action_row().prop_map(Record::Action),
         4 => (0..9u128, ids(), ids(), ids()).prop_map(|(id, ranks, ok, held)| {
             let (ok, held) = (ok.intersection(&ranks), held.intersection(&ranks));
-            let stands = Stands { boots: BTreeMap::from([(2, ok.clone())]), ranks, ok, held, ..Stands::default() };
+            let overdue = BTreeMap::from([("10-b".to_owned(), ok.clone())]);
+            let boots = BTreeMap::from([(2, ok.clone())]);
+            let stands = Stands { boots, overdue, lingering: held.clone(), ranks, ok, held, ..Stands::default() };
             Record::Moved { action: ActionId(uuid::Uuid::from_u128(id)), stands: Box::new(stands) }
         }),
         4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {
@@ -317,6 +322,7 @@ fn a_damaged_row_is_named() {
         released: Part::default(),
         complete: false,
         milestones: Milestones::default(),
+        rebuilt: false,
     };
     store.commit(&[Record::Attempt(row)]).unwrap();
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();

@@ -84,8 +84,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
-             milestones)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+             milestones, rebuilt)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -99,7 +99,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             json(&row.hold)?,
             json(&row.released)?,
             row.complete,
-            json(&row.milestones)?
+            json(&row.milestones)?,
+            row.rebuilt
         ],
     )
 }
@@ -110,12 +111,14 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(
         db,
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
-             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from, held, growing, resolving, external)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)
+             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from, held, growing, resolving, external,
+             overdue, lingering)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,
+             ?26, ?27)
          ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, timeout_ms = ?8,
              began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, cancel_why = ?16,
              boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21, held = ?22, growing = ?23,
-             resolving = ?24, external = ?25",
+             resolving = ?24, external = ?25, overdue = ?26, lingering = ?27",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -142,6 +145,8 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             row.growing,
             json(&row.resolving)?,
             row.external.as_ref().map(json).transpose()?,
+            json(&row.overdue)?,
+            set(&row.lingering),
         ],
     )
 }

@@ -86,6 +86,31 @@ fn every_method_of_the_interface_is_served() {
     assert_eq!(refused(&bed, "Frob", json!({}), &[]).0, "org.varlink.service.MethodNotFound");
 }
 
+/// Found by a review: whoever had waited for quiet and hung up was remembered, and the 65th was sent away.
+#[test]
+fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
+    let mut bed = Bed::new();
+    let _controller = bed.start();
+    // A controller without a store gives its nodes time to come: until then it is open.
+    call(&bed, "Run", run("f1", "n0"));
+    let notes_say = |text: &str| {
+        let notes = call(&bed, "Status", json!({}))["status"]["notes"].to_string();
+        notes.contains(text)
+    };
+    let until = |text: &str, says: bool| {
+        // Each question is a client of its own: that many last for longer than anything but a hang.
+        assert!((0..1_000).any(|_| notes_say(text) == says), "the notes never said {text:?}: {says}");
+    };
+    let wait = || Stream::open(&bed, "Quiesce", json!({"wait": true}), &[]);
+    let (first, second) = (wait(), wait());
+    until("; 2 wait until nothing is open", true);
+    drop(first);
+    until("; 1 waits until nothing is open", true);
+    drop(second);
+    until("until nothing is open", false);
+    assert!(notes_say("nothing new is begun until: perilog resume"), "it stays quiet");
+}
+
 #[test]
 fn others_may_look_and_not_change() {
     if !rustix::process::geteuid().is_root() {

@@ -14,6 +14,7 @@ use crate::controller::boot::Expected;
 use crate::controller::io::{ActionRow, External, RankRow, Record, ReleasePolicy};
 use crate::controller::layout::Layout;
 use crate::controller::release::Batches;
+use crate::controller::resolve::before_its_begin;
 use crate::controller::tally::last_line;
 use crate::defect;
 use crate::ids::{Rank, ResourceName, TaskId};
@@ -46,10 +47,8 @@ pub(super) struct Action {
     freed: IdSet,
     /// Ranks that it holds and is done with.
     done: IdSet,
-    /// Ranks whose scripts ended and left processes behind: since when that is known here (monotonic); `None`: their nodes are drained for it.
-    pub(super) lingering: BTreeMap<Rank, Option<u64>>,
-    /// Scripts that were told of as past their limit, the last of each rank.
-    pub(super) overdue: BTreeMap<Rank, String>,
+    /// Ranks whose scripts ended and left processes behind, and whose nodes are not drained for it: since when that is known here (monotonic).
+    pub(super) lingering: BTreeMap<Rank, u64>,
     pub(super) changed: bool,
     changed_ranks: BTreeSet<Rank>,
     /// Ranks that stand otherwise than was written.
@@ -95,7 +94,6 @@ impl Action {
             fresh: Vec::new(),
             freed: IdSet::new(),
             lingering: BTreeMap::new(),
-            overdue: BTreeMap::new(),
             done,
             changed: true,
             changed_ranks: BTreeSet::new(),
@@ -106,7 +104,10 @@ impl Action {
     }
 
     /// As it was stored.
-    pub(super) fn stored(row: ActionRow, armed_ms: u64) -> Self {
+    pub(super) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
+        if defect!(StuckForgotten) {
+            (row.overdue, row.lingering) = (BTreeMap::new(), IdSet::new());
+        }
         Self { changed: false, ..Self::new(row, armed_ms) }
     }
 
@@ -151,10 +152,51 @@ impl Action {
 
     /// More ranks of it, as those that a job lets go later.
     pub(super) fn grow(&mut self, ranks: &IdSet) {
-        self.row.ranks.extend_with(ranks);
         self.row.waiting.extend_with(ranks);
+        self.grow_by(ranks);
+    }
+
+    /// More ranks of it, of which nothing is known yet: another controller had begun them.
+    pub(super) fn grow_unknown(&mut self, ranks: &IdSet, released: &IdSet) {
+        self.row.unknown.extend_with(ranks);
+        self.grow_by(ranks);
+        self.row.held.ranks.subtract(released);
+    }
+
+    fn grow_by(&mut self, ranks: &IdSet) {
+        self.row.ranks.extend_with(ranks);
         self.row.held.ranks.extend_with(ranks);
         self.changed = true;
+    }
+
+    /// A script of this rank is past its limit. `false`: that was told already.
+    pub(super) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
+        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) {
+            return false;
+        }
+        self.forget_overdue(rank);
+        self.row.overdue.entry(script.to_owned()).or_default().insert(rank.0);
+        self.moved.insert(rank.0);
+        true
+    }
+
+    /// Was a script of this rank told of as past its limit?
+    pub(super) fn was_overdue(&self, rank: Rank) -> bool {
+        self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
+    }
+
+    fn forget_overdue(&mut self, rank: Rank) {
+        self.row.overdue.retain(|_, ranks| {
+            ranks.remove(rank.0);
+            !ranks.is_empty()
+        });
+    }
+
+    /// The node of this rank is drained for what its scripts left behind.
+    pub(super) fn lingers_too_long(&mut self, rank: Rank) {
+        self.lingering.remove(&rank);
+        self.row.lingering.insert(rank.0);
+        self.moved.insert(rank.0);
     }
 
     /// Nothing more is to come.
@@ -286,6 +328,8 @@ impl Action {
         let expected = self.expected.remove(&rank).is_some();
         self.freed.insert(rank.0);
         self.lingering.remove(&rank);
+        self.row.lingering.remove(rank.0);
+        self.forget_overdue(rank);
         if self.row.held.ranks.contains(rank.0) {
             self.done.insert(rank.0);
         }
@@ -349,7 +393,7 @@ impl Action {
 
     /// It was cancelled, or an operator's word for it waits.
     pub(super) fn must_not_begin(&self, rank: Rank) -> Option<String> {
-        self.cancel_of(rank).or_else(|| self.resolving(rank).map(|_| "resolved by hand".to_owned()))
+        self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }
 
     pub(super) fn cancelling(&mut self, rank: Rank, why: &str) {

@@ -30,6 +30,8 @@ pub(super) struct JobAttempt {
     pub(super) milestones: Milestones,
     /// It was said in the log that there are more of them than are kept.
     pub(super) too_many_milestones: bool,
+    /// Known from what nodes told: it may have more ranks.
+    pub(super) rebuilt: bool,
 }
 
 impl JobAttempt {
@@ -49,6 +51,7 @@ impl JobAttempt {
             complete: false,
             milestones: Milestones::default(),
             too_many_milestones: false,
+            rebuilt: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl JobAttempt {
             complete: row.complete,
             milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
             too_many_milestones: false,
+            rebuilt: row.rebuilt,
         };
         Some((row.job, row.attempt, entry))
     }
@@ -87,6 +91,7 @@ impl JobAttempt {
             released: self.released.clone(),
             complete: self.complete,
             milestones: self.milestones.clone(),
+            rebuilt: self.rebuilt,
         }
     }
 
@@ -102,21 +107,30 @@ impl JobAttempt {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
+    /// Was it rebuilt, and may the rest of it be this?
+    pub(super) fn is_part_of(&self, whole: &Layout) -> bool {
+        self.rebuilt && self.layout.merge(whole).is_ok_and(|both| both == *whole)
+    }
+
     /// Ranks on hosts that were told later, where a store was lost, are the job's too; not where it was added without them, or has given back
     /// all: then only what runs there holds them.
     pub(super) fn widen(&mut self, layout: Layout) {
         let new = layout.ranks().difference(self.layout.ranks());
         if self.complete {
             self.released.ranks.extend_with(&new);
-        } else if !self.added {
+        } else if !self.added && self.open {
             self.hold.ranks.extend_with(&new);
         }
         self.layout = layout;
     }
 
-    /// The job lets go of a part of what it holds still.
+    /// The job lets go of a part of what it holds still. With its last rank it is over: what else it holds goes with that, for nobody would ask
+    /// for it again.
     pub(super) fn let_go(&mut self, asked: &Part) -> Part {
-        let part = self.hold.intersection(asked);
+        let mut part = self.hold.intersection(asked);
+        if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
+            part.resources.clone_from(&self.hold.resources);
+        }
         self.hold.subtract(&part);
         part
     }

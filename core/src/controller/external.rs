@@ -266,13 +266,33 @@ impl Machine {
         None
     }
 
-    /// What has not ended of the external actions that a choice means; a choice of ranks means no resource.
+    /// What has not ended of the external actions that a choice means; a choice of ranks means no resource that it does not name.
     pub(super) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
-        let actions = attempt.actions.iter().filter_map(|id| self.actions.get(id)).filter(|_| which.targets.is_none());
+        let is_meant = |name: &ResourceName| match &which.resources {
+            Some(names) => names.contains(name),
+            None => which.targets.is_none(),
+        };
+        let actions = attempt.actions.iter().filter_map(|id| self.actions.get(id));
         let named = actions.filter(|action| which.action.as_ref().is_none_or(|name| action.row.name == *name));
         let open = named.map(|action| (action.row.id, action.open_part().resources));
-        open.filter(|(_, names)| !names.is_empty()).collect()
+        let meant = open.map(|(id, names)| (id, names.into_iter().filter(is_meant).collect::<BTreeSet<_>>()));
+        meant.filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// # Errors
+    /// A text that names the first resource which the job does not have.
+    pub(super) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
+        let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
+        let has = &attempt.terms.resources;
+        match which.resources.iter().flatten().find(|name| !has.contains(*name)) {
+            Some(name) => {
+                let (job, has) = (&which.job, Part { resources: has.clone(), ..Part::default() });
+                let text = format!("{name} is none of the resources of job {job} attempt {number}: {has}");
+                Err(Refusal::Invalid(text))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Its service finds it in the answer to what it says next, and in the job's events.

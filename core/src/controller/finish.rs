@@ -28,7 +28,7 @@ impl Machine {
                 self.open_attempt(&add.job, number, attempt, now);
                 false
             }
-            Some(there) if there.layout != layout => {
+            Some(there) if there.layout != layout && !there.is_part_of(&layout) => {
                 let text = format!(
                     "job {} attempt {number} is on {}; asked for {}",
                     add.job,
@@ -48,13 +48,15 @@ impl Machine {
                 );
                 return Err(Refusal::Conflict(text));
             }
-            // An action came first: from here on it is a job that somebody will finish.
+            // An action came first, or nodes told of it: from here on it is a job that somebody will finish.
             Some(there) => {
-                there.added = true;
+                there.widen(layout);
+                (there.added, there.rebuilt) = (true, false);
                 there.hold.resources = add.terms.resources.clone();
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
                 self.batch.attempts.insert((add.job.clone(), number));
+                self.rebuilt_whole(&add.job, number, now);
                 false
             }
         };
@@ -89,7 +91,8 @@ impl Machine {
         let names = entry.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
         for action in stopped {
-            let which = Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None };
+            let which =
+                Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None, resources: None };
             self.cancel(&which, why, uid, now)?;
         }
         self.job_finish(job, Some(number), None, now)

@@ -101,6 +101,10 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
+    /// These are gone, and wait for no answer any more.
+    HungUp {
+        clients: Vec<Client>,
+    },
     Tick,
     Settings(Settings),
     /// The store's disk is full, or no longer: new prologs are refused meanwhile.
@@ -256,6 +260,8 @@ pub struct AttemptRow {
     /// `final` was said: everything is released, for good.
     pub complete: bool,
     pub milestones: Milestones,
+    /// Known from what nodes told, to a store that knew nothing of it: it may have more ranks. `job add` says which.
+    pub rebuilt: bool,
 }
 
 /// A host that the resource manager shall give no work to.
@@ -318,6 +324,10 @@ pub struct ActionRow {
     pub resolving: Vec<Resolving>,
     /// A service outside runs it, no agent.
     pub external: Option<Box<External>>,
+    /// Scripts that were told of as past their limit, and of which open ranks: the last of each rank.
+    pub overdue: BTreeMap<String, IdSet>,
+    /// Open ranks whose nodes were drained for what their scripts had left behind.
+    pub lingering: IdSet,
 }
 
 /// An operator's word that waits.
@@ -366,6 +376,8 @@ impl ActionRow {
             growing: false,
             resolving: Vec::new(),
             external: None,
+            overdue: BTreeMap::new(),
+            lingering: IdSet::new(),
             ranks,
         }
     }

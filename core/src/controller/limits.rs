@@ -52,8 +52,11 @@ impl Machine {
         let Some(action) = self.actions.get_mut(&task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
             return;
         };
-        let since = *action.lingering.entry(task.rank).or_insert(Some(now.mono_ms));
-        if let (Some(since), Some(limit)) = (since, action.row.timeout_ms) {
+        if action.row.lingering.contains(task.rank.0) {
+            return;
+        }
+        let since = *action.lingering.entry(task.rank).or_insert(now.mono_ms);
+        if let Some(limit) = action.row.timeout_ms {
             self.check_by(task.action, since.saturating_add(limit));
         }
     }
@@ -63,16 +66,16 @@ impl Machine {
         let action = self.actions.get_mut(&id)?;
         let limit = action.row.timeout_ms?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
-        for (rank, since) in &mut action.lingering {
-            match since.map(|since| since.saturating_add(limit)) {
-                Some(at) if at <= now.mono_ms => {
-                    *since = None;
-                    due.push(TaskId { action: id, rank: *rank });
-                }
-                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
-                None => {}
+        for (rank, since) in &action.lingering {
+            let at = since.saturating_add(limit);
+            if at <= now.mono_ms {
+                due.push(TaskId { action: id, rank: *rank });
+            } else {
+                next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
+        // Once, also for the controller after this one: whoever lifts the drain has seen it.
+        due.iter().for_each(|task| action.lingers_too_long(task.rank));
         for task in due {
             let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
             let left = match node.and_then(|node| node.live.get(&task)) {

@@ -235,6 +235,7 @@ impl Machine {
                 }
                 Input::Closed { session, why } => self.on_closed(session, &why, now),
                 Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
+                Input::HungUp { clients } => self.hung_up(&clients),
                 Input::Tick => self.on_tick(now),
                 Input::Settings(settings) => self.on_settings(settings),
                 Input::StoreFull(full) => self.store_full = full,

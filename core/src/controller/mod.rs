@@ -5,7 +5,7 @@
 //! `rebuild` (a lost store), `progress` (what nodes tell), `run` and `requests` (what people ask), `resolve` and `quiet` (by hand), `finish` (what
 //! a job holds, and how it lets go), `superseded` (by another attempt), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends
 //! add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault), `external` (what a service outside runs), `limits`
-//! (what time does), `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views` and `untold` (what is shown); `attempt`, `action` and
+//! (what time does), `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown); `attempt`, `action` and
 //! `layout` are the values that they share.
 
 mod action;
@@ -15,6 +15,7 @@ mod drain;
 mod events;
 mod external;
 mod finish;
+mod held;
 pub mod io;
 mod layout;
 mod limits;

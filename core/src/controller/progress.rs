@@ -28,10 +28,12 @@ impl Machine {
         };
         let ok = ended.outcome.is_ok();
         let milestones = ended.milestones.clone();
-        let blame = (!ok).then(|| ended.clone());
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
+        // Its node was drained when the limit passed: that was for this end.
+        let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
+        let blame = (!ok && !told).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
         if let Some(host) = self.host_of(task).filter(|_| expected) {
@@ -105,32 +107,22 @@ impl Machine {
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 
-    /// A script is past its limit: told once, and its node is drained.
+    /// A script is past its limit: told once, and its node is drained once. Whoever lifts that drain has seen it, also where another controller
+    /// hears of the script after that.
     pub(super) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let Some(action) = self.actions.get_mut(&task.action) else { return };
-        if action.overdue.get(&task.rank) == Some(script) {
+        if !action.is_overdue_now(task.rank, script) {
             return;
         }
-        action.overdue.insert(task.rank, script.clone());
         let row = &action.row;
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
             "script": script, "limit_ms": limit_ms, "doing": doing});
         let job = row.job.clone();
         self.event(&job, now, "overdue", context);
+        self.touch(task.action, now);
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_stuck(task, &what, now);
-    }
-
-    /// It passed while nobody heard its node. What an earlier controller told is not told again: its drain is in the store.
-    pub(super) fn passed_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
-        let Phase::Overdue { script, .. } = phase else { return };
-        let is_drained = self.drains.get(host).is_some_and(|drain| !drain.lifted);
-        match self.actions.get_mut(&task.action).filter(|_| is_drained) {
-            // Whoever lifts the drain has seen it.
-            Some(action) => drop(action.overdue.insert(task.rank, script.clone())),
-            None => self.past_its_limit(host, task, phase, now),
-        }
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {

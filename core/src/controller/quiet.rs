@@ -54,6 +54,11 @@ impl Machine {
         None
     }
 
+    /// Whoever waited for quiet, and does not any more, leaves room for another.
+    pub(super) fn hung_up(&mut self, clients: &[Client]) {
+        self.quiet_waits.retain(|client| !clients.contains(client));
+    }
+
     pub(super) fn resume(&mut self, uid: u32) -> Reply {
         let was_quiet = self.quiet.take().is_some();
         if was_quiet {
@@ -85,7 +90,13 @@ impl Machine {
     pub(super) fn standing_notes(&self, now: Now) -> Vec<String> {
         let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
         let quiet = self.quiet.as_ref();
-        let quiet = quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume", quiet.words(now)));
+        let waits = match self.quiet_waits.len() {
+            0 => String::new(),
+            1 => "; 1 waits until nothing is open".to_owned(),
+            waits => format!("; {waits} wait until nothing is open"),
+        };
+        let quiet =
+            quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(now)));
         full.into_iter().chain(quiet).collect()
     }
 }

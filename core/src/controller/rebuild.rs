@@ -1,4 +1,8 @@
 //! What a controller does that lost its store, or has an old copy of it: it meets its own actions again in what the nodes hold.
+//!
+//! Each task tells of the ranks that its action had when it was begun. What follows a job grows as the job lets go of ranks: those that are told of
+//! later are added to what is known. Such an action has its verdict when the job is known to hold nothing more (`job finish`), when it was added
+//! again and all of it is covered, or when whoever began it by hand is there again and says over what.
 
 use serde_json::json;
 
@@ -8,45 +12,90 @@ use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, Now};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
-use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
+use crate::defect;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::job::Terms;
+use crate::job::{Part, Terms};
 use crate::message::{Held, HeldState};
 use crate::outcome::Loss;
 
 impl Machine {
     /// A task that this store has never heard of: it was lost, or restored from an old copy. Equal ids meet.
     pub(super) fn rebuild(&mut self, host: &HostName, held: &Held, now: Now) {
-        if self.actions.contains_key(&held.task.action) || matches!(held.state, HeldState::Tombstone { .. }) {
+        let id = held.task.action;
+        let known = self.actions.get(&id);
+        let is_covered = known.is_some_and(|action| held.ranks.is_subset(&action.row.ranks));
+        if is_covered || matches!(held.state, HeldState::Tombstone { .. }) {
             return;
         }
-        let expected = crate::ids::ActionId::of(self.settings.cluster, &held.job, held.attempt, &held.action);
-        let layout = match Layout::new(held.ranks.clone(), held.hosts.clone()) {
-            Ok(layout) if expected == held.task.action && layout.host(held.task.rank).as_ref() == Some(host) => layout,
-            _ => {
-                self.note(
-                    Level::Warning,
-                    Some(&held.job),
-                    Some(host),
-                    format!("holds task {} which does not make sense here", held.task),
-                );
-                return;
-            }
+        if known.is_some_and(|action| !self.may_have_grown(action, held)) {
+            return;
+        }
+        let is_known = known.is_some();
+        let Some(layout) = self.layout_told(host, held) else { return };
+        if !is_known {
+            self.rebuild_attempt(held, &layout, now);
+        }
+        let Some(attempt) = self.jobs.get_mut(&held.job).and_then(|job| job.attempts.get_mut(&held.attempt)) else {
+            return;
         };
-        let job = self.jobs.entry(held.job.clone()).or_default();
-        let merged = match job.attempts.get(&held.attempt) {
+        attempt.widen(layout);
+        let released = attempt.released.clone();
+        // What follows a job is begun on ranks as it lets go of them: there may be others, of which nobody has told yet.
+        let open_end = attempt.open && !attempt.hold.ranks.is_empty() && self.settings.after.contains(&held.action);
+        self.batch.attempts.insert((held.job.clone(), held.attempt));
+        if is_known {
+            self.rebuild_more(held, &released.ranks);
+        } else {
+            self.rebuild_action(held, &released, open_end, now);
+        }
+        self.touch(id, now);
+        let what = if is_known { "more of" } else { "action" };
+        let text = format!("rebuilt {what} {} from what its nodes hold", held.action);
+        self.note(Level::Warning, Some(&held.job), Some(host), text);
+        self.settle_rebuilt(id, host, now);
+        self.settle_superseded(&held.job, held.attempt, now);
+    }
+
+    /// Only what follows a job grows, within the job, as far as that is known. Where outcomes have added up to a verdict more of them cannot be
+    /// added; what runs goes on.
+    fn may_have_grown(&self, action: &Action, held: &Held) -> bool {
+        let row = &action.row;
+        let attempt = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt));
+        let fits = |attempt: &JobAttempt| attempt.rebuilt || held.ranks.is_subset(attempt.layout.ranks());
+        row.verdict.is_none()
+            && row.external.is_none()
+            && self.settings.after.contains(&row.name)
+            && attempt.is_some_and(fits)
+            && !defect!(GrowthNotRebuilt)
+    }
+
+    /// The attempt's ranks and hosts, with those that this task tells of; `None`: it makes no sense here, or contradicts what is known.
+    fn layout_told(&mut self, host: &HostName, held: &Held) -> Option<Layout> {
+        let expected = ActionId::of(self.settings.cluster, &held.job, held.attempt, &held.action);
+        let layout = Layout::new(held.ranks.clone(), held.hosts.clone());
+        let told = layout
+            .ok()
+            .filter(|layout| expected == held.task.action && layout.host(held.task.rank).as_ref() == Some(host));
+        let Some(layout) = told else {
+            let text = format!("holds task {} which does not make sense here", held.task);
+            self.note(Level::Warning, Some(&held.job), Some(host), text);
+            return None;
+        };
+        let attempt = self.jobs.get(&held.job).and_then(|job| job.attempts.get(&held.attempt));
+        let merged = match attempt {
             Some(attempt) => attempt.layout.merge(&layout),
             None => Ok(layout),
         };
-        let Ok(layout) = merged else {
-            self.note(
-                Level::Warning,
-                Some(&held.job),
-                Some(host),
-                format!("holds task {} whose hosts contradict the attempt's", held.task),
-            );
-            return;
-        };
+        if merged.is_err() {
+            let text = format!("holds task {} whose hosts contradict the attempt's", held.task);
+            self.note(Level::Warning, Some(&held.job), Some(host), text);
+        }
+        merged.ok()
+    }
+
+    fn rebuild_attempt(&mut self, held: &Held, layout: &Layout, now: Now) {
+        let job = self.jobs.entry(held.job.clone()).or_default();
         let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
         let older = job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt);
         let closed: Vec<_> = older.map(|(number, _)| *number).collect();
@@ -54,43 +103,25 @@ impl Machine {
             self.close_attempt(&held.job, number, held.attempt, now);
         }
         let job = self.jobs.entry(held.job.clone()).or_default();
-        let attempt = job.attempts.entry(held.attempt).or_insert_with(|| {
+        job.attempts.entry(held.attempt).or_insert_with(|| {
             let attempt = JobAttempt::new(layout.clone(), held.userid, Terms::default(), false, now.wall_ms);
-            JobAttempt { open: newest, ..attempt }
+            JobAttempt { open: newest, rebuilt: true, ..attempt }
         });
-        attempt.widen(layout);
-        let released = attempt.released.clone();
-        self.batch.attempts.insert((held.job.clone(), held.attempt));
-        let row = ActionRow {
-            userid: held.userid,
-            waiting: IdSet::new(),
-            unknown: held.ranks.clone(),
-            events_from: self.jobs.get(&held.job).map_or(0, |j| j.events_last),
-            ..ActionRow::new(
-                held.task.action,
-                held.job.clone(),
-                held.attempt,
-                held.action.clone(),
-                held.ranks.clone(),
-                now.wall_ms,
-            )
-        };
-        let mut row = row;
+    }
+
+    /// `open_end`: it may have more ranks than are told of.
+    fn rebuild_action(&mut self, held: &Held, released: &Part, open_end: bool, now: Now) {
+        let events_from = self.jobs.get(&held.job).map_or(0, |j| j.events_last);
+        let (id, job, name) = (held.task.action, held.job.clone(), held.action.clone());
+        let row = ActionRow::new(id, job, held.attempt, name, held.ranks.clone(), now.wall_ms);
+        let (waiting, unknown) = (IdSet::new(), held.ranks.clone());
+        let mut row = ActionRow { userid: held.userid, waiting, unknown, events_from, growing: open_end, ..row };
         // A store that was put back may have given back what this one still had in hand.
-        row.held.subtract(&released);
+        row.held.subtract(released);
         self.load_action(Action::new(row, now.mono_ms));
-        let context = json!({"action": held.action, "attempt": held.attempt, "id": held.task.action, "ranks": held.ranks,
+        let context = json!({"action": held.action, "attempt": held.attempt, "id": id, "ranks": held.ranks,
             "hosts": held.hosts, "rebuilt": true});
         self.event(&held.job, now, "action-start", context);
-        self.touch(held.task.action, now);
-        self.note(
-            Level::Warning,
-            Some(&held.job),
-            Some(host),
-            format!("rebuilt action {} from what its nodes hold", held.action),
-        );
-        self.settle_rebuilt(held.task.action, host, now);
-        self.settle_superseded(&held.job, held.attempt, now);
     }
 
     /// A newer attempt was heard of first: what is there of this one goes the way of what is superseded.
@@ -102,8 +133,29 @@ impl Machine {
         }
     }
 
+    /// It had grown when this task was begun, after those of which nodes told before.
+    fn rebuild_more(&mut self, held: &Held, released: &IdSet) {
+        let id = held.task.action;
+        let Some(action) = self.actions.get_mut(&id) else { return };
+        let new = held.ranks.difference(&action.row.ranks);
+        action.grow_unknown(&new, released);
+        self.index(id, &new);
+    }
+
+    /// A job that nodes had told of was added: that is all of it. What follows it grows by what it has not covered.
+    pub(super) fn rebuilt_whole(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let Some(attempt) = self.jobs.get(job).and_then(|job| job.attempts.get(&number)) else { return };
+        let all = attempt.layout.ranks().clone();
+        for id in attempt.actions.clone() {
+            if let Some(action) = self.actions.get_mut(&id).filter(|action| all.is_subset(&action.row.ranks)) {
+                action.grown();
+                self.touch(id, now);
+            }
+        }
+    }
+
     /// Nodes that have said Hello in this controller's time, and did not tell of the action, hold nothing of it.
-    fn settle_rebuilt(&mut self, id: crate::ids::ActionId, teller: &HostName, now: Now) {
+    fn settle_rebuilt(&mut self, id: ActionId, teller: &HostName, now: Now) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let Some(action) = self.actions.get(&id) else { return };
         let ranks: Vec<Rank> = action.row.unknown.iter().map(Rank).collect();

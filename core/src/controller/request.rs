@@ -91,8 +91,10 @@ pub enum Request {
         ok: bool,
         reason: String,
     },
+    /// `held`: what jobs and actions hold, too, whatever becomes of it.
     Ps {
         older_than_ms: u64,
+        held: bool,
     },
     Show {
         job: JobId,
@@ -206,13 +208,16 @@ pub struct JobAdd {
     pub terms: Terms,
 }
 
-/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`.
+/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`. Ranks and resources: all where
+/// neither is named, or else just what is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Which {
     pub job: JobId,
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
     pub targets: Option<Targets>,
+    /// What is no rank, of external actions.
+    pub resources: Option<BTreeSet<ResourceName>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

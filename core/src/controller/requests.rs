@@ -36,8 +36,8 @@ impl Machine {
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
-            Request::Ps { older_than_ms } => {
-                Ok(Reply::Ps { rows: self.ps(older_than_ms, now), notes: self.standing_notes(now) })
+            Request::Ps { older_than_ms, held } => {
+                Ok(Reply::Ps { rows: self.ps(older_than_ms, held, now), notes: self.standing_notes(now) })
             }
             Request::Show { job } => self.show(&job, now).map(|view| Reply::Show(Box::new(view))),
             Request::Nodes { targets } => self.list_nodes(targets.as_ref(), now).map(Reply::Nodes),
@@ -89,6 +89,8 @@ impl Machine {
     pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
+        // Who names resources, and no ranks, means just those.
+        let chosen = chosen.or_else(|| which.resources.as_ref().map(|_| IdSet::new()));
         let named = attempt
             .actions
             .iter()

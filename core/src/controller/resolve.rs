@@ -34,6 +34,7 @@ impl Machine {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
         }
+        self.check_named(which)?;
         let (tasks, resources) = (self.tasks(which, true)?, self.open_resources(which));
         if tasks.is_empty() && resources.is_empty() {
             return Err(Refusal::Conflict(format!(
@@ -90,7 +91,7 @@ impl Machine {
             None => false,
         };
         if let Some(session) = self.session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
-            self.send_cancel(session, task, "resolved by hand");
+            self.send_cancel(session, task, &before_its_begin(reason));
         }
         host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
@@ -165,6 +166,11 @@ impl Action {
         // Of ranks that come one by one a part is written, which has no words.
         self.changed = true;
     }
+}
+
+/// Why what has not begun never will: its node tells it, and who looks there for the task that did not run.
+pub(super) fn before_its_begin(reason: &str) -> String {
+    format!("resolved by hand before it began: {}", reason.trim())
 }
 
 /// Its scripts wait for their turn on the node, or for systemd.

@@ -10,7 +10,7 @@ use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
-use crate::job::Terms;
+use crate::job::{Part, Terms};
 use crate::targets::Targets;
 
 impl Machine {
@@ -35,7 +35,7 @@ impl Machine {
                 Err(Refusal::Conflict(text))
             };
             return match (&external, &action.row.external) {
-                (None, None) => self.attach(id, &run),
+                (None, None) => self.attach_rebuilt(id, attempt, &run, now),
                 (Some(asked), Some(_)) => self.attach_external(id, &run, asked, now),
                 (None, Some(_)) => by("a service outside (external)"),
                 (Some(_), None) => by("agents"),
@@ -51,8 +51,9 @@ impl Machine {
                 ranks = IdSet::new();
             }
         }
-        if let Some(entry) = entry.filter(|_| external.is_none()) {
-            ranks = self.of_what_is_held(&run, attempt, entry, ranks)?;
+        if external.is_none() {
+            let hold = entry.map_or(layout.ranks(), |entry| &entry.hold.ranks);
+            ranks = self.of_what_is_held(&run, attempt, hold, ranks)?;
         }
         match entry {
             None => {
@@ -62,10 +63,8 @@ impl Machine {
             Some(entry) => {
                 let gone = entry.released.ranks.intersection(&ranks);
                 if !gone.is_empty() && !defect!(RunAfterRelease) {
-                    let text = format!(
-                        "ranks {gone} of job {} attempt {attempt} were released: nothing begins there",
-                        run.job
-                    );
+                    let (gone, job) = (Part::of_ranks(gone), &run.job);
+                    let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
             }
@@ -82,24 +81,25 @@ impl Machine {
         }
     }
 
-    /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what follows a job that
-    /// somebody will finish is begun by hand over all that it holds, or by `job finish`: of a part of them it would have come to its end before the others were let go.
+    /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what follows a job is begun by
+    /// hand over all that it holds (`held`), or by `job finish`: of a part of them it would have come to its end before the others were let go,
+    /// and would not follow there.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
         attempt: Attempt,
-        entry: &JobAttempt,
+        held: &IdSet,
         ranks: IdSet,
     ) -> Result<IdSet, Refusal> {
         let RunRequest { job, action, .. } = run;
-        let (held, follows) = (&entry.hold.ranks, self.settings.after.contains(action));
-        if follows {
+        if self.settings.after.contains(action) {
             let left = held.difference(&ranks);
-            if left.is_empty() || !entry.added || (ranks.is_disjoint(held) && !ranks.is_empty()) {
+            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) || defect!(EpilogOfAPart) {
                 return Ok(ranks);
             }
+            let left = Part::of_ranks(left);
             let text = format!(
-                "job {job} attempt {attempt} holds ranks {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
+                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
             );
             return Err(Refusal::Conflict(text));
         }
@@ -112,7 +112,8 @@ impl Machine {
         if run.targets.is_none() && !left.is_empty() {
             return Ok(left);
         }
-        let text = format!("job {job} attempt {attempt} has let go of ranks {gone}: {action} does not begin there");
+        let gone = Part::of_ranks(gone);
+        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there");
         Err(Refusal::Conflict(text))
     }
 
@@ -140,6 +141,21 @@ impl Machine {
         Err(Refusal::AttemptClosed(text))
     }
 
+    /// Whoever began it by hand, before the store was lost, says over what it is: then nothing of it is to come.
+    fn attach_rebuilt(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) -> Result<Reply, Refusal> {
+        let reply = self.attach(id, run)?;
+        let attempt = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number));
+        let says = run.nodes.is_some() || run.targets.is_some();
+        if says
+            && attempt.is_some_and(|attempt| attempt.rebuilt)
+            && let Some(action) = self.actions.get_mut(&id)
+        {
+            action.grown();
+            self.touch(id, now);
+        }
+        Ok(reply)
+    }
+
     pub(super) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
         let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
@@ -147,8 +163,11 @@ impl Machine {
         let row = &action.row;
         let conflict = |asked: &dyn std::fmt::Display| {
             let text = format!(
-                "{} of job {} attempt {} exists over ranks {}; asked for {asked}",
-                row.name, row.job, row.attempt, row.ranks
+                "{} of job {} attempt {} exists over {}; asked for {asked}",
+                row.name,
+                row.job,
+                row.attempt,
+                Part::of_ranks(row.ranks.clone())
             );
             Refusal::Conflict(text)
         };

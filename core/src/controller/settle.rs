@@ -153,7 +153,7 @@ impl Machine {
                     self.send_cancel(id, task, "it has ended for the controller");
                 }
                 if open {
-                    self.passed_its_limit(host, task, phase, now);
+                    self.past_its_limit(host, task, phase, now);
                 }
                 self.watch_lingering(task, phase, now);
                 self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));

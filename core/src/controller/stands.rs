@@ -36,6 +36,10 @@ pub struct Stands {
     pub held: IdSet,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub boots: BTreeMap<u32, IdSet>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overdue: BTreeMap<String, IdSet>,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub lingering: IdSet,
 }
 
 /// Of an attempt.
@@ -57,8 +61,10 @@ pub struct Holds {
 impl Stands {
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let Self { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots } = self;
-        weigh([ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held].into_iter().chain(boots.values()))
+        let Self { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots, overdue, lingering } =
+            self;
+        let sets = [ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, lingering];
+        weigh(sets.into_iter().chain(boots.values()).chain(overdue.values()))
     }
 }
 
@@ -75,6 +81,7 @@ impl ActionRow {
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
+        let overdue = self.overdue.iter().map(|(script, set)| (script.clone(), of(set)));
         Stands {
             ranks: ranks.clone(),
             waiting: of(&self.waiting),
@@ -86,12 +93,15 @@ impl ActionRow {
             cancelling: of(&self.cancelling),
             held: of(&self.held.ranks),
             boots: boots.collect(),
+            overdue: overdue.filter(|(_, set)| !set.is_empty()).collect(),
+            lingering: of(&self.lingering),
         }
     }
 
     /// These stand so from now on.
     pub fn put(&mut self, part: &Stands) {
-        let Stands { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots } = part;
+        let Stands { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots, overdue, lingering } =
+            part;
         for (set, part) in [
             (&mut self.waiting, waiting),
             (&mut self.sent, sent),
@@ -101,6 +111,7 @@ impl ActionRow {
             (&mut self.unknown, unknown),
             (&mut self.cancelling, cancelling),
             (&mut self.held.ranks, held),
+            (&mut self.lingering, lingering),
         ] {
             replace(set, ranks, part);
         }
@@ -109,12 +120,18 @@ impl ActionRow {
             self.boots.entry(*number).or_default().extend_with(part);
         }
         self.boots.retain(|_, set| !set.is_empty());
+        self.overdue.values_mut().for_each(|set| set.subtract(ranks));
+        for (script, part) in overdue {
+            self.overdue.entry(script.clone()).or_default().extend_with(part);
+        }
+        self.overdue.retain(|_, set| !set.is_empty());
     }
 
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended, &self.unknown];
-        let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks]).chain(self.boots.values());
+        let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
+        let sets = sets.chain(self.boots.values()).chain(self.overdue.values());
         let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
         weigh(sets) + env
     }

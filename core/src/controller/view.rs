@@ -8,6 +8,7 @@ use crate::controller::io::{External, Quiet};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
+use crate::job::Part;
 use crate::message::Phase;
 use crate::outcome::Verdict;
 use crate::task::Ended;
@@ -23,7 +24,7 @@ pub struct PsRow {
     pub ranks: IdSet,
     pub hosts: HostList,
     /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`, `external`, `telling`,
-    /// `draining`.
+    /// `draining`, `held`.
     pub state: String,
     /// Why it waits, or what runs.
     pub why: String,
@@ -50,6 +51,11 @@ pub struct AttemptView {
     pub attempt: Attempt,
     pub open: bool,
     pub hosts: HostList,
+    /// Who holds what of it, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<PsRow>,
+    #[serde(default, skip_serializing_if = "Part::is_empty")]
+    pub released: Part,
     pub actions: Vec<ActionView>,
 }
 

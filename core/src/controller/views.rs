@@ -18,12 +18,13 @@ use crate::task::Process;
 const CANCELLING: &str = "; cancel asked for";
 
 impl Machine {
-    pub(super) fn ps(&self, older_than_ms: u64, now: Now) -> Vec<PsRow> {
+    pub(super) fn ps(&self, older_than_ms: u64, held: bool, now: Now) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for action in self.actions.values().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action, now));
         }
         rows.extend(self.untold(now));
+        rows.extend(self.held(held, now));
         rows.retain(|row| row.age_ms >= older_than_ms);
         rows.sort_by(|a, b| {
             b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
@@ -156,6 +157,8 @@ impl Machine {
                 attempt: *number,
                 open: attempt.open,
                 hosts: attempt.layout.hosts().clone(),
+                held: self.held_of(job, *number, attempt, true, now),
+                released: attempt.released.clone(),
                 actions: attempt
                     .actions
                     .iter()

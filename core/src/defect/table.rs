@@ -105,6 +105,10 @@ table! {
     KeepsOneLess: "one rank more goes back than `keep` leaves", "5 of DESIGN.md: never fewer than N", Hunt::Simulator;
     CancelDrains: "what a user cancelled drains its node", "5 of DESIGN.md: a cancel never drains", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over", "5 of DESIGN.md: an existing reason is never overwritten", Hunt::Simulator;
+    ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever", "8: what is held, somebody can let go of", Hunt::Simulator;
+    EpilogOfAPart: "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one", "5 of DESIGN.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
+    StuckForgotten: "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that", "5: what was shown survives a crash", Hunt::Simulator;
+    GrowthNotRebuilt: "a store that was lost is rebuilt with those ranks of an epilog of which its nodes tell first", "2: what was accepted ends", Hunt::Simulator;
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };

@@ -161,7 +161,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 15] = [
+pub(super) const AIMS: [(&str, Make); 17] = [
     ("answer", asked),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
@@ -177,6 +177,8 @@ pub(super) const AIMS: [(&str, Make); 15] = [
     ("send-ack", cancelled_in_flight),
     ("send-expects-boot", firmware),
     ("send-boot-expected", firmware),
+    ("commit", lifted),
+    ("commit", grown),
 ];
 
 fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
@@ -325,4 +327,42 @@ fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) ->
 pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     let spring = Spring::Late { ms: dice.range(500, 15_000) };
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
+}
+
+/// An operator lifts drains while what is stuck goes on, and the controller dies.
+fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let action = ["prolog", "mount", "epilog"][dice.below(3)];
+    let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
+    for _ in 0..2 {
+        let lifted_at = at_ms + dice.range(31_000, 100_000);
+        steps.extend((0..nodes).map(|node| Step { at_ms: lifted_at, what: What::Do(Op::Undrain { to: 0, node }) }));
+        let kill = Fault::KillController { which: 0, down_ms: dice.skewed(1, 5_000) };
+        steps.push(Step { at_ms: lifted_at + dice.skewed(1, 10_000), what: What::Fault(kill) });
+    }
+    steps
+}
+
+/// A job lets go of its ranks one by one, the store is lost meanwhile, and its resource manager adds it again.
+fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let (job, rabbits) = (job_of(dice, span) as u8, dice.one_in(2));
+    let nodes_of_all = (0, nodes);
+    let add = || {
+        let (attempt, keep) = (None, None);
+        Op::AddJob { to: 0, job, attempt, nodes: nodes_of_all, tolerate: 0, keep, shrink: false, rabbits }
+    };
+    let mut steps = vec![Step { at_ms, what: What::Do(add()) }];
+    let finish = |at_ms, ranks| Step { at_ms, what: What::Do(Op::Finish { to: 0, job, ranks }) };
+    let mut t = at_ms;
+    for rank in 0..nodes as u32 {
+        t += dice.skewed(1, 4_000);
+        steps.push(finish(t, Some((rank, 1))));
+    }
+    let lost_at = at_ms + dice.range(1, 20_000);
+    steps.push(Step { at_ms: lost_at, what: What::Fault(Fault::Restore { empty: dice.below(4) > 0 }) });
+    if dice.one_in(2) {
+        let added_at = lost_at + dice.skewed(1, 30_000);
+        steps.push(Step { at_ms: added_at, what: What::Do(add()) });
+    }
+    steps.push(finish(lost_at + dice.range(20_000, 60_000), None));
+    steps
 }

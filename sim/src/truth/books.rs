@@ -1,7 +1,7 @@
 //! What the resource manager is told, as it is committed: releases are parts of R that add up to it, and the last one says so; no fewer than were
 //! to be kept are; a cancel drains no host, and what was said first of one stands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{DrainRow, Edge, OutboxEntry};
 use perilog_core::controller::{Record, Snapshot};
@@ -14,6 +14,8 @@ pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
     /// Drains that stand, and why.
     reasons: BTreeMap<HostName, String>,
+    /// What hosts were drained for while it was stuck there: each once.
+    stuck: BTreeSet<(HostName, String)>,
 }
 
 /// What was told of an attempt so far.
@@ -47,6 +49,8 @@ impl Truth {
                 }
                 Record::Prune { job, attempt, .. } => {
                     self.books.told.remove(&(job.clone(), *attempt));
+                    let of = format!("(job {job} attempt {attempt})");
+                    self.books.stuck.retain(|(_, what)| !what.ends_with(&of));
                     None
                 }
                 _ => None,
@@ -116,6 +120,15 @@ impl Truth {
             return None;
         }
         let before = self.books.reasons.insert(host.clone(), reason.clone());
+        if before.is_none()
+            && let Some(what) = stuck(&reason)
+            && !self.books.stuck.insert((host.clone(), what))
+            && !forgetful
+        {
+            return Some(format!(
+                "5 drain: {host} was drained for this, somebody lifted that, and it is again: {reason}"
+            ));
+        }
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
@@ -123,4 +136,15 @@ impl Truth {
         let cancelled = row.by.is_none() && reason.contains(": cancelled");
         cancelled.then(|| format!("5 drain: {host} is drained ({reason})"))
     }
+}
+
+/// What is stuck, where that is what a host is drained for: a script past its limit, or what scripts have left behind.
+fn stuck(reason: &str) -> Option<String> {
+    if reason.contains(" is past its limit of ") {
+        return Some(reason.to_owned());
+    }
+    // With each other process that is there.
+    let (what, _) = reason.split_once(", processes did not within ")?;
+    let of = reason.rfind("(job ").and_then(|at| reason.get(at..)).unwrap_or_default();
+    Some(format!("{what} {of}"))
 }

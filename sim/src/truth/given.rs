@@ -183,6 +183,7 @@ impl Truth {
             ),
             (row.complete != (row.released == whole), "says final too early, or not at all"),
             (!row.open && !row.hold.is_empty(), "holds for itself what another attempt has taken the place of"),
+            (row.hold.ranks.is_empty() && !row.hold.resources.is_empty(), "has no rank left and keeps resources"),
         ];
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
             return self.broken(|| format!("4 released: c0 {what}: {job} attempt {attempt}, {}", row.released));
@@ -191,6 +192,7 @@ impl Truth {
         given.subtract(&before);
         self.check_not_served(store, row, &given);
         self.check_followed(store, row, &given.ranks);
+        self.check_cleaned(store, row, &given.ranks);
         for rank in ranks.difference(&before.ranks).iter().map(Rank) {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;
@@ -215,6 +217,20 @@ impl Truth {
             if let Some(stem) = alive {
                 self.broken(|| format!("4 released: rank {rank} of {job} attempt {attempt}, and {stem} lives"));
             }
+        }
+    }
+
+    /// What follows jobs was begun on each rank that a job gave back. Another attempt may have ended its hold: then nothing follows.
+    fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
+        if !row.open || self.given.forgetful {
+            return;
+        }
+        let mut left = given.clone();
+        let epilogs = store.actions.iter().filter(|a| a.name.as_str() == "epilog");
+        epilogs.filter(|a| a.job == row.job && a.attempt == row.attempt).for_each(|a| left.subtract(&a.ranks));
+        if !left.is_empty() {
+            let (job, attempt) = (&row.job, row.attempt);
+            self.broken(|| format!("5 epilog: ranks {left} of {job} attempt {attempt} went back without one"));
         }
     }
 

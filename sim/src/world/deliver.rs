@@ -1,6 +1,6 @@
 //! A controller's commits and effects, and what is checked of each.
 
-use perilog_core::controller::io::{Edge, Effect, OutboxEntry, Reply, SessionId};
+use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Effect, OutboxEntry, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::message::ToAgent;
 use perilog_core::{Rank, TaskId};
@@ -137,11 +137,30 @@ impl World {
         let host =
             attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(of, _)| *of == rank)).map(|(_, host)| host);
         let conn = self.controllers[which].sessions.get(&session).and_then(|conn| self.conns.get(conn));
+        if let Some((conn, attempt)) = conn.zip(attempt)
+            && !row.ranks.contains(rank)
+            && self.had_grown(conn.node, task, row, attempt)
+        {
+            let text = format!("c{which} acknowledges {task}, and its {} does not cover that rank", row.name);
+            return self.violate("5 acknowledged", &text);
+        }
         // One that speaks for another host's task is acknowledged, so that it is quiet, and is not believed.
         let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
         if own && !has && row.ranks.contains(rank) {
             self.violate("5 acknowledged", &format!("c{which} acknowledges {task}, and its store has no end of it"));
         }
+    }
+
+    /// Did a job let go of this rank after the others of which this store knows? What follows a job grows then, until its verdict.
+    fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
+        let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
+        let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };
+        let known: Vec<(u32, &str)> = attempt.ranks.iter().zip(attempt.hosts.iter()).collect();
+        // A rank has one host, and a host one rank.
+        let fits = |rank: u32, host: &str| known.iter().all(|(r, h)| (*r == rank) == (*h == host));
+        let agrees = start.ranks.iter().zip(start.hosts.iter()).all(|(rank, host)| fits(rank, host));
+        let within = attempt.rebuilt || start.ranks.iter().all(|rank| known.iter().any(|(of, _)| *of == rank));
+        row.name.as_str() == "epilog" && row.verdict.is_none() && agrees && within
     }
 
     fn check_reply(&mut self, which: usize, client: u64, reply: Result<Reply, perilog_core::controller::io::Refusal>) {

@@ -74,6 +74,7 @@ impl World {
                     attempt: Some(row.attempt),
                     action: Some(row.name.clone()),
                     targets: Some(Targets::Ranks(dead)),
+                    resources: None,
                 });
             }
         }

@@ -160,7 +160,7 @@ impl World {
     }
 
     pub(crate) fn look_at_everything(&mut self, to: usize, job: u8) {
-        self.ask(to, Request::Ps { older_than_ms: 0 });
+        self.ask(to, Request::Ps { older_than_ms: 0, held: false });
         self.ask(to, Request::Show { job: site::job(job) });
         self.ask(to, Request::Nodes { targets: None });
         self.ask(to, Request::Why { host: site::host(0) });
@@ -170,5 +170,5 @@ impl World {
 }
 
 fn which(job: u8, action: Option<&str>) -> Which {
-    Which { job: site::job(job), attempt: None, action: action.map(site::action), targets: None }
+    Which { job: site::job(job), attempt: None, action: action.map(site::action), targets: None, resources: None }
 }

@@ -69,7 +69,7 @@ impl Group {
     /// `n[0-2]: ok  800ms-1.2s`
     pub(super) fn line(&self) -> String {
         let hosts = HostList::from_names(self.hosts.values()).map(|hosts| hosts.to_string());
-        let at = hosts.ok().filter(|hosts| !hosts.is_empty()).unwrap_or_else(|| format!("rank {}", self.ranks));
+        let at = hosts.ok().filter(|hosts| !hosts.is_empty()).unwrap_or_else(|| crate::text::ranks(&self.ranks));
         format!("{at}: {}", result_line(&self.outcome, &self.result, self.message.as_deref(), &self.checks, self.took))
     }
 }
@@ -118,6 +118,6 @@ mod tests {
     fn ranks_without_hosts_are_named_as_ranks() {
         let mut fold = Fold::default();
         fold.push(finish("4-5", None, "ok", None, None), &Roster::default());
-        assert_eq!(anstream::adapter::strip_str(&fold.take()[0].line()).to_string(), "rank 4-5: ok");
+        assert_eq!(anstream::adapter::strip_str(&fold.take()[0].line()).to_string(), "ranks 4-5: ok");
     }
 }

@@ -116,7 +116,7 @@ fn what_is_queued_is_one_commit() {
     assert!(answers.iter_mut().all(|answer| told(answer).is_ok()));
     // A question changes nothing: there is nothing to commit.
     let (answer, mut answered) = oneshot::channel();
-    let request = Request::Ps { older_than_ms: 0 };
+    let request = Request::Ps { older_than_ms: 0, held: false };
     writer.turn([Entry::Request { uid: 0, request, answer, parts: None }].into_iter()).unwrap();
     assert!(matches!(told(&mut answered), Ok(Reply::Ps { .. })));
     assert_eq!(script.commits(), 2);

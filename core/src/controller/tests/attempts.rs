@@ -50,7 +50,7 @@ fn ranks_by_idset_or_host_and_what_does_not_exist_is_named() {
     run.targets = Some("1-2".parse().unwrap());
     let (_, effects) = b.ask(Request::Run(run));
     assert_eq!(starts(&effects), [(sessions[1], 1), (sessions[2], 2)]);
-    let mut run = request("epilog", "j", None, None);
+    let mut run = request("check", "j", None, None);
     run.targets = Some("n2".parse().unwrap());
     // There the prolog has not ended yet.
     let (_, effects) = b.ask(Request::Run(run));

@@ -55,7 +55,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         let (reply, effects) = b.ask(resolve(true));
         assert_eq!((reply, effects), (resolved(1, 1), vec![Effect::OutboxGrew]));
         assert_eq!((b.action("prolog", "j", 0).verdict, b.action("prolog", "j", 0).accepted.len()), (None, 1));
-        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
         let mut states: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.state.as_str(), &row.why)).collect();
         states.sort();
         assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "telling", 2));
@@ -205,6 +205,12 @@ fn what_is_resolved_before_it_began_never_begins() {
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     let (_, effects) = again(&mut b, vec![]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
+    // Its node is told why, in whose words.
+    let said = |effect: &Effect| match effect {
+        Effect::Send { message: ToAgent::Cancel { why, .. }, .. } => why.clone(),
+        _ => String::new(),
+    };
+    assert_eq!(said(&effects[0]), "resolved by hand before it began: power-cycled");
 }
 
 fn run(action: &str, name: &str) -> Request {
@@ -238,7 +244,7 @@ fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
     let Ok(Reply::Status(status)) = b.ask(Request::Status).0 else { panic!() };
     assert_eq!(status.quiet.as_ref().map(|quiet| quiet.by), Some(0));
     assert_eq!(status.notes, ["quiet for 0s by uid 0 (new release): nothing new is begun until: perilog resume"]);
-    let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+    let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     assert_eq!(notes, status.notes);
     assert_eq!(b.ask(Request::Resume).0, Ok(Reply::Resumed { was_quiet: true }));
     let mut b = b.restart();
@@ -271,6 +277,10 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     // They are few.
     b.batch((100..164).map(|client| asks(client, quiesce(true))).collect());
     assert_eq!(answers(&b.batch(vec![asks(200, quiesce(true))])), [(200, false)]);
+    // Who is gone leaves room, and is not answered.
+    b.batch(vec![Input::HungUp { clients: (100..163).collect() }]);
+    assert_eq!(answers(&b.batch(vec![asks(201, quiesce(true))])), []);
+    assert_eq!(answers(&b.batch(vec![asks(12, Request::Resume)])), [(163, false), (201, false), (12, true)]);
 }
 
 /// `hold`: what its scripts left behind is named, and past the limit its node is drained for it.
@@ -335,7 +345,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
 fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
     let (mut b, _) = bench(3, hooked);
     let shown = |b: &mut Bench| -> Vec<(String, String, String, u64)> {
-        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
         let of = |row: &crate::controller::view::PsRow| (row.action.to_string(), row.hosts.to_string());
         assert!(rows.iter().all(|row| row.job.is_none() && row.state == "telling"));
         rows.iter().map(|row| (of(row).0, of(row).1, row.why.clone(), row.age_ms / 1_000)).collect()

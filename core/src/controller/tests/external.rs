@@ -332,7 +332,7 @@ fn a_cancel_is_asked_of_the_service_and_drains_nobody() {
 fn an_operator_settles_it_and_everything_shows_it() {
     let (mut b, _) = staged("0", Some("0-1"), "rabbit1", |_| {});
     b.pass(10_000);
-    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!("no ps") };
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
     let shown: Vec<_> =
         rows.iter().map(|r| (r.state.as_str(), r.why.as_str(), r.ranks.to_string(), r.resources.len())).collect();
     let why = "its service must be heard of within 19s (lease 30s)";

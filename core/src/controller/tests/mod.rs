@@ -5,8 +5,10 @@ mod boots;
 mod by_hand;
 mod durable;
 mod external;
+mod holds;
 mod limits;
 mod milestones;
+mod rebuilt;
 mod release;
 mod retention;
 mod scale;
@@ -183,7 +185,8 @@ pub(super) fn request(action: &str, job: &str, nodes: Option<&str>, attempt: Opt
 }
 
 pub(super) fn which(job: &str, targets: Option<&str>) -> Which {
-    Which { job: JobId::new(job).unwrap(), attempt: None, action: None, targets: targets.map(|t| t.parse().unwrap()) }
+    let targets = targets.map(|t| t.parse().unwrap());
+    Which { job: JobId::new(job).unwrap(), attempt: None, action: None, targets, resources: None }
 }
 
 pub(super) fn id(action: &str, job: &str, attempt: u64) -> ActionId {

@@ -327,7 +327,7 @@ fn what_prepares_ranks_begins_only_where_the_job_holds_them_and_an_epilog_covers
     };
     refused(b.ask(of("epilog", Some("0"))).0, "holds ranks 1-3 too, and epilog would not follow there");
     b.ask(finish("j", Some("0"))).0.unwrap();
-    refused(b.ask(of("prolog", Some("0-1"))).0, "has let go of ranks 0: prolog does not begin there");
+    refused(b.ask(of("prolog", Some("0-1"))).0, "has let go of rank 0: prolog does not begin there");
     // All are all that it has still.
     let (reply, _) = b.ask(of("prolog", None));
     assert!(matches!(&reply, Ok(Reply::Running { ranks, .. }) if ranks.to_string() == "1-3"), "{reply:?}");

@@ -38,7 +38,7 @@ fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
 
 /// What waits, and why, as `ps` has it.
 fn waits(b: &mut Bench) -> Vec<(String, String, String)> {
-    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0 }).0 else { panic!() };
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     let waiting = rows.into_iter().filter(|row| row.state == "waiting");
     waiting.map(|row| (format!("{} of {}", row.action, row.attempt), row.hosts.to_string(), row.why)).collect()
 }
@@ -155,6 +155,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
         attempt: Some(Attempt::FIRST),
         action: Some(ActionName::new(action).unwrap()),
         targets: None,
+        resources: None,
     };
     for resolve in [false, true] {
         let (mut b, n) = bench(1, |settings| settings.drain_hook = true);
