@@ -14,6 +14,7 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
+    pruned: BTreeSet<(JobId, Attempt)>,
 }
 
 #[derive(Debug)]
@@ -37,6 +38,11 @@ impl Attempts {
         }
         let open = Open { job: row.job.clone(), attempt: row.attempt, name: row.name.to_string(), hosts };
         self.open.insert(row.id, open);
+    }
+
+    /// It was over, and forgotten. A node that was away may bring it back: what the others had begun for it nobody knows then.
+    pub(super) fn is_pruned(&self, job: &JobId, attempt: Attempt) -> bool {
+        self.pruned.contains(&(job.clone(), attempt))
     }
 
     /// Another store is in the place of the first.
@@ -93,6 +99,7 @@ impl Truth {
     pub(crate) fn check_pruned(&mut self, store: &Snapshot, records: &[Record]) {
         for (at, record) in records.iter().enumerate() {
             let Record::Prune { job, attempt, .. } = record else { continue };
+            self.attempts.pruned.insert((job.clone(), *attempt));
             let Some(row) = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt) else {
                 continue;
             };
