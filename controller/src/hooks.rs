@@ -177,7 +177,7 @@ async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: In
 fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     let key = Key::Job(entry.job.clone());
     let turn = told.turn(&key, false, now)?;
-    let mut body = entry.body;
+    let mut body = entry.body.value();
     if let Some(object) = body.as_object_mut() {
         object.remove("at_ms");
         object.insert("sequence".to_owned(), entry.sequence.into());

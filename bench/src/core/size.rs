@@ -28,7 +28,7 @@ pub(crate) fn of(record: &Record) -> usize {
             Record::Drain(row) => row.host.as_str().len() + row.reason.len(),
             Record::Undrained { host } => host.as_str().len(),
             Record::Event { event, .. } => event.name().len() + event.context().map_or(0, |context| json(&context)),
-            Record::Outbox(entry) => json(&entry.body),
+            Record::Outbox(entry) => entry.body.as_str().len(),
         }
 }
 

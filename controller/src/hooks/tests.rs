@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use perilog_core::controller::Body;
 use perilog_core::controller::io::Edge;
 use perilog_core::{Attempt, HostName, JobId};
 
@@ -133,7 +134,7 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
         edge: Edge::ReleaseHook,
         job: JobId::new(&if sequence > BAD { "good".to_owned() } else { format!("bad{sequence}") }).unwrap(),
         attempt: Attempt::default(),
-        body: json!({"event": "release"}),
+        body: Body::from(&json!({"event": "release"})),
     };
     let (inlet, mut queue) = Inlet::new();
     let argv = ["sh", "-c", "grep -q '\"job\":\"good\"'"].map(str::to_owned).to_vec();

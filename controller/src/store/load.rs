@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
-use perilog_core::controller::{Holds, Snapshot, Stands};
+use perilog_core::controller::{Body, Holds, Snapshot, Stands};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
 use perilog_core::{JobId, Rank};
 use rusqlite::types::FromSql;
@@ -227,6 +227,6 @@ fn outbox(row: &Row<'_>) -> Result<OutboxEntry, Wrong> {
         edge: word("edge", column(row, "edge")?)?,
         job: parsed(row, "job")?,
         attempt: parsed(row, "attempt")?,
-        body: json(row, "body")?,
+        body: Body::parse(&column::<String>(row, "body")?).map_err(|error| format!("body: {error}"))?,
     })
 }

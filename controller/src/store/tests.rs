@@ -7,7 +7,7 @@ use perilog_core::controller::io::{
     ActionRow, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
     ResourceEnd,
 };
-use perilog_core::controller::{Holds, Record, Snapshot, Stands};
+use perilog_core::controller::{Body, Holds, Record, Snapshot, Stands};
 use perilog_core::ids::ResourceName;
 use perilog_core::ids::{ActionId, BootId, Epoch, HostName, MachineId, MilestoneName, TaskId};
 use perilog_core::outcome::{Failure, Outcome, Verdict};
@@ -160,7 +160,7 @@ fn record() -> impl Strategy<Value = Record> {
             edge: if attempt == Attempt::FIRST { Edge::Manager } else { Edge::ReleaseHook },
             job,
             attempt,
-            body: json!({"event": "verdict", "status": 0}),
+            body: Body::from(&json!({"event": "verdict", "status": 0})),
         })
     });
     let drain = (0..4u8, 0..1_000_000u64, any::<(Option<u32>, bool, bool, Option<u32>)>()).prop_map(

@@ -220,7 +220,7 @@ fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
             integer(entry.epoch),
             entry.job.as_str(),
             entry.attempt.to_string(),
-            json(&entry.body)?,
+            entry.body.as_str(),
             word(entry.edge)?
         ],
     )?;

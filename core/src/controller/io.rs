@@ -11,6 +11,7 @@ pub use crate::controller::request::{
     ActionStart, AskWhich, Hooked, JobAdd, Refusal, Reply, Report, Request, RunRequest, Said, Which,
 };
 
+use crate::controller::body::Body;
 use crate::controller::stands::{Holds, Stands};
 use crate::eventlog::Event;
 use crate::hostlist::HostList;
@@ -132,7 +133,7 @@ pub struct OutboxEntry {
     pub job: JobId,
     pub attempt: Attempt,
     /// For example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
-    pub body: serde_json::Value,
+    pub body: Body,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -10,6 +10,7 @@
 
 mod action;
 mod attempt;
+mod body;
 mod boot;
 mod drain;
 mod events;
@@ -46,6 +47,7 @@ mod untold;
 pub mod view;
 mod views;
 
+pub use body::Body;
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 pub use layout::Layout;
 pub use machine::Machine;

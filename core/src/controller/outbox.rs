@@ -113,6 +113,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::Body;
 
     fn job(name: &str) -> JobId {
         JobId::new(name).unwrap()
@@ -126,7 +127,7 @@ mod tests {
             edge: Edge::ReleaseHook,
             job: job(name),
             attempt: Attempt::default(),
-            body: serde_json::Value::Null,
+            body: Body::from(&serde_json::Value::Null),
         };
         let outbox = Outbox::of([("a", 1), ("b", 2), ("a", 3), ("c", 4), ("d", 5)].map(entry).to_vec());
         let cases: [(&[&str], &[&str], usize, &[u64]); 7] = [
@@ -154,7 +155,7 @@ mod tests {
             edge: Edge::ReleaseHook,
             job: job("a"),
             attempt: Attempt::default(),
-            body: serde_json::Value::Null,
+            body: Body::from(&serde_json::Value::Null),
         };
         let mut outbox = Outbox::of(vec![entry(1), entry(2)]);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));

@@ -4,8 +4,9 @@
 //! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in force, and not before: then the
 //! resource manager gives nobody a node on which something may still be wrong.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::controller::body::Body;
 use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -101,41 +102,50 @@ impl Machine {
         }
         let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &free.ranks };
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
-        let context = json!({"attempt": number, "ranks": free.ranks, "hosts": attempt.layout.hosts_of(&free.ranks),
+        let mut context = json!({"attempt": number, "ranks": free.ranks, "hosts": attempt.layout.hosts_of(&free.ranks),
             "resources": free.resources, "final": said, "R": r});
         if all || !free.resources.is_empty() {
             self.batch.attempts.insert((job.clone(), number));
         }
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
-        self.event(job, now, "release", context.clone());
-        self.tell_manager(job, number, "release", context.clone());
-        if self.settings.release_hook {
-            let mut body = context;
-            if let Some(body) = body.as_object_mut() {
-                body.insert("at_ms".to_owned(), now.wall_ms.into());
-            }
-            self.outbox(Edge::ReleaseHook, job, number, "release", body);
+        let to_manager = told(&mut context, "release", None);
+        let to_hook = self.settings.release_hook.then(|| told(&mut context, "release", Some(now.wall_ms)));
+        self.event(job, now, "release", context);
+        self.outbox(Edge::Manager, job, number, to_manager);
+        if let Some(body) = to_hook {
+            self.outbox(Edge::ReleaseHook, job, number, body);
         }
         if left {
             self.reach_milestones(job, number, now);
         }
     }
 
-    pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, body: serde_json::Value) {
-        self.outbox(Edge::Manager, job, attempt, event, body);
+    pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, mut context: Value) {
+        self.outbox(Edge::Manager, job, attempt, told(&mut context, event, None));
     }
 
-    fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, event: &str, mut body: serde_json::Value) {
+    fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
         self.outbox_last += 1;
-        if let Some(object) = body.as_object_mut() {
-            object.insert("event".to_owned(), event.into());
-        }
         let entry =
             OutboxEntry { sequence: self.outbox_last, epoch: self.epoch.number, edge, job: job.clone(), attempt, body };
         self.batch.records.push(Record::Outbox(entry.clone()));
         self.outbox.push(entry);
         self.batch.effects.push(Effect::OutboxGrew);
     }
+}
+
+/// As it is told: what the event log has, which event it is, and for who looks at what waits since when it does. `context` stays as it was.
+fn told(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
+    if let Some(object) = context.as_object_mut() {
+        object.insert("event".to_owned(), event.into());
+        object.extend(at_ms.map(|at_ms| ("at_ms".to_owned(), at_ms.into())));
+    }
+    let body = Body::from(&*context);
+    if let Some(object) = context.as_object_mut() {
+        object.remove("event");
+        object.remove("at_ms");
+    }
+    body
 }
 
 #[cfg(test)]

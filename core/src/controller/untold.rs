@@ -1,6 +1,9 @@
 //! What is shown of the hooks: all that they were to carry out, and did not yet.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
 
 use crate::controller::io::{DrainRow, Now};
 use crate::controller::machine::Machine;
@@ -8,6 +11,17 @@ use crate::controller::view::PsRow;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
+
+/// What people are shown of a release; its fragment of R is skipped.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Told<'a> {
+    #[serde(borrow)]
+    ranks: Cow<'a, str>,
+    #[serde(borrow)]
+    hosts: Cow<'a, str>,
+    at_ms: Option<u64>,
+}
 
 impl Machine {
     /// What hooks have not carried out: releases that nobody has heard of, ranks that wait for a drain, and drains.
@@ -27,13 +41,13 @@ impl Machine {
         };
         let mut rows = Vec::new();
         for entry in self.outbox.releases() {
-            let text = |key: &str| entry.body.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let told: Told<'_> = entry.body.read().unwrap_or_default();
             let why = match self.outbox.failure(entry.sequence) {
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };
-            let since_ms = entry.body.get("at_ms").and_then(serde_json::Value::as_u64).unwrap_or(now.wall_ms);
-            let (ranks, hosts) = (text("ranks").parse().unwrap_or_default(), text("hosts").parse().unwrap_or_default());
+            let since_ms = told.at_ms.unwrap_or(now.wall_ms);
+            let (ranks, hosts) = (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
             rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
         }
         for (host, waiting) in &self.undrained {

@@ -64,19 +64,19 @@ impl Truth {
     fn told_by(&mut self, store: &Snapshot, entry: &OutboxEntry) -> Option<String> {
         let attempt = store.attempts.iter().find(|row| row.job == entry.job && row.attempt == entry.attempt)?;
         let of = format!("{} attempt {}", entry.job, entry.attempt);
-        let ranks =
-            |key: &str| -> IdSet { entry.body[key].as_str().and_then(|text| text.parse().ok()).unwrap_or_default() };
-        let r = || ResourceSet::from_json(&entry.body["R"].to_string()).ok();
-        match entry.body["event"].as_str()? {
+        let body = entry.body.value();
+        let ranks = |key: &str| -> IdSet { body[key].as_str().and_then(|text| text.parse().ok()).unwrap_or_default() };
+        let r = || ResourceSet::from_json(&body["R"].to_string()).ok();
+        match body["event"].as_str()? {
             "release" => {
-                let resources = entry.body["resources"].as_array().into_iter().flatten();
+                let resources = body["resources"].as_array().into_iter().flatten();
                 let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
                 let part = Part { ranks: ranks("ranks"), resources: names.collect() };
                 let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
                 let whole = Part { ranks: attempt.ranks.clone(), resources: attempt.terms.resources.clone() };
                 let twice = !told.part.intersection(&part).is_empty();
                 told.part.extend_with(&part);
-                let last = entry.body["final"].as_bool().unwrap_or_default();
+                let last = body["final"].as_bool().unwrap_or_default();
                 let after = std::mem::replace(&mut told.last, last);
                 if part.is_empty() || twice || after || last != (told.part == whole) {
                     return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part));
@@ -89,7 +89,7 @@ impl Truth {
                 });
                 let adds_up = sum.as_ref().is_some_and(|sum| !last || *sum == **all);
                 told.r = sum;
-                (!adds_up).then(|| format!("4 released: of {of} go {part}, and the fragment is {}", entry.body["R"]))
+                (!adds_up).then(|| format!("4 released: of {of} go {part}, and the fragment is {}", body["R"]))
             }
             "shrink" => {
                 let (left, back) = (ranks("left"), ranks("ranks"));
@@ -104,8 +104,8 @@ impl Truth {
                     let mut ends = store.ranks.iter().filter(|row| row.task.rank.0 == *rank);
                     ends.any(|row| matches!(row.ended.outcome, Outcome::Tolerable | Outcome::Lost { .. }))
                 };
-                let nobody = bad.is_empty() && entry.body["resources"].is_null();
-                let wrong = entry.body["severity"] != 1 || nobody || !bad.iter().all(|rank| named(&rank));
+                let nobody = bad.is_empty() && body["resources"].is_null();
+                let wrong = body["severity"] != 1 || nobody || !bad.iter().all(|rank| named(&rank));
                 wrong.then(|| format!("5 exception: ranks {bad} of {of} are told as forgiven"))
             }
             _ => None,

@@ -110,8 +110,9 @@ impl Truth {
 
     /// The release hook carries out an entry.
     pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
-        let ranks: IdSet = entry.body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
-        let resources = serde_json::from_value(entry.body["resources"].clone()).unwrap_or_default();
+        let body = entry.body.value();
+        let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let resources = serde_json::from_value(body["resources"].clone()).unwrap_or_default();
         let part = Part { ranks, resources };
         let (key, job) = ((entry.epoch, entry.sequence), entry.job.clone());
         self.given.owed.remove(&key);

@@ -70,7 +70,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
         ]
     );
     // The resource manager is told of the job's.
-    let of_job = b.store.outbox.iter().filter(|entry| entry.body["event"] == "milestone").count();
+    let of_job = b.store.outbox.iter().filter(|entry| entry.body.value()["event"] == "milestone").count();
     assert_eq!(of_job, 1);
 }
 

@@ -44,7 +44,7 @@ fn a_completion_is_acknowledged_and_told_once_and_the_verdict_goes_to_the_outbox
         (row.verdict, row.ok.to_string(), row.ended.to_string()),
         (Some(Verdict::Failed), "0".into(), "1".into())
     );
-    assert_eq!(b.store.outbox[0].body["status"], 3);
+    assert_eq!(b.store.outbox[0].body.value()["status"], 3);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn who_failed_within_the_tolerance_is_told_in_an_exception_that_is_not_fatal() {
             "attempt": "0", "checks": [{"check": "lustre", "message": "mount missing", "ranks": "1,3", "hosts": "n[1,3]"}]})
         ]
     );
-    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body["event"].clone()).collect();
+    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()["event"].clone()).collect();
     assert_eq!(told, ["verdict", "exception"]);
     assert_eq!(
         b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect::<Vec<_>>(),

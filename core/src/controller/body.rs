@@ -1,0 +1,78 @@
+//! What the resource manager is told, as the text that it is told and stored as. A hook that is away for a day leaves a job's thousands of them
+//! here, with a fragment of R in each: as trees they would take ten times the room, and nobody walks them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// JSON; a copy is the same text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body(Arc<str>);
+
+impl Body {
+    /// # Errors
+    /// It is no JSON.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str::<serde::de::IgnoredAny>(text).map(|_| Self(text.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A tree of it, made anew.
+    pub fn value(&self) -> Value {
+        self.read().unwrap_or_default()
+    }
+
+    /// Some of it; `None` where it has another shape.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
+        serde_json::from_str(&self.0).ok()
+    }
+}
+
+impl From<&Value> for Body {
+    fn from(value: &Value) -> Self {
+        Self(value.to_string().into())
+    }
+}
+
+impl fmt::Display for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Body {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(|value| Self::from(&value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_the_json_that_was_given() {
+        let value =
+            json!({"event": "release", "ranks": "0,2", "final": false, "R": {"version": 1, "execution": {"x": 0.1}}});
+        let body = Body::from(&value);
+        assert_eq!(body.value(), value);
+        assert_eq!(Body::parse(body.as_str()).unwrap(), body);
+        assert_eq!(serde_json::from_value::<Body>(serde_json::to_value(&body).unwrap()).unwrap(), body);
+        for wrong in ["", "{", "{\"a\":1} and more", "\u{0}"] {
+            assert!(Body::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
