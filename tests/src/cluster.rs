@@ -93,7 +93,7 @@ impl ClusterBuilder {
             node.write_file("/etc/perilog/agent.toml", format!("controller = [\"{CONTROLLER}:5115\"]\n"))?;
             node.write_file("/etc/perilog/agent.d/test.toml", &self.agent)?;
             node.enable("perilog-agent.service", "multi-user.target")?;
-            node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)?;
+            own_boot_id(node)?;
             Ledger::prepare(node)?;
             for ((action, name), text) in &self.scripts {
                 node.write_file(&format!("/etc/perilog/agent.d/{action}.toml"), format!("[action.{action}]\n"))?;
@@ -203,6 +203,11 @@ impl Cluster {
     pub fn kill_unit(node: &Node, unit: &str) -> Result<()> {
         node.systemctl(&["kill", "--kill-whom=main", "--signal=KILL", unit]).map(drop)
     }
+}
+
+/// Lets the agent of a node see the node's own boot id, and not the machine's.
+pub(crate) fn own_boot_id(node: &Node) -> Result<()> {
+    node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)
 }
 
 fn with_perilog<'a>(arguments: &[&'a str]) -> Vec<&'a str> {

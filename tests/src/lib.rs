@@ -5,6 +5,7 @@
 //! * [`Layer`]: the installed product, as a directory.
 //! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
 //! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
+//! * [`book`]: pages of docs/ as something to do, and what they say that comes of it.
 //! * [`manager`]: a stand-in for the resource manager, with a ledger of what it was told, and what cannot be true of that.
 //! * [`Armed`]: a moment at which a daemon will die or stand still. `cargo xtask test` builds daemons that can; to run one test by hand, build
 //!   them so: `cargo build --workspace --bins --features perilog-agent/fault-points,perilog-controller/fault-points`.
@@ -13,6 +14,7 @@
 //! Beds need root; `cargo xtask test` and `cargo xtask demo` see to that.
 
 mod bed;
+pub mod book;
 mod clock;
 mod cluster;
 mod command;

@@ -1,6 +1,8 @@
 //! The house rules that no compiler knows. Each has one file; each says what it wants and where.
 
+mod api;
 mod arrows;
+mod book;
 mod defects;
 mod files;
 mod proofs;
@@ -60,6 +62,8 @@ pub(crate) fn check() -> Result<()> {
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
     programs.check(&page(proofs::PAGE)?, &mut findings);
+    book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
+    api::check(&cargo::root(), &mut findings)?;
     for warning in &findings.warnings {
         say(&format!("warning: {warning}"))?;
     }

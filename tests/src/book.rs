@@ -1,0 +1,149 @@
+//! Pages of the book (docs/) as something to do: files to write, commands to type, and what they shall print.
+//!
+//! | in the page | is |
+//! |---|---|
+//! | a `console` block: `n0# command` | typed on that host as root; `n[0-3]#` on each of these; a plain `#` on the page's one machine. What goes on after a `\` goes on in the next line |
+//! | lines below a command | what it prints, on either stream; `...` in a line is any text, a line of `...` any lines. Runs of blanks count as one |
+//! | a `toml`, `ini` or `sh` block with `# /path` or `# /path on n[0-3]` in its first two lines | a file of that path; with `#!` first, an executable one |
+//! | `<!-- not run: why -->` before a block | left out, and counted |
+//! | `<!-- stand-in: name -->` before a block | the test does something of that name in its place |
+//! | a `text` block | to look at |
+//!
+//! Any other block is an error, so that nothing is left out by a slip. A command must end with 0. One that only looks (`perilog ps`) is looked at again until it
+//! shows what the page says, as its reader would: what it shows comes from elsewhere.
+
+mod fits;
+mod read;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::bed::Bed;
+use crate::cluster::own_boot_id;
+use crate::layer::Layer;
+use crate::node::Node;
+use crate::{Output, wait_until};
+
+pub use fits::fits;
+pub use read::{Page, Step, What};
+
+/// Of a command that is to end by itself.
+const COMMAND: Duration = Duration::from_secs(120);
+/// Until what a page shows is there to be seen.
+const SEEN: Duration = Duration::from_secs(120);
+
+/// Commands that change nothing and may be asked again.
+const LOOKS: [&str; 13] = [
+    "perilog ps",
+    "perilog show",
+    "perilog nodes",
+    "perilog status",
+    "perilog why",
+    "perilog events",
+    "perilog logs",
+    "perilog failed",
+    "perilog drain",
+    "systemctl status",
+    "systemctl is-active",
+    "journalctl",
+    "cat",
+];
+
+/// Set, for who writes a page: what each command prints is printed.
+const SHOW: &str = "PERILOG_BOOK_SHOW";
+
+/// What a run of a page came to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    pub commands: usize,
+    pub files: usize,
+    pub skipped: usize,
+}
+
+impl Page {
+    /// Does what the page says, in its order. `machine`: what a plain `#` is, where the page is about one. `stand_in`: what the test does itself.
+    ///
+    /// # Errors
+    /// The page and line, and what is otherwise there.
+    pub fn run(&self, bed: &Bed, machine: Option<&str>, stand_in: impl Fn(&str) -> Result<()>) -> Result<Done> {
+        let node = |host: &Option<String>| {
+            bed.node(host.as_deref().or(machine).context("a prompt without a host, on a page about many")?)
+        };
+        let mut done = Done::default();
+        for step in &self.steps {
+            let place = || format!("{}:{}", self.name, step.line);
+            match &step.what {
+                What::File { path, text, hosts } => {
+                    for host in hosts {
+                        let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+                        node(host)?.write_with_mode(path, text, mode).with_context(place)?;
+                        done.files += 1;
+                    }
+                }
+                What::Command { command, expected, hosts } => {
+                    for host in hosts {
+                        node(host).and_then(|node| typed(node, command, expected)).with_context(place)?;
+                        done.commands += 1;
+                    }
+                }
+                What::StandIn(name) => stand_in(name).with_context(place)?,
+                What::NotRun(_) => done.skipped += 1,
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Machines with the product installed as a package would, and nothing configured: where the book begins.
+///
+/// # Errors
+/// A node that does not boot.
+pub fn machines(names: &[&str]) -> Result<Bed> {
+    let bed = names.iter().fold(Bed::builder().layer(Layer::find()?), |bed, name| bed.node(*name)).build()?;
+    for node in bed.nodes() {
+        own_boot_id(node)?;
+    }
+    bed.boot()?;
+    Ok(bed)
+}
+
+/// Types a command on a node, and compares.
+fn typed(node: &Node, command: &str, expected: &[String]) -> Result<()> {
+    let ask = || node.run_within(COMMAND, &["bash", "-c", &format!("exec 2>&1\n{command}")]);
+    let good = |output: &Output| output.success() && fits(expected, &output.stdout);
+    let wrong = |output: &Output| anyhow!("{}\n--- the page has\n{}", output, expected.join("\n"));
+    if !LOOKS.iter().any(|look| command.starts_with(look)) || changes(command) {
+        let output = ask()?;
+        show(&output);
+        return if good(&output) { Ok(()) } else { Err(wrong(&output)) };
+    }
+    let mut last = None;
+    let seen = wait_until(command, SEEN, || {
+        let output = ask()?;
+        let is_there = good(&output);
+        last = Some(output);
+        Ok(is_there)
+    });
+    last.iter().for_each(show);
+    match (seen, last) {
+        (Err(_), Some(output)) => Err(wrong(&output)),
+        (seen, _) => seen,
+    }
+}
+
+fn show(output: &Output) {
+    if std::env::var_os(SHOW).is_some() {
+        eprintln!("{output}\n");
+    }
+}
+
+/// `perilog drain` looks, `perilog drain n0 "..."` does something.
+fn changes(command: &str) -> bool {
+    command.strip_prefix("perilog drain").is_some_and(|rest| !rest.trim().is_empty())
+}
+
+/// A stand-in that a page asks for and its test does not know.
+pub fn unknown(name: &str) -> Result<()> {
+    bail!("no stand-in called {name:?}")
+}

@@ -1,0 +1,187 @@
+//! From Markdown to steps.
+
+use anyhow::{Context, Result, bail};
+use perilog_core::HostList;
+
+/// A page that can be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// `docs/quickstart.md`
+    pub name: String,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Where it stands in the page, counted from 1.
+    pub line: usize,
+    pub what: What,
+}
+
+/// `None` for a host is the page's one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    File { path: String, text: String, hosts: Vec<Option<String>> },
+    Command { command: String, expected: Vec<String>, hosts: Vec<Option<String>> },
+    StandIn(String),
+    NotRun(String),
+}
+
+/// A fenced block.
+struct Fence<'t> {
+    kind: &'t str,
+    /// Of its first line.
+    line: usize,
+    lines: Vec<&'t str>,
+}
+
+impl Page {
+    /// Reads a page of the book by its name in docs/.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse); a page that is not there.
+    pub fn open(name: &str) -> Result<Self> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        Self::parse(&format!("docs/{name}"), &text)
+    }
+
+    /// # Errors
+    /// A block that is neither to be run nor marked, with its line.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let mut steps = Vec::new();
+        let mut mark: Option<What> = None;
+        let mut lines = text.lines().zip(1..);
+        while let Some((line, number)) = lines.next() {
+            if let Some(kind) = line.strip_prefix("```") {
+                let block =
+                    lines.by_ref().take_while(|(line, _)| !line.starts_with("```")).map(|(line, _)| line).collect();
+                let fence = Fence { kind: kind.trim(), line: number + 1, lines: block };
+                let found = match mark.take() {
+                    Some(mark) => vec![Step { line: number, what: mark }],
+                    None => fence.steps().with_context(|| format!("{name}:{number}"))?,
+                };
+                steps.extend(found);
+            } else if let Some(comment) = line.strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->")) {
+                mark = match comment.trim().split_once(": ") {
+                    Some(("not run", why)) => Some(What::NotRun(why.to_owned())),
+                    Some(("stand-in", what)) => Some(What::StandIn(what.to_owned())),
+                    _ => bail!("{name}:{number}: neither `not run: why` nor `stand-in: name`: {line}"),
+                };
+            } else if !line.trim().is_empty() && mark.is_some() {
+                bail!("{name}:{number}: a mark is for the block that follows it at once");
+            }
+        }
+        Ok(Self { name: name.to_owned(), steps })
+    }
+}
+
+impl Fence<'_> {
+    fn steps(&self) -> Result<Vec<Step>> {
+        match self.kind {
+            "text" => Ok(Vec::new()),
+            "console" => self.commands(),
+            "toml" | "ini" | "sh" | "json" => {
+                let Some((path, hosts)) = self.lines.iter().take(2).find_map(|line| file(line)) else {
+                    bail!(
+                        "a {} block without `# /path` or `# /path on HOSTS` in its first two lines: mark it `not run: why`",
+                        self.kind
+                    );
+                };
+                let text = self.lines.iter().flat_map(|line| [*line, "\n"]).collect();
+                Ok(vec![Step { line: self.line, what: What::File { path, text, hosts: hosts? } }])
+            }
+            other => bail!("a block of kind {other:?}: mark it `not run: why`, or make it `text`"),
+        }
+    }
+
+    fn commands(&self) -> Result<Vec<Step>> {
+        let mut steps: Vec<Step> = Vec::new();
+        let mut lines = self.lines.iter().zip(self.line..);
+        while let Some((line, number)) = lines.next() {
+            if let Some((host, command)) = prompt(line) {
+                let mut command = command.to_owned();
+                while command.ends_with('\\') {
+                    let (more, _) = lines.next().context("a command that goes on and does not")?;
+                    command.push('\n');
+                    command.push_str(more);
+                }
+                let what = What::Command { command, expected: Vec::new(), hosts: hosts(host)? };
+                steps.push(Step { line: number, what });
+            } else if let Some(Step { what: What::Command { expected, .. }, .. }) = steps.last_mut() {
+                expected.push((*line).to_owned());
+            } else {
+                bail!("does not begin with a prompt that says where (`n0# `): {line:?}");
+            }
+        }
+        Ok(steps)
+    }
+}
+
+/// `n[0-3]# command`, `# command`.
+fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
+    let (host, command) = line.split_once("# ")?;
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"[],-".contains(&b);
+    host.bytes().all(fits).then(|| ((!host.is_empty()).then_some(host), command.trim()))
+}
+
+/// `# /etc/x.toml on n[0-3]`
+fn file(line: &str) -> Option<(String, Result<Vec<Option<String>>>)> {
+    let mut words = line.strip_prefix("# /")?.split(' ');
+    let path = format!("/{}", words.next()?);
+    match (words.next(), words.next(), words.next()) {
+        (None, ..) => Some((path, hosts(None))),
+        (Some("on"), Some(on), None) => Some((path, hosts(Some(on)))),
+        _ => None,
+    }
+}
+
+fn hosts(text: Option<&str>) -> Result<Vec<Option<String>>> {
+    let Some(text) = text else { return Ok(vec![None]) };
+    let list: HostList = text.parse().with_context(|| format!("the hosts {text}"))?;
+    Ok(list.iter().map(|host| Some(host.to_string())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_block() {
+        let text = "# T\n```console\nn[0-1]# one \\\n  two\nout\n\n# three\n```\n\n```toml\n# /etc/x.toml on ctl\na = 1\n```\n\
+            ```sh\n#!/bin/sh\n# /x/y\n```\n<!-- not run: needs a network -->\n```console\n$ apt\n```\n<!-- stand-in: keys -->\n\n```sh\nx\n```\n```text\nx\n```\n";
+        let page = Page::parse("docs/x.md", text).unwrap();
+        let on = |hosts: &[&str]| {
+            hosts.iter().map(|host| (!host.is_empty()).then(|| (*host).to_owned())).collect::<Vec<_>>()
+        };
+        let command = |text: &str, expected: &[&str], hosts: &[&str]| What::Command {
+            command: text.to_owned(),
+            expected: expected.iter().map(|line| (*line).to_owned()).collect(),
+            hosts: on(hosts),
+        };
+        let file = |path: &str, text: &str, hosts: &[&str]| What::File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            hosts: on(hosts),
+        };
+        let expect = [
+            (3, command("one \\\n  two", &["out", ""], &["n0", "n1"])),
+            (7, command("three", &[], &[""])),
+            (11, file("/etc/x.toml", "# /etc/x.toml on ctl\na = 1\n", &["ctl"])),
+            (15, file("/x/y", "#!/bin/sh\n# /x/y\n", &[""])),
+            (19, What::NotRun("needs a network".to_owned())),
+            (24, What::StandIn("keys".to_owned())),
+        ];
+        assert_eq!(page.steps, expect.map(|(line, what)| Step { line, what }));
+        for (text, part) in [
+            ("```console\nx\n```", "does not begin with a prompt"),
+            ("```toml\na = 1\n```", "`# /path`"),
+            ("```\nx\n```", "a block of kind"),
+            ("<!-- later -->", "neither `not run"),
+            ("<!-- not run: x -->\nprose\n```text\n```", "a mark is for the block"),
+        ] {
+            let error = format!("{:#}", Page::parse("docs/x.md", text).unwrap_err());
+            assert!(error.contains(part) && error.starts_with("docs/x.md:"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The book does what it says: every file and command of these pages, in their order, on nodes where the product is installed and nothing is configured;
+//! and what each command prints is what stands below it.
+
+use anyhow::Result;
+use perilog_tests::Bed;
+use perilog_tests::book::{self, Page};
+
+/// What ssh would do: there is none between nodes of a test.
+fn copy_certificates(bed: &Bed) -> Result<()> {
+    let controller = bed.node("ctl")?;
+    for node in bed.nodes().iter().filter(|node| node.name() != "ctl") {
+        for (file, mode) in [("ca.pem", 0o644), ("cert.pem", 0o644), ("key.pem", 0o600)] {
+            let text = controller.read_file(&format!("/root/nodes/{}/{file}", node.name()))?;
+            node.write_with_mode(&format!("/etc/perilog/tls/{file}"), text, mode)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_quick_start() {
+    let bed = book::machines(&["n0"]).unwrap();
+    let done = Page::open("quickstart.md").unwrap().run(&bed, Some("n0"), book::unknown).unwrap();
+    assert!(done.commands > 10 && done.skipped <= 1, "{done:?}");
+}
+
+/// One story: the guide sets a cluster up, scripts are written on it, and what can go wrong with it does.
+#[test]
+fn the_guides_and_what_helps_in_trouble() {
+    let bed = book::machines(&["ctl", "n0", "n1", "n2", "n3"]).unwrap();
+    let stand_in = |name: &str| match name {
+        "copy certificates" => copy_certificates(&bed),
+        "n3 loses its power, and comes back" => bed.node("n3").and_then(|n3| n3.power_fail().and_then(|()| n3.boot())),
+        _ => book::unknown(name),
+    };
+    for page in ["administration.md", "scripts.md", "troubleshooting.md"] {
+        let done = Page::open(page).unwrap().run(&bed, None, stand_in).unwrap();
+        assert!(done.commands > 3 && done.skipped == 0, "{page}: {done:?}");
+    }
+}
