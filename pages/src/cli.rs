@@ -22,8 +22,7 @@ pub fn pages(mut root: Command) -> Vec<Page> {
     });
     first.add("VERBS", each.collect());
     first.add("EXIT STATUS", after(&root));
-    let variables = |command: &Command| environment(command);
-    first.add("ENVIRONMENT", variables(&root));
+    first.add("ENVIRONMENT", environment(&root));
     let mut pages = vec![first];
     pages.extend(verbs.into_iter().map(|verb| of_verb(&root, verb)));
     pages

@@ -8,8 +8,7 @@ use crate::page::{Block, Page};
 /// The page of a program; its brief is the first sentence that stands in no part of its own.
 pub fn page(name: &str, section: u8, brief: &str, text: &str) -> Page {
     let mut page = Page::new(name, section, brief);
-    let mut paragraphs = text.split("\n\n").map(|text| text.trim_matches('\n')).peekable();
-    while let Some(text) = paragraphs.next() {
+    for text in text.split("\n\n").map(|text| text.trim_matches('\n')) {
         if let Some(usage) = text.strip_prefix("Usage:") {
             let (lines, meanings) = synopsis(name, usage);
             page.add("SYNOPSIS", vec![Block::Paragraph(lines.join("\n"))]);

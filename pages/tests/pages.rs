@@ -1,6 +1,8 @@
 //! The pages, as a reader gets them: nothing that a program knows is missing, every example is understood by the program that it is for, and
 //! both of the programs that show pages have nothing to complain of.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by it")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

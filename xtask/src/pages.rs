@@ -1,7 +1,7 @@
 //! `cargo xtask pages DIR`: manual pages and completions for packages, as `DIR/man/*` and `DIR/completions/*`. What makes them is `pages/`; here
 //! is said what date they bear.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +20,7 @@ pub(crate) fn run(directory: &str) -> Result<bool> {
     Ok(true)
 }
 
-fn write(program: &PathBuf, directory: &Path) -> Result<()> {
+fn write(program: &Path, directory: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.arg(directory).stdin(Stdio::null());
     if let (None, Some(epoch)) = (std::env::var_os(EPOCH), last_commit()) {
