@@ -88,7 +88,12 @@ impl Out {
         if page.text.is_empty() {
             return Ok(());
         }
-        self.to.write_all(page.text.as_bytes())?;
+        self.text(&page.text)
+    }
+
+    /// A document of its own, as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Fault> {
+        self.to.write_all(text.as_bytes())?;
         Ok(self.to.flush()?)
     }
 }

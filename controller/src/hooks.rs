@@ -24,6 +24,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::daemon::Inlet;
+use crate::metrics::Metrics;
 
 pub(crate) use command::Command;
 use told::{Key, Told, Turn};
@@ -37,6 +38,16 @@ const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 pub(crate) enum Kind {
     Release,
     Drain,
+}
+
+impl Kind {
+    /// Its table in the configuration.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Drain => "drain",
+        }
+    }
 }
 
 /// Something to tell, and what to say when that is done.
@@ -67,6 +78,7 @@ pub(crate) async fn run(
     inlet: Inlet,
     mut command: watch::Receiver<Option<Command>>,
     mut grew: watch::Receiver<()>,
+    metrics: Option<Metrics>,
 ) {
     let mut told = Told::default();
     let mut tasks = JoinSet::new();
@@ -91,6 +103,9 @@ pub(crate) async fn run(
             Some(ended) = tasks.join_next_with_id() => {
                 let id = ended.as_ref().map_or_else(|error| error.id(), |(id, _)| *id);
                 let of = running.remove(&id);
+                if let Some(metrics) = &metrics {
+                    metrics.hook(kind, matches!(&ended, Ok((_, (Ok(()), _)))));
+                }
                 match ended {
                     Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut told).await,
                     // A panic in there is a bug of ours, and no reason never to tell it again.

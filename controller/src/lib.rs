@@ -6,6 +6,7 @@
 //! | [`store`] | what is durable | what it means |
 //! | [`daemon`] | the one writer, and the ways to and from it | decisions: `perilog_core::controller` |
 //! | `listener` | sessions with agents, up to whole messages | what messages do |
+//! | `metrics` | figures for Prometheus | an opinion on them |
 //! | `api` | `io.perilog.Controller` on the local socket | who holds what |
 
 mod api;
@@ -14,4 +15,5 @@ pub mod config;
 pub mod daemon;
 mod hooks;
 mod listener;
+mod metrics;
 pub mod store;

@@ -18,7 +18,7 @@ const fn need(any: &'static [&'static str], debian: &'static str, fedora: &'stat
     Need { any, debian, fedora }
 }
 
-const NEEDS: [Need; 16] = [
+const NEEDS: [Need; 17] = [
     need(&["/usr/lib/systemd/systemd"], "systemd", "systemd"),
     need(&["dbus-daemon", "dbus-broker-launch"], "dbus", "dbus-daemon"),
     need(&["ip"], "iproute2", "iproute"),
@@ -30,6 +30,8 @@ const NEEDS: [Need; 16] = [
     // Tests speak to the daemons' sockets in plain Python, and look into the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
+    // The controller's figures and the alert rules are shown to Prometheus' own tool.
+    need(&["promtool"], "prometheus", "golang-github-prometheus"),
     need(&["pgrep"], "procps", "procps-ng"),
     need(&["find"], "findutils", "findutils"),
     need(&["awk"], "mawk", "gawk"),

@@ -4,6 +4,7 @@ pub(crate) mod action;
 pub(crate) mod ca;
 pub(crate) mod cancel;
 pub(crate) mod controller;
+pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod events;
 pub(crate) mod failed;
@@ -18,7 +19,11 @@ pub(crate) mod reached;
 pub(crate) mod resolve;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod skew;
+pub(crate) mod stats;
 pub(crate) mod status;
+pub(crate) mod timeline;
+pub(crate) mod top;
 pub(crate) mod try_;
 pub(crate) mod wait;
 pub(crate) mod why;
@@ -48,6 +53,11 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Resolve(args) => resolve::run(args, &door, out),
         Verb::Logs(args) => logs::run(args, &door, out),
         Verb::Why(args) => why::run(args, &door, out),
+        Verb::Timeline(args) => timeline::run(args, &door, out),
+        Verb::Stats(args) => stats::run(args, &door, out),
+        Verb::Skew(args) => skew::run(args, &door, out),
+        Verb::Top(args) => top::run(args, &door, &out),
+        Verb::Doctor(args) => doctor::run(args, &door, out),
         Verb::Status(args) => status::run(args, &door, out),
         Verb::Quiesce(args) => quiet::run(args, door, out),
         Verb::Resume(args) => quiet::resume(args, &door, out),

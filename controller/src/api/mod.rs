@@ -11,6 +11,7 @@ mod logs;
 mod outbox;
 mod parameters;
 mod redact;
+mod took;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::Read;
 use crate::daemon::{Entry, Inlet};
-use crate::store::EventReader;
+use crate::store::{EventReader, StepReader};
 
 const INTERFACE: InterfaceDescription =
     InterfaceDescription { name: "io.perilog.Controller", text: include_str!("io.perilog.Controller.varlink") };
@@ -46,6 +47,7 @@ enum Kind {
 pub(crate) struct Api {
     pub(crate) inlet: Inlet,
     pub(crate) reader: EventReader,
+    pub(crate) steps: StepReader,
     pub(crate) access: Access,
     /// Changes when the outbox has grown.
     pub(crate) outbox: watch::Receiver<()>,
@@ -80,7 +82,8 @@ impl Access {
 
 const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
-        b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains" => Kind::Look,
+        b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains" | b"Timeline"
+        | b"Stats" | b"Skew" => Kind::Look,
         _ => Kind::Change,
     }
 }
@@ -116,6 +119,9 @@ impl Api {
         match method {
             "Events" => events::serve(self, call).await,
             "Logs" => logs::serve(self, call).await,
+            "Timeline" => took::timeline(self, call).await,
+            "Stats" => took::stats(self, call).await,
+            "Skew" => took::skew(self, call).await,
             "Outbox" => outbox::serve(self, call).await,
             "Run" => self.simple::<parameters::Run>(call).await,
             "Cancel" => self.simple::<parameters::Cancel>(call).await,

@@ -24,7 +24,10 @@ fn who_may_call_what() {
 fn what_is_not_known_to_look_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
     let look: Vec<&str> = methods.filter(|method| kind(method) == Kind::Look).collect();
-    assert_eq!(look, ["Failed", "Drains", "Events", "Ps", "Show", "Nodes", "Why", "Status"]);
+    assert_eq!(
+        look,
+        ["Failed", "Drains", "Events", "Ps", "Show", "Nodes", "Why", "Status", "Timeline", "Stats", "Skew"]
+    );
     assert_eq!(kind("Frob"), Kind::Change);
 }
 
@@ -50,6 +53,7 @@ async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
     let api = Api {
         inlet,
         reader: EventReader::open(&path).unwrap(),
+        steps: StepReader::open(&path).unwrap(),
         access: Access { group: None, read: Read::Anyone },
         outbox: watch::channel(()).1,
         calls: Calls::new(),

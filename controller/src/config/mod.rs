@@ -63,6 +63,17 @@ pub struct Config {
     pub release: Hook,
     #[serde(default)]
     pub drain: Hook,
+    #[serde(default)]
+    pub metrics: Metrics,
+}
+
+/// Figures for Prometheus.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Metrics {
+    /// Where they are served; nowhere if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
 }
 
 /// A command of the site's that tells the resource manager.

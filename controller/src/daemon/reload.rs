@@ -53,6 +53,7 @@ impl Reload {
             ("store", config.store != self.config.store),
             ("log", config.log != self.config.log),
             ("[api]", config.api != self.config.api),
+            ("[metrics]", config.metrics != self.config.metrics),
         ] {
             if changed {
                 tracing::warn!("{key} has changed: that takes a restart");

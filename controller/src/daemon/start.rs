@@ -19,7 +19,8 @@ use crate::api::{self, Access, Api, Calls};
 use crate::config::{Config, Hook};
 use crate::hooks::{self, Command, Kind};
 use crate::listener::{self, Sessions};
-use crate::store::{EventReader, OpenError, Store, StoreError};
+use crate::metrics::{self, Metrics, Source};
+use crate::store::{EventReader, OpenError, StepReader, Store, StoreError};
 
 /// The name of our socket in perilog-controller.socket (`FileDescriptorName=`).
 const SOCKET: &str = "agents";
@@ -47,6 +48,8 @@ pub enum Fault {
     Socket(#[from] SocketError),
     #[error("[api] group: {0}")]
     Group(#[from] AccountError),
+    #[error("[metrics] listen {address}: {source}")]
+    Metrics { address: SocketAddr, source: io::Error },
     #[error("cannot start the writer's thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the writer ended without being told to")]
@@ -99,11 +102,11 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    fn start(config: &Config, inlet: &Inlet, grew: &watch::Receiver<()>) -> Self {
+    fn start(config: &Config, inlet: &Inlet, grew: &watch::Receiver<()>, metrics: Option<&Metrics>) -> Self {
         let mut tasks = JoinSet::new();
         let mut hook = |kind, hook: &Hook| {
             let (command, configured) = watch::channel(hook.command());
-            tasks.spawn(hooks::run(kind, inlet.clone(), configured, grew.clone()));
+            tasks.spawn(hooks::run(kind, inlet.clone(), configured, grew.clone(), metrics.cloned()));
             command
         };
         let (release, drain) = (hook(Kind::Release, &config.release), hook(Kind::Drain, &config.drain));
@@ -126,13 +129,19 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut activated = activation::listen_fds()?;
     let listeners = listeners(&mut activated, config.listen)?;
     let store = Store::open(&config.store)?;
-    let reader = EventReader::open(&config.store)?;
+    let (reader, steps) = (EventReader::open(&config.store)?, StepReader::open(&config.store)?);
+    let scraped = config
+        .metrics
+        .listen
+        .map(|address| metrics::bind(address).map_err(|source| Fault::Metrics { address, source }));
+    let scraped = scraped.transpose()?;
+    let metrics = scraped.is_some().then(Metrics::default);
     let local = varlink::bind(&config.api.socket, api::socket_mode(access), access.group)?;
 
     let (outbox, outbox_grew) = watch::channel(());
     let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
     let (status_line, status) = watch::channel(String::new());
-    let writer = Writer::new(store, config.settings(), nonce, outbox, status_line)?;
+    let writer = Writer::new(store, config.settings(), nonce, outbox, status_line, metrics.clone())?;
     let (inlet, entries) = Inlet::new();
     let (last_word, writer_ended) = oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
@@ -153,10 +162,18 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "listening for agents");
         agents.spawn(listener::accept(listener, sessions.clone(), tls_changes.clone()));
     }
-    let hooks = Hooks::start(config, &inlet, &outbox_grew);
+    let hooks = Hooks::start(config, &inlet, &outbox_grew, metrics.as_ref());
     let calls = Calls::new();
-    let api = Api { inlet: inlet.clone(), reader, access, outbox: outbox_grew, calls: calls.clone() };
     let mut clients = JoinSet::new();
+    if let (Some(listener), Some(metrics)) = (scraped, metrics) {
+        tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
+        let source = Source { metrics, inlet: inlet.clone(), steps: steps.clone() };
+        clients.spawn(async move {
+            let Err(error) = metrics::serve(listener, source).await;
+            tracing::error!(%error, "figures for Prometheus are not served any more");
+        });
+    }
+    let api = Api { inlet: inlet.clone(), reader, steps, access, outbox: outbox_grew, calls: calls.clone() };
     clients.spawn(async move {
         let Err(error) = api::serve(local, api).await;
         tracing::error!(%error, "the local API ended");

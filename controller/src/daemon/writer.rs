@@ -5,6 +5,8 @@
 //!                            ^                      │
 //!                            └── built anew <── it failed
 //! ```
+//! Beside the records the store gets what scripts took, which the machine does not know of (`observer`).
+//!
 //! A batch that cannot be committed leaves nothing: the machine that knew of it is discarded and built anew from the store, every session is ended
 //! (agents say Hello again and settle), and whoever asked is told. On a full disk that is tried until there is room; any other failure ends the
 //! process, since nobody knows what the disk holds. It has a thread of its own: a commit blocks.
@@ -19,7 +21,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::delivery::Delivery;
 use super::inlet::Entry;
+use crate::metrics::Metrics;
 use crate::store::{Durable, StoreError};
+use observer::{Heard, Observer};
+
+mod observer;
 
 /// Entries in one batch. More would only make the first of them wait longer.
 const BATCH: usize = 1_024;
@@ -38,6 +44,7 @@ pub(crate) struct Writer<S> {
     /// What the machine was told of the disk.
     full: bool,
     delivery: Delivery,
+    observer: Observer,
     /// CLOCK_MONOTONIC: when the machine wants to be woken; when to look at the disk; when to show the status.
     wake_ms: Option<u64>,
     disk_ms: Option<u64>,
@@ -57,6 +64,7 @@ impl<S: Durable> Writer<S> {
         nonce: u64,
         outbox: watch::Sender<()>,
         status: watch::Sender<String>,
+        metrics: Option<Metrics>,
     ) -> Result<Self, StoreError> {
         let mut writer = Self {
             store,
@@ -65,6 +73,7 @@ impl<S: Durable> Writer<S> {
             machine: None,
             full: false,
             delivery: Delivery::new(outbox),
+            observer: Observer::new(metrics),
             wake_ms: None,
             disk_ms: None,
             status_ms: None,
@@ -133,12 +142,14 @@ impl<S: Durable> Writer<S> {
 
     fn handle(&mut self, inputs: Vec<Input>) -> Result<(), StoreError> {
         let Some(machine) = self.machine.as_mut().filter(|_| !inputs.is_empty()) else { return Ok(()) };
+        let heard = self.observer.listen(&inputs);
         let output = machine.handle(inputs, now());
-        match self.carry_out(output) {
+        match self.carry_out(output, heard) {
             Ok(()) => Ok(()),
             Err(StoreError::Full) => {
                 tracing::error!("a batch could not be committed, the disk is full: beginning anew from the store");
                 self.machine = None;
+                self.observer.forget();
                 self.delivery.drop_all(&disk_full());
                 self.begin()
             }
@@ -146,16 +157,24 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    fn carry_out(&mut self, output: Output) -> Result<(), StoreError> {
+    fn carry_out(&mut self, output: Output, heard: Vec<Heard>) -> Result<(), StoreError> {
+        let mut ran = self.observer.standing(heard, &output);
         let Output { records, mut effects } = output;
         if defect!(EffectsBeforeCommit) {
             self.delivery.deliver(std::mem::take(&mut effects));
         }
-        if !records.is_empty() {
+        let mut took = None;
+        if records.is_empty() {
+            // Nothing is news.
+            ran.clear();
+        } else {
             fault::point("before-commit");
-            self.store.commit(&records)?;
+            let began_us = clock::mono_us();
+            self.store.commit_with(&records, &mut ran).inspect_err(|_| self.observer.not_committed())?;
+            took = Some(Duration::from_micros(clock::mono_us().saturating_sub(began_us)));
             fault::point("after-commit");
         }
+        self.observer.committed(took, &ran, &effects);
         self.delivery.forget(records.iter().filter_map(|record| match record {
             Record::Prune { job, whole_job: true, .. } => Some(job),
             _ => None,
@@ -170,7 +189,7 @@ impl<S: Durable> Writer<S> {
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms, self.full) = (None, None, false);
         let (machine, output) = Machine::load(self.store.load()?, self.settings.clone(), self.nonce, now());
-        match self.carry_out(output) {
+        match self.carry_out(output, Vec::new()) {
             Ok(()) => {
                 self.machine = Some(machine);
                 self.look_at_disk(clock::mono_ms())
@@ -189,6 +208,7 @@ impl<S: Durable> Writer<S> {
             return Ok(());
         }
         let full = self.store.is_full();
+        self.observer.store_full(full || self.machine.is_none());
         self.disk_ms = (full || self.machine.is_none()).then(|| mono_ms.saturating_add(FULL_EVERY_MS));
         if self.machine.is_none() {
             return self.begin();

@@ -141,7 +141,7 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     let (_command, configured) = watch::channel(Some(Command { argv, limit: Duration::from_secs(60) }));
     let (_grew, grew) = watch::channel(());
     let mut hook = JoinSet::new();
-    hook.spawn(run(Kind::Release, inlet, configured, grew));
+    hook.spawn(run(Kind::Release, inlet, configured, grew, None));
     let mut failures = 0;
     while let Some(Entry::Request { request, answer, .. }) = queue.recv().await {
         let reply = match request {

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `schema` | the tables |
 //! | `write` | records to rows |
+//! | `steps` | what scripts took, beside the records: for people, and the first to go where there is no room |
+//! | `took`, `skew` | that, read again, added up and compared |
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
 //! | `place`, `reserve` | file systems, the lock, the room that is held back for a full disk |
@@ -17,8 +19,11 @@ mod load;
 mod place;
 mod reserve;
 mod schema;
+mod skew;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod took;
 mod write;
 
 use std::path::Path;
@@ -30,9 +35,13 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 pub use error::{OpenError, StoreError};
 pub use events::{EventReader, Numbered};
+pub use skew::Skew;
+pub use steps::Ran;
+pub use took::{Page, Pending, Place, Since, StepReader, Which};
 
 use place::Lock;
 use reserve::Reserve;
+use steps::Known;
 
 /// Statements kept prepared: more than there are.
 const STATEMENTS: usize = 32;
@@ -47,8 +56,13 @@ const BUSY_MS: u32 = 5_000;
 pub trait Durable {
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Applies `records`, in order and whole. When it returns they are on the disk.
-    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError>;
+    /// Applies `records`, in order and whole. When it returns they are on the disk; and so is what scripts took (`ran`), unless that had to be
+    /// left out for their sake. Of `ran` stays what was written now and not before.
+    fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError>;
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.commit_with(records, &mut Vec::new())
+    }
 
     /// The disk is full and the reserve is in use: no new prologs. Also looks whether there is room again.
     fn is_full(&mut self) -> bool;
@@ -58,6 +72,7 @@ pub trait Durable {
 pub struct Store {
     db: Connection,
     reserve: Reserve,
+    known: Known,
     _lock: Lock,
 }
 
@@ -72,7 +87,7 @@ impl Store {
         let mut reserve = Reserve::new(path);
         loop {
             match connect(path) {
-                Ok(db) => return Ok(Self { db, reserve, _lock: lock }),
+                Ok(db) => return Ok(Self { db, reserve, known: Known::default(), _lock: lock }),
                 // Even to open its log SQLite needs a little room.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
                 Err(error) => return Err(error),
@@ -80,7 +95,7 @@ impl Store {
         }
     }
 
-    fn write(&mut self, records: &[Record]) -> rusqlite::Result<()> {
+    fn write(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> rusqlite::Result<()> {
         let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for record in records {
             write::apply(&transaction, record)?;
@@ -88,6 +103,7 @@ impl Store {
                 transaction.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
             }
         }
+        self.known.write(&transaction, records, ran)?;
         transaction.commit()
     }
 
@@ -106,11 +122,23 @@ impl Durable for Store {
         load::snapshot(&self.db)
     }
 
-    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
+    fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError> {
+        // The reserve is for outcomes.
+        if !self.reserve.is_held() {
+            ran.clear();
+        }
         loop {
-            let Err(error) = self.write(records) else { return Ok(()) };
+            let tried = ran.len();
+            let Err(error) = self.write(records, ran) else { return Ok(()) };
+            self.known.forget();
+            // Rolled back, whole. Whatever it was: no outcome is lost for the sake of what its scripts took.
+            if tried > 0 {
+                tracing::warn!(%error, "what the scripts of {tried} tasks took is not kept");
+                ran.clear();
+                continue;
+            }
             match self.classify(error) {
-                // Rolled back, whole; with the reserve's room there is a second try.
+                // With the reserve's room there is another try.
                 StoreError::Full if self.reserve.release() => {}
                 error => return Err(error),
             }

@@ -81,6 +81,7 @@ CREATE TABLE actions (
     lingering TEXT NOT NULL DEFAULT ''  -- open ranks whose nodes were drained for what scripts left behind
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
+CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
 
 CREATE TABLE moved (                    -- what changed in the sets of a row of actions since it was written, in order
     action TEXT NOT NULL,
@@ -133,6 +134,24 @@ CREATE TABLE events (
     PRIMARY KEY (job, sequence)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE steps (                    -- how long the scripts of a task took, also where all is ok: for people, nothing is decided by it
+    action INTEGER NOT NULL,            -- its number
+    rank INTEGER NOT NULL,
+    outcome TEXT NOT NULL,              -- as its node told it
+    began_ms INTEGER NOT NULL,          -- by the node's clock
+    elapsed_ms INTEGER NOT NULL,
+    steps TEXT NOT NULL,                -- [[script, ms after began_ms, ms, status (128 + signal) or null, try, 1 tolerable + 2 past its limit]]
+    PRIMARY KEY (action, rank)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE scripts (                  -- what the numbers in steps mean
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    digest TEXT NOT NULL,               -- SHA-256, as its node told it
+    last INTEGER NOT NULL,              -- the number of the newest action that ran it
+    UNIQUE (name, digest)
+) STRICT;
+
 CREATE TABLE outbox (
     sequence INTEGER PRIMARY KEY,
     epoch INTEGER NOT NULL,
@@ -178,6 +197,7 @@ ALTER TABLE actions ADD COLUMN growing INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE actions ADD COLUMN external TEXT;
 ALTER TABLE actions ADD COLUMN overdue TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE actions ADD COLUMN lingering TEXT NOT NULL DEFAULT '';
+CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
 UPDATE actions SET held = json_object('ranks', ranks) WHERE verdict IS NULL;
 CREATE TABLE drains (
     host TEXT PRIMARY KEY,
@@ -206,6 +226,22 @@ CREATE TABLE given (
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE ranks ADD COLUMN expects TEXT;
 ALTER TABLE outbox ADD COLUMN edge TEXT NOT NULL DEFAULT 'manager';
+CREATE TABLE steps (
+    action INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    began_ms INTEGER NOT NULL,
+    elapsed_ms INTEGER NOT NULL,
+    steps TEXT NOT NULL,
+    PRIMARY KEY (action, rank)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE scripts (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    UNIQUE (name, digest)
+) STRICT;
 "];
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {

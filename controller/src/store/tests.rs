@@ -20,6 +20,7 @@ use serde_json::json;
 use super::*;
 
 mod crash;
+mod steps;
 
 fn open(dir: &Path) -> Store {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());

@@ -232,6 +232,8 @@ fn prune(db: &Connection, job: &JobId, attempt: Attempt, whole_job: bool) -> Res
     run(db, "DELETE FROM ranks WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
     run(db, "DELETE FROM moved WHERE action IN (SELECT id FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
     run(db, "DELETE FROM given WHERE job = ?1 AND attempt = ?2", of)?;
+    run(db, "DELETE FROM steps WHERE action IN (SELECT number FROM actions WHERE job = ?1 AND attempt = ?2)", of)?;
+    run(db, "DELETE FROM scripts WHERE last < (SELECT coalesce(min(action), 9223372036854775807) FROM steps)", [])?;
     run(db, "DELETE FROM actions WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM attempts WHERE job = ?1 AND attempt = ?2", of)?;
     run(db, "DELETE FROM outbox WHERE job = ?1 AND attempt = ?2", of)?;

@@ -7,6 +7,7 @@ mod api;
 mod authority;
 mod bed;
 mod full_disk;
+mod metrics;
 mod python;
 mod refusals;
 mod sessions;

@@ -8,7 +8,7 @@ mod authority;
 mod files;
 mod init;
 mod issue;
-mod read;
+pub(super) mod read;
 mod show;
 
 use crate::exit::Exit;

@@ -13,22 +13,22 @@ use crate::{text, when};
 
 /// A certificate as `ca show` tells it. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Read {
-    pub(super) file: String,
-    pub(super) subject: String,
-    pub(super) issuer: String,
+pub(in crate::verb) struct Read {
+    pub(in crate::verb) file: String,
+    pub(in crate::verb) subject: String,
+    pub(in crate::verb) issuer: String,
     /// `authority`, `controller`, `node`, or `other`.
-    pub(super) role: &'static str,
+    pub(in crate::verb) role: &'static str,
     /// Host names and addresses (subjectAltName).
-    pub(super) names: Vec<String>,
-    pub(super) not_before_ms: u64,
-    pub(super) not_after_ms: u64,
+    pub(in crate::verb) names: Vec<String>,
+    pub(in crate::verb) not_before_ms: u64,
+    pub(in crate::verb) not_after_ms: u64,
     /// As `openssl x509 -fingerprint -sha256` writes it.
-    pub(super) fingerprint: String,
+    pub(in crate::verb) fingerprint: String,
 }
 
 /// All certificates of a PEM text, in order; keys and what else is in it are skipped.
-pub(super) fn certificates(file: &Path, pem: &str) -> Result<Vec<Read>, Fault> {
+pub(in crate::verb) fn certificates(file: &Path, pem: &str) -> Result<Vec<Read>, Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let mut found = Vec::new();
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
@@ -87,7 +87,7 @@ fn name(name: &GeneralName<'_>) -> String {
 }
 
 impl Read {
-    pub(super) fn json(&self) -> Value {
+    pub(in crate::verb) fn json(&self) -> Value {
         json!({
             "file": self.file, "subject": self.subject, "issuer": self.issuer, "role": self.role, "names": self.names,
             "not_before": when::rfc3339(self.not_before_ms), "not_after": when::rfc3339(self.not_after_ms),

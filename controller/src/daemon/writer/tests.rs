@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::daemon::inlet::Inlet;
+use crate::store::Ran;
 
 /// What the next commits do; and what was committed.
 #[derive(Clone, Default)]
@@ -19,6 +20,7 @@ struct Script(Arc<Mutex<State>>);
 struct State {
     snapshot: Snapshot,
     commits: Vec<usize>,
+    ran: Vec<Ran>,
     fail: Vec<StoreError>,
     full: bool,
 }
@@ -28,13 +30,14 @@ impl Durable for Script {
         Ok(self.0.lock().unwrap().snapshot.clone())
     }
 
-    fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
+    fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError> {
         let mut state = self.0.lock().unwrap();
         if let Some(error) = state.fail.pop() {
             return Err(error);
         }
         records.iter().for_each(|record| state.snapshot.apply(record));
         state.commits.push(records.len());
+        state.ran.append(&mut ran.clone());
         Ok(())
     }
 
@@ -80,7 +83,7 @@ fn settings() -> Settings {
 fn writer(script: &Script) -> Writer<Script> {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let (outbox, status) = (watch::channel(()).0, watch::channel(String::new()).0);
-    Writer::new(script.clone(), settings(), 42, outbox, status).unwrap()
+    Writer::new(script.clone(), settings(), 42, outbox, status, None).unwrap()
 }
 
 type Answer = oneshot::Receiver<Result<Reply, Refusal>>;

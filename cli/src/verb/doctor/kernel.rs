@@ -1,0 +1,100 @@
+//! The clock, and what a kernel that talks to many nodes must be set to. Figures and the reasons for them are in sysctl's own words; what cannot be read
+//! here (a container) is skipped.
+
+use std::path::Path;
+
+use super::{Finding, shell};
+
+/// Without a better knowledge of how many nodes there are.
+const SOME_NODES: u64 = 1_000;
+
+/// Is the clock kept? Certificates and logs are read by it; what perilog decides is not.
+pub(super) fn clock(findings: &mut Vec<Finding>) {
+    const ABOUT: &str = "clock";
+    let said = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);
+    findings.push(match said.as_ref().map(|said| (said.ok, said.stdout.trim())) {
+        Ok((true, "yes")) => Finding::ok(ABOUT, "is kept by NTP"),
+        Ok((true, _)) => Finding::warning(
+            ABOUT,
+            "is not kept by NTP: certificates are refused where it is wrong, and times of nodes do not fit together",
+            "set up chrony or systemd-timesyncd; timedatectl",
+        ),
+        _ => Finding::skipped(ABOUT, "timedatectl does not say whether it is kept by NTP"),
+    });
+}
+
+/// What the controller's kernel needs for so many nodes (`None`: nobody knows how many there are).
+pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
+    let read = |path: &str| std::fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?.trim().parse::<u64>().ok();
+    let nodes = nodes.unwrap_or(0).max(SOME_NODES);
+    findings.push(somaxconn(read("net/core/somaxconn"), nodes));
+    findings.push(neighbours("ipv4", read("net/ipv4/neigh/default/gc_thresh3"), nodes));
+    if Path::new("/proc/sys/net/ipv6").exists() {
+        findings.push(neighbours("ipv6", read("net/ipv6/neigh/default/gc_thresh3"), nodes));
+    }
+}
+
+/// Agents dial within a window that the controller hands out; those whose first dial fails come all at once (a power failure).
+fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
+    const ABOUT: &str = "backlog";
+    match found {
+        None => Finding::skipped(ABOUT, "net.core.somaxconn cannot be read here"),
+        Some(found) if found < nodes.min(65_535) => Finding::warning(
+            ABOUT,
+            format!(
+                "net.core.somaxconn is {found}: when {nodes} agents dial at once the kernel drops some, which come again a second or more later"
+            ),
+            format!(
+                "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog.conf; sysctl --system; systemctl restart perilog-controller.socket",
+                nodes.next_power_of_two().min(65_535)
+            ),
+        ),
+        Some(found) => {
+            Finding::ok(ABOUT, format!("net.core.somaxconn is {found}, for {nodes} agents that dial at once"))
+        }
+    }
+}
+
+/// Nodes on the same segment each need an entry: past the limit connections fail as if the node were dead.
+fn neighbours(family: &str, found: Option<u64>, nodes: u64) -> Finding {
+    const ABOUT: &str = "neighbours";
+    let name = format!("net.{family}.neigh.default.gc_thresh3");
+    let need = nodes + nodes / 4;
+    match found {
+        None => Finding::skipped(ABOUT, format!("{name} cannot be read here")),
+        Some(found) if found < need => Finding::warning(
+            ABOUT,
+            format!(
+                "{name} is {found}: where {nodes} nodes are on this host's own network the table of neighbours overflows"
+            ),
+            format!(
+                "set gc_thresh1, 2 and 3 of net.{family}.neigh.default to {}, {} and {} in /etc/sysctl.d; sysctl --system",
+                need.next_power_of_two() / 2,
+                need.next_power_of_two(),
+                need.next_power_of_two() * 2
+            ),
+        ),
+        Some(found) => Finding::ok(ABOUT, format!("{name} is {found}, for {nodes} nodes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn a_kernel_for_a_laptop_is_too_small_for_a_cluster() {
+        assert_eq!(somaxconn(Some(4096), 4096).level, Level::Ok);
+        let small = somaxconn(Some(4096), 10_000);
+        assert!(small.level == Level::Warning && small.todo.contains("somaxconn = 16384"), "{small:?}");
+        assert_eq!(somaxconn(Some(65_535), 200_000).level, Level::Ok);
+        assert_eq!(somaxconn(None, 1).level, Level::Skipped);
+        let small = neighbours("ipv4", Some(1024), 1000);
+        assert!(small.level == Level::Warning && small.todo.contains("to 1024, 2048 and 4096"), "{small:?}");
+        assert_eq!(
+            (neighbours("ipv4", Some(1250), 1000).level, neighbours("ipv6", None, 1).level),
+            (Level::Ok, Level::Skipped)
+        );
+    }
+}

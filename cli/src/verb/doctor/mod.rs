@@ -1,0 +1,253 @@
+//! `perilog doctor`: looks at what a node or the controller needs, whether its daemon runs or not, and says of each thing that is wrong what to do.
+//!
+//! Each room has a look and gives [`Finding`]s; none of them changes anything. The configuration is read by the daemons' own programs
+//! (`--check-config`, `--print-config`): only they know what it means.
+//!
+//! | room | looks at |
+//! |---|---|
+//! | `config` | the configuration |
+//! | `tls` | certificates: readable, a pair, for this host, how long yet |
+//! | `daemon` | the unit, its log, its limits, the program that it runs |
+//! | `node` | the bus, scripts, /run, the agent, the way to the controller |
+//! | `controller` | the store's disk, the socket, hooks, versions of agents |
+//! | `kernel` | the clock, and settings of the kernel that many nodes need |
+
+mod config;
+mod controller;
+mod daemon;
+mod kernel;
+mod node;
+mod shell;
+mod tls;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::columns::{Columns, cell, styled};
+use crate::door::Door;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{style, text};
+
+/// What is wrong on this host, and what to do about it
+///
+/// Looks at configuration, certificates, bus, directories, scripts, clock, limits, versions and connections of a node or of the controller, also where its
+/// daemon is down; changes nothing. Be root: others may not read keys. Exits with 0 if nothing is wrong (a warning is no fault), 1 if something is. With
+/// --quiet: only what is wrong.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// `node` or `controller`; without it whatever is configured on this host.
+    #[arg(value_enum)]
+    role: Option<Role>,
+    /// The configuration instead of /etc/perilog/agent.toml or controller.toml.
+    #[arg(long, value_name = "FILE", requires = "role")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Role {
+    Node,
+    Controller,
+}
+
+impl Role {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Node => "perilog-agent",
+            Self::Controller => "perilog-controller",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Controller => "controller",
+        }
+    }
+
+    fn file(self) -> PathBuf {
+        PathBuf::from(match self {
+            Self::Node => "/etc/perilog/agent.toml",
+            Self::Controller => "/etc/perilog/controller.toml",
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Ok,
+    /// It could not be looked at, and that is no fault by itself.
+    Skipped,
+    Warning,
+    Wrong,
+}
+
+impl Level {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Skipped => "skipped",
+            Self::Warning => "warning",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// What was found of one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    level: Level,
+    about: &'static str,
+    what: String,
+    /// What to do; empty where nothing is to be done.
+    todo: String,
+}
+
+impl Finding {
+    pub(super) fn ok(about: &'static str, what: impl Into<String>) -> Self {
+        Self { level: Level::Ok, about, what: what.into(), todo: String::new() }
+    }
+
+    pub(super) fn skipped(about: &'static str, what: impl Into<String>) -> Self {
+        Self { level: Level::Skipped, about, what: what.into(), todo: String::new() }
+    }
+
+    pub(super) fn warning(about: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { level: Level::Warning, about, what: what.into(), todo: todo.into() }
+    }
+
+    pub(super) fn wrong(about: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { level: Level::Wrong, about, what: what.into(), todo: todo.into() }
+    }
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let roles = match args.role {
+        Some(role) => vec![role],
+        None => roles_here(),
+    };
+    if roles.is_empty() {
+        let text = "neither a node nor the controller is configured here (/etc/perilog/agent.toml, controller.toml): say which, `perilog doctor node`";
+        return Err(Fault::Usage(text.to_owned()));
+    }
+    let reports: Vec<Report> = roles.into_iter().map(|role| look(role, args.config.clone(), door)).collect();
+    let report = Reports(reports);
+    out.show(&report)?;
+    Ok(if report.worst() == Level::Wrong { Exit::Failed } else { Exit::Ok })
+}
+
+/// What this host is configured to be.
+fn roles_here() -> Vec<Role> {
+    let configured = |role: &Role| role.file().exists() || role.file().with_extension("d").is_dir();
+    [Role::Controller, Role::Node].into_iter().filter(configured).collect()
+}
+
+fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
+    let mut findings = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        findings.push(Finding::warning(
+            "you",
+            "this is not root: keys and limits of daemons cannot be read",
+            "run it as root",
+        ));
+    }
+    let file = file.unwrap_or_else(|| role.file());
+    let config = config::look(role, &file, &mut findings);
+    daemon::look(role, &mut findings);
+    kernel::clock(&mut findings);
+    match role {
+        Role::Node => node::look(config.as_ref(), &mut findings),
+        Role::Controller => controller::look(config.as_ref(), door, &mut findings),
+    }
+    Report { role, findings }
+}
+
+struct Report {
+    role: Role,
+    findings: Vec<Finding>,
+}
+
+struct Reports(Vec<Report>);
+
+impl Reports {
+    fn worst(&self) -> Level {
+        let levels = self.0.iter().flat_map(|report| &report.findings).map(|finding| finding.level);
+        levels.max().unwrap_or(Level::Ok)
+    }
+}
+
+impl Faces for Reports {
+    fn table(&self, page: &mut Page) {
+        for report in &self.0 {
+            page.line(style::STRONG.style(report.role.word()));
+            let mut columns = Columns::headless();
+            for Finding { level, about, what, todo } in &report.findings {
+                let style = match level {
+                    Level::Ok => style::GOOD,
+                    Level::Skipped => style::QUIET,
+                    Level::Warning => style::CARE,
+                    Level::Wrong => style::BAD,
+                };
+                columns.row([styled(level.word(), style), cell(*about), cell(text::line(what))]);
+                if !todo.is_empty() {
+                    columns.row([cell(""), cell(""), styled(format!("-> {}", text::line(todo)), style::STRONG)]);
+                }
+            }
+            page.indented(2, columns);
+        }
+        let count =
+            |level| self.0.iter().flat_map(|report| &report.findings).filter(|f| f.level == level).count() as u64;
+        let (wrong, warnings) = (count(Level::Wrong), count(Level::Warning));
+        page.line(match (wrong, warnings) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (0, _) => format!("nothing is wrong, {}", text::count(warnings, "warning")),
+            (1, _) => format!("1 thing is wrong, {}", text::count(warnings, "warning")),
+            (_, _) => format!("{wrong} things are wrong, {}", text::count(warnings, "warning")),
+        });
+    }
+
+    fn json(&self) -> Option<Value> {
+        let finding = |role: Role, of: &Finding| json!({"role": role.word(), "level": of.level.word(), "about": of.about, "what": of.what, "todo": of.todo});
+        let all = self.0.iter().flat_map(|report| report.findings.iter().map(|of| finding(report.role, of)));
+        Some(json!({ "findings": all.collect::<Vec<_>>() }))
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        let wrong = self.0.iter().flat_map(|report| &report.findings).filter(|f| f.level == Level::Wrong);
+        wrong.for_each(|finding| page.line(format_args!("{}: {}", finding.about, text::line(&finding.what))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::faces;
+
+    #[test]
+    fn each_finding_says_what_to_do() {
+        let findings = vec![
+            Finding::ok("clock", "is kept by NTP"),
+            Finding::warning("certificate", "cert.pem ends in 12 days", "issue a new one"),
+            Finding::wrong("scripts", "/etc/perilog/prolog.d: others can write it", "chmod go-w /etc/perilog/prolog.d"),
+        ];
+        let reports = Reports(vec![Report { role: Role::Node, findings }]);
+        let [table, json, quiet] = faces(&reports, 0);
+        assert_eq!(
+            table,
+            "node\n\
+             \u{20} ok       clock        is kept by NTP\n\
+             \u{20} warning  certificate  cert.pem ends in 12 days\n\
+             \u{20}                       -> issue a new one\n\
+             \u{20} wrong    scripts      /etc/perilog/prolog.d: others can write it\n\
+             \u{20}                       -> chmod go-w /etc/perilog/prolog.d\n\
+             1 thing is wrong, 1 warning\n"
+        );
+        assert!(json.contains("\"level\":\"wrong\""));
+        assert_eq!(
+            (quiet.as_str(), reports.worst()),
+            ("scripts: /etc/perilog/prolog.d: others can write it\n", Level::Wrong)
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! `perilog stats`: how often each action and each script ran, how often it failed, and how long it took.
+
+use perilog_core::{ActionName, Span};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Cell, Columns, cell, styled};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{style, text, values};
+
+/// How often scripts ran and failed, and how long they took
+///
+/// By action and script, over the actions that began within --since; the first line of an action is its tasks as a whole, where FAILED counts those that
+/// ended other than ok. Of scripts each try counts. What has not ended does not count, nor what is forgotten (retention of the controller). With --quiet:
+/// ACTION SCRIPT COUNT FAILED MEDIAN-MS, `-` for the whole.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this action.
+    #[arg(value_name = "ACTION", value_parser = values::action)]
+    action: Option<ActionName>,
+    /// Only what began within this time; `infinity` for all that is kept.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::span)]
+    since: Span,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let answer: Answer<Stats> = door.ask("Stats", &json!({ "action": args.action, "since": args.since.to_exact() }))?;
+    out.show(&answer)?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Stats {
+    rows: Vec<Row>,
+    tasks: u64,
+    truncated: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    action: String,
+    script: Option<String>,
+    count: u64,
+    failed: u64,
+    timed_out: u64,
+    min_ms: u64,
+    median_ms: u64,
+    p95_ms: u64,
+    max_ms: u64,
+}
+
+impl Faces for Answer<Stats> {
+    fn table(&self, page: &mut Page) {
+        if self.body.rows.is_empty() {
+            page.line("no task has ended in that time");
+            return;
+        }
+        let heads = ["ACTION", "SCRIPT", "COUNT", "FAILED", "TIMEOUT", "MIN", "MEDIAN", "P95", "MAX"];
+        let mut columns = (2..9).fold(Columns::new(heads), Columns::right);
+        for row in &self.body.rows {
+            let took = |ms| cell(text::took(ms));
+            let (action, script) = match &row.script {
+                None => (styled(text::line(&row.action), style::STRONG), styled("(all of it)", style::QUIET)),
+                Some(script) => (cell(""), cell(text::line(script))),
+            };
+            let (failed, late) = (bad(row.failed), if row.timed_out > 0 { bad(row.timed_out) } else { cell("") });
+            let count = cell(row.count.to_string());
+            let times = [row.min_ms, row.median_ms, row.p95_ms, row.max_ms].map(took);
+            let [min, median, p95, max] = times;
+            columns.row([action, script, count, failed, late, min, median, p95, max]);
+        }
+        page.columns(columns);
+        if self.body.truncated {
+            let tasks = text::count(self.body.tasks, "task");
+            page.line(style::CARE.style(format!("only the newest {tasks} were counted: ask for less with --since")));
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        for row in &self.body.rows {
+            let script = row.script.as_deref().map_or_else(|| "-".to_owned(), text::line);
+            page.line(format_args!(
+                "{} {script} {} {} {}",
+                text::line(&row.action),
+                row.count,
+                row.failed,
+                row.median_ms
+            ));
+        }
+    }
+}
+
+fn bad(count: u64) -> Cell {
+    styled(count.to_string(), if count > 0 { style::BAD } else { style::QUIET })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::{faces, people};
+
+    fn answer(raw: Value) -> Answer<Stats> {
+        Answer { body: Stats::deserialize(&raw).unwrap(), raw }
+    }
+
+    #[test]
+    fn an_action_comes_before_its_scripts() {
+        let row = |script: Option<&str>, failed: u64, timed_out: u64| {
+            json!({"action": "prolog", "script": script, "count": 400, "failed": failed, "timed_out": timed_out,
+                "min_ms": 8, "median_ms": 420, "p95_ms": 4_260, "max_ms": 252_000})
+        };
+        let some =
+            answer(json!({"rows": [row(None, 2, 1), row(Some("10-mount.sh"), 2, 0)], "tasks": 400, "truncated": true}));
+        let [table, json, quiet] = faces(&some, 0);
+        assert_eq!(
+            table,
+            "ACTION  SCRIPT       COUNT  FAILED  TIMEOUT  MIN  MEDIAN   P95  MAX\n\
+             prolog  (all of it)    400       2        1  8ms   420ms  4.2s  4m12s\n\
+             \u{20}       10-mount.sh    400       2           8ms   420ms  4.2s  4m12s\n\
+             only the newest 400 tasks were counted: ask for less with --since\n"
+        );
+        assert_eq!(
+            (json, quiet.as_str()),
+            (some.raw.to_string(), "prolog - 400 2 420\nprolog 10-mount.sh 400 2 420\n")
+        );
+        let none = answer(json!({"rows": [], "tasks": 0, "truncated": false}));
+        assert_eq!(people(&none, 0), "no task has ended in that time\n");
+    }
+}

@@ -1,0 +1,222 @@
+//! `perilog timeline`: which rank and which script of a job took how long, as a table and as a drawing.
+
+mod svg;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use perilog_core::controller::view::{ActionView, AttemptView, JobView, PsRow};
+use perilog_core::{ActionName, Attempt, IdSet, JobId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Face, Faces, Out, Page};
+use crate::values;
+
+/// Which rank and which script of a job took how long
+///
+/// Per action: its scripts, then its ranks, the slowest first, then what goes on. AFTER is from when the action was asked for until the task's begin on its
+/// node, by two clocks. With --svg also a drawing that any browser shows: a line for each rank, what each script took in its colour, failures framed red;
+/// point at a bar to read it. With --quiet: ACTION RANK MS for each task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// Only this action.
+    #[arg(value_name = "ACTION", value_parser = values::action)]
+    action: Option<ActionName>,
+    /// This attempt instead of the newest.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
+    attempt: Option<Attempt>,
+    /// All ranks, not only the slowest twenty of each action.
+    #[arg(long)]
+    all: bool,
+    /// Draw it into this file, too; `-` draws on standard output, and nothing else is said.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let drawn_only = args.svg.as_deref() == Some(Path::new("-"));
+    let parameters = json!({ "job": args.job, "attempt": args.attempt, "action": args.action });
+    let mut tasks = Vec::new();
+    door.follow(&mut door.open()?, "Timeline", &parameters, |answer: Answer<Part>| {
+        if out.face == Face::Json && !drawn_only {
+            out.show(&Raw(answer.raw))?;
+        }
+        tasks.extend(answer.body.tasks);
+        Ok::<_, Fault>(())
+    })?;
+    if out.face == Face::Json && args.svg.is_none() {
+        return Ok(Exit::Ok);
+    }
+    // What goes on, and the verdicts.
+    let shown: Answer<Show> = door.ask("Show", &json!({ "job": args.job }))?;
+    let timeline = Timeline::new(shown.body.job, tasks, &args);
+    let now_ms = perilog_host::clock::wall_ms();
+    match &args.svg {
+        Some(_) if drawn_only => return out.text(&svg::draw(&timeline, now_ms)).map(|()| Exit::Ok),
+        Some(path) => std::fs::write(path, svg::draw(&timeline, now_ms)).map_err(|source| Fault::File {
+            what: "cannot write",
+            path: path.clone(),
+            source,
+        })?,
+        None => {}
+    }
+    if out.face != Face::Json {
+        out.show(&timeline)?;
+    }
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Part {
+    tasks: Vec<Task>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Show {
+    job: JobView,
+}
+
+struct Raw(Value);
+
+impl Faces for Raw {
+    fn table(&self, _page: &mut Page) {}
+
+    fn json(&self) -> Option<Value> {
+        Some(self.0.clone())
+    }
+
+    fn quiet(&self, _page: &mut Page) {}
+}
+
+/// A task that ended. Times in milliseconds; `asked_ms` by the controller's clock, `began_ms` by its node's.
+#[derive(Debug, Clone, Deserialize)]
+struct Task {
+    attempt: Attempt,
+    action: ActionName,
+    asked_ms: u64,
+    rank: u32,
+    host: Option<String>,
+    outcome: String,
+    began_ms: u64,
+    elapsed_ms: u64,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Step {
+    script: String,
+    #[serde(rename = "try")]
+    nth: u32,
+    /// Since the task's begin.
+    after_ms: u64,
+    elapsed_ms: u64,
+    /// `None`: it did not end.
+    status: Option<u8>,
+    tolerable: bool,
+    timed_out: bool,
+}
+
+impl Step {
+    fn failed(&self) -> bool {
+        self.status != Some(0)
+    }
+
+    /// How it ended, where that is worth a word.
+    fn word(&self) -> String {
+        let status = match self.status {
+            None => "did not end".to_owned(),
+            Some(0) => String::new(),
+            Some(status @ 129..=192) => format!("signal {}", perilog_core::outcome::signal_name(status - 128)),
+            Some(status) => format!("exit {status}"),
+        };
+        let mut words = vec![status];
+        words.extend((self.nth > 1).then(|| format!("try {}", self.nth)));
+        words.extend(self.timed_out.then(|| "past its limit".to_owned()));
+        words.extend(self.tolerable.then(|| "tolerable".to_owned()));
+        words.retain(|word| !word.is_empty());
+        words.join(", ")
+    }
+}
+
+/// All that is shown of an attempt.
+struct Timeline {
+    job: JobId,
+    attempt: Option<AttemptView>,
+    actions: Vec<Action>,
+    all: bool,
+}
+
+/// An action with its tasks by rank.
+struct Action {
+    name: ActionName,
+    began_ms: u64,
+    /// `None`: it goes on.
+    verdict: Option<String>,
+    ended_ms: Option<u64>,
+    tasks: Vec<Task>,
+    open: Vec<PsRow>,
+    /// Names, in the order in which they were met.
+    scripts: Vec<String>,
+    /// Ended without a word of their scripts: lost, refused, resolved.
+    untold: IdSet,
+}
+
+impl Action {
+    fn of(view: &ActionView, tasks: Vec<Task>) -> Self {
+        let mut untold = view.ok.clone();
+        for rank in &view.ended {
+            untold.insert(rank.rank.0);
+        }
+        untold.subtract(&tasks.iter().map(|task| task.rank).collect());
+        Self {
+            name: view.name.clone(),
+            began_ms: view.began_ms,
+            verdict: view.verdict.map(|verdict| verdict.word().to_owned()),
+            ended_ms: view.ended_ms,
+            scripts: scripts(&tasks),
+            tasks,
+            open: view.open.clone(),
+            untold,
+        }
+    }
+}
+
+fn scripts(tasks: &[Task]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for step in tasks.iter().flat_map(|task| &task.steps) {
+        if !names.contains(&step.script) {
+            names.push(step.script.clone());
+        }
+    }
+    names
+}
+
+impl Timeline {
+    fn new(job: JobView, tasks: Vec<Task>, args: &Args) -> Self {
+        let told = tasks.first().map(|task| task.attempt);
+        let wanted = args.attempt.or(told);
+        let attempt = match wanted {
+            Some(wanted) => job.attempts.into_iter().find(|view| view.attempt == wanted),
+            None => job.attempts.into_iter().max_by_key(|view| view.attempt),
+        };
+        let mut views: Vec<&ActionView> = attempt.iter().flat_map(|view| &view.actions).collect();
+        views.retain(|view| args.action.as_ref().is_none_or(|action| view.name == *action));
+        views.sort_by_key(|view| view.began_ms);
+        let mut by_action = std::collections::HashMap::<ActionName, Vec<Task>>::new();
+        for task in tasks {
+            by_action.entry(task.action.clone()).or_default().push(task);
+        }
+        let of = |view: &ActionView| Action::of(view, by_action.remove(&view.name).unwrap_or_default());
+        let actions = views.into_iter().map(of).collect();
+        Self { job: args.job.clone(), attempt, actions, all: args.all }
+    }
+}
+
+#[cfg(test)]
+mod tests;

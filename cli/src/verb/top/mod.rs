@@ -1,0 +1,152 @@
+//! `perilog top`: what goes on, kept up to date on a terminal: nodes, actions, and who keeps them waiting.
+//!
+//! It asks the controller every so often and draws what it was told; `screen` draws, and knows nothing of where it comes from. A controller that is away
+//! is said, the last picture stays. The terminal is given back however it ends.
+
+mod screen;
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use perilog_core::Span;
+use perilog_core::controller::io::DrainRow;
+use perilog_core::controller::view::{NodeView, PsRow, StatusView};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Face, Out};
+use crate::values;
+
+/// What goes on, kept up to date: nodes, actions, stragglers
+///
+/// Stragglers are what has not ended, oldest first, with its script. Keys: q ends, space asks at once, up and down (or j and k) scroll, PgUp and PgDn by
+/// pages. For a file or a program there are ps, nodes and status.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How often the controller is asked.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = values::span)]
+    every: Span,
+}
+
+/// The controller has other things to do.
+const LEAST: Duration = Duration::from_millis(200);
+/// The list of all nodes is long on a large cluster, and changes slowly: it is asked for once in so many turns.
+const NODES_EVERY: u32 = 5;
+
+/// What is drawn.
+#[derive(Debug, Default)]
+struct Picture {
+    status: Option<StatusView>,
+    rows: Vec<PsRow>,
+    nodes: Vec<NodeView>,
+    drains: Vec<DrainRow>,
+    /// When the rows were asked for, milliseconds since 1970.
+    asked_ms: u64,
+    /// Why there is nothing newer.
+    trouble: Option<String>,
+    /// First straggler that is shown.
+    scrolled: usize,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    status: StatusView,
+}
+
+#[derive(Deserialize)]
+struct Ps {
+    rows: Vec<PsRow>,
+}
+
+#[derive(Deserialize)]
+struct Nodes {
+    nodes: Vec<NodeView>,
+}
+
+#[derive(Deserialize)]
+struct Drains {
+    drains: Vec<DrainRow>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
+    if out.face != Face::Table || !io::stdout().is_terminal() {
+        return Err(Fault::Usage(
+            "top draws on a terminal; elsewhere: perilog ps, perilog nodes, perilog status (all with --json)"
+                .to_owned(),
+        ));
+    }
+    let every = args.every.as_millis().map_or(LEAST, Duration::from_millis).max(LEAST);
+    // Whoever may not ask at all is told so in the usual way.
+    let mut picture = Picture::default();
+    picture.ask(door, 0)?;
+    let mut terminal = ratatui::try_init().map_err(Fault::Output)?;
+    let ended = watch(&mut terminal, picture, door, every);
+    ratatui::restore();
+    ended
+}
+
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    mut picture: Picture,
+    door: &Door,
+    every: Duration,
+) -> Result<Exit, Fault> {
+    let mut turn = 0;
+    loop {
+        let until = Instant::now() + every;
+        loop {
+            terminal.draw(|frame| screen::draw(frame, &mut picture)).map_err(Fault::Output)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || !event::poll(left).map_err(Fault::Output)? {
+                break;
+            }
+            match event::read().map_err(Fault::Output)? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => match key.code {
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(Exit::Ok),
+                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(Exit::Ok),
+                    KeyCode::Char(' ') => break,
+                    code => picture.scroll(code, terminal.size().map_err(Fault::Output)?.height.into()),
+                },
+                _ => {}
+            }
+        }
+        turn += 1;
+        picture.trouble = picture.ask(door, turn).err().map(|fault| fault.to_string());
+    }
+}
+
+impl Picture {
+    fn ask(&mut self, door: &Door, turn: u32) -> Result<(), Fault> {
+        let client = &mut door.open()?;
+        let nothing = json!({});
+        let status: Answer<Status> = door.ask_on(client, "Status", &nothing)?;
+        let rows: Answer<Ps> = door.ask_on(client, "Ps", &nothing)?;
+        let drains: Answer<Drains> = door.ask_on(client, "Drains", &nothing)?;
+        if turn % NODES_EVERY == 0 {
+            let nodes: Answer<Nodes> = door.ask_on(client, "Nodes", &nothing)?;
+            self.nodes = nodes.body.nodes;
+        }
+        (self.status, self.rows, self.drains) = (Some(status.body.status), rows.body.rows, drains.body.drains);
+        self.asked_ms = perilog_host::clock::wall_ms();
+        self.rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
+        Ok(())
+    }
+
+    fn scroll(&mut self, key: KeyCode, page: usize) {
+        let last = self.rows.len().saturating_sub(1);
+        self.scrolled = match key {
+            KeyCode::Down | KeyCode::Char('j') => self.scrolled + 1,
+            KeyCode::Up | KeyCode::Char('k') => self.scrolled.saturating_sub(1),
+            KeyCode::PageDown => self.scrolled + page / 2,
+            KeyCode::PageUp => self.scrolled.saturating_sub(page / 2),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => self.scrolled,
+        }
+        .min(last);
+    }
+}

@@ -1,0 +1,119 @@
+//! What scripts took: one job's, all of a time added up, and what is not the same on all nodes. Read from the store, on a thread that may block; the
+//! one writer is not asked.
+
+use perilog_core::controller::io::Refusal;
+use perilog_core::{ActionName, Span};
+use perilog_host::clock;
+use perilog_host::varlink::{Call, Gone, ReplySink};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::parameters::{parse, perhaps};
+use super::{Api, refuse, to_json};
+use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
+
+/// Tasks in one reply: some 500 bytes each, more where there are many scripts.
+const PAGE: usize = 1_000;
+/// What is looked at where nothing is said.
+const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Timeline {
+    job: String,
+    attempt: Option<String>,
+    action: Option<String>,
+}
+
+impl Timeline {
+    fn which(self) -> Result<Which, Refusal> {
+        Ok(Which { job: parse(&self.job)?, attempt: perhaps(self.attempt)?, action: perhaps(self.action)? })
+    }
+}
+
+pub(super) async fn timeline(api: &Api, call: Call) -> Result<(), Gone> {
+    let more = call.more;
+    let Some((parameters, _, mut reply)) = call.parse::<Timeline>().await else { return Ok(()) };
+    let which = match parameters.which() {
+        Ok(which) => which,
+        Err(refusal) => return refuse(reply, &refusal).await,
+    };
+    let mut after = None;
+    loop {
+        match page(api, &which, after).await {
+            Ok(Page { tasks, next: Some(next) }) if more => {
+                reply.more(json!({ "tasks": tasks })).await?;
+                after = Some(next);
+            }
+            Ok(Page { tasks, next }) => {
+                let truncated = next.is_some();
+                return reply.done(json!({ "tasks": tasks, "truncated": truncated })).await;
+            }
+            Err(refusal) => return refuse(reply, &refusal).await,
+        }
+    }
+}
+
+async fn page(api: &Api, which: &Which, after: Option<Place>) -> Result<Page, Refusal> {
+    let of = which.clone();
+    let page = read(api, move |steps| steps.timeline(&of, after, PAGE)).await?;
+    page.ok_or_else(|| match which.attempt {
+        Some(attempt) => Refusal::NoSuchAttempt(format!("no attempt {attempt} of a job {}", which.job)),
+        None => Refusal::NoSuchJob(format!("no job {}", which.job)),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Over {
+    since: Option<String>,
+    action: Option<String>,
+}
+
+impl Over {
+    fn since(self) -> Result<Since, Refusal> {
+        let since: Span = perhaps(self.since)?.unwrap_or(SINCE);
+        let action: Option<ActionName> = perhaps(self.action)?;
+        // Infinity: all there is.
+        let since_ms = since.as_millis().map_or(0, |millis| clock::wall_ms().saturating_sub(millis));
+        Ok(Since { since_ms, action })
+    }
+}
+
+pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
+    over(api, call, |steps, since| steps.totals(since)).await
+}
+
+pub(super) async fn skew(api: &Api, call: Call) -> Result<(), Gone> {
+    over(api, call, |steps, since| steps.skew(since)).await
+}
+
+async fn over<T: Serialize + Send + 'static>(
+    api: &Api,
+    call: Call,
+    question: impl FnOnce(&StepReader, &Since) -> Result<T, StoreError> + Send + 'static,
+) -> Result<(), Gone> {
+    let Some((parameters, _, reply)) = call.parse::<Over>().await else { return Ok(()) };
+    let answer = match parameters.since() {
+        Ok(since) => read(api, move |steps| question(steps, &since)).await,
+        Err(refusal) => Err(refusal),
+    };
+    say(reply, answer.map(|answer| to_json(&answer))).await
+}
+
+async fn say(reply: ReplySink, answer: Result<Value, Refusal>) -> Result<(), Gone> {
+    match answer {
+        Ok(answer) => reply.done(answer).await,
+        Err(refusal) => refuse(reply, &refusal).await,
+    }
+}
+
+async fn read<T: Send + 'static>(
+    api: &Api,
+    question: impl FnOnce(&StepReader) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let unreadable = |text: String| Refusal::Unavailable(format!("what scripts took cannot be read: {text}"));
+    let steps = api.steps.clone();
+    let reading = tokio::task::spawn_blocking(move || question(&steps));
+    reading.await.map_err(|error| unreadable(error.to_string()))?.map_err(|error| unreadable(error.to_string()))
+}

@@ -1,0 +1,97 @@
+//! HTTP/1.1 for one question, `GET /metrics`. What strangers send is read by hyper; a connection has a limit in time and they have one in number.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::page::Source;
+use super::text;
+
+/// Prometheus keeps one connection, two of a pair keep two; more only wait.
+const CONNECTIONS: usize = 16;
+/// A scraper asks every 15 s or every minute. Whoever is silent for longer makes room.
+const IDLE: Duration = Duration::from_secs(150);
+/// Whoever takes a page so slowly is no scraper.
+const LONGEST: Duration = Duration::from_secs(3600);
+const BUFFER: usize = 16 * 1024;
+/// After an accept that failed: descriptors may be short for a while.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes the address.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Answers until it is dropped.
+pub(crate) async fn serve(listener: std::net::TcpListener, source: Source) -> io::Result<Infallible> {
+    let listener = TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // Nobody closes it.
+        let Ok(turn) = room.clone().acquire_owned().await else { continue };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a connection for metrics was not accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let source = source.clone();
+        tokio::spawn(async move {
+            // However it ended: whoever wants the figures asks again.
+            let _ = tokio::time::timeout(LONGEST, one(stream, source)).await;
+            drop(turn);
+        });
+    }
+}
+
+async fn one(stream: TcpStream, source: Source) -> hyper::Result<()> {
+    let answer = service_fn(move |request| {
+        let source = source.clone();
+        async move { Ok::<_, Infallible>(answer(&request, &source).await) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), answer)
+        .await
+}
+
+async fn answer(request: &Request<Incoming>, source: &Source) -> Response<Full<Bytes>> {
+    let of = |status, kind, body: String| {
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+        response
+    };
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => of(StatusCode::OK, text::CONTENT_TYPE, source.page().await),
+        (&Method::GET | &Method::HEAD, "/") => {
+            of(StatusCode::OK, PLAIN, "perilog-controller: its figures for Prometheus are at /metrics\n".to_owned())
+        }
+        (&Method::GET | &Method::HEAD, _) => of(StatusCode::NOT_FOUND, PLAIN, "there is only /metrics\n".to_owned()),
+        _ => {
+            let mut response = of(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".to_owned());
+            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+    }
+}

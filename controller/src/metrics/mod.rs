@@ -1,0 +1,71 @@
+//! Figures for Prometheus, off unless `[metrics] listen` names an address: counted by the one writer and by hooks as things happen, read when somebody
+//! asks. What is counted begins at zero with the process; nothing is decided by it.
+//!
+//! | room | |
+//! |---|---|
+//! | `counts` | what is counted, each with a bound on its labels |
+//! | `text` | Prometheus' text format 0.0.4 |
+//! | `page` | all of it as a page, with what the machine and the store say at that moment |
+//! | `http` | who asks, over hyper |
+//!
+//! No label has the name of a job, a node or a rank. Actions and scripts are the site's words: past a bound they are counted as `other`.
+
+mod counts;
+mod http;
+mod page;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use perilog_core::controller::Effect;
+
+use crate::hooks::Kind;
+use crate::store::Ran;
+
+pub(crate) use http::{bind, serve};
+pub(crate) use page::Source;
+
+use counts::Counts;
+
+/// Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Metrics(Arc<Mutex<Counts>>);
+
+impl Metrics {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A batch is on the disk: what it took, what ended in it for the first time, what is told of it now.
+    pub(crate) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
+        let mut counts = self.counts();
+        if let Some(took) = took {
+            counts.commits.observe(took.as_secs_f64());
+        }
+        ran.iter().for_each(|ran| counts.ran(ran));
+        effects.iter().for_each(|effect| counts.effect(effect));
+    }
+
+    /// A commit failed.
+    pub(crate) fn not_committed(&self) {
+        self.counts().commits_failed += 1;
+    }
+
+    /// The session of an agent ended that had said Hello.
+    pub(crate) fn disconnected(&self) {
+        self.counts().disconnects += 1;
+    }
+
+    /// The store's disk is full, or no longer.
+    pub(crate) fn store_full(&self, full: bool) {
+        self.counts().store_full = full;
+    }
+
+    /// A hook's command came to an end.
+    pub(crate) fn hook(&self, kind: Kind, ok: bool) {
+        *self.counts().hooks.entry((kind.word(), ok)).or_default() += 1;
+    }
+}

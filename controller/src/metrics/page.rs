@@ -1,0 +1,137 @@
+//! All figures as a page: what was counted, and what the machine and the store say at this moment.
+
+use std::time::Duration;
+
+use perilog_core::controller::io::{Reply, Request};
+use perilog_core::controller::view::StatusView;
+use perilog_host::clock;
+
+use super::Metrics;
+use super::counts::Counts;
+use super::text::{Text, Type};
+use crate::daemon::Inlet;
+use crate::store::{Pending, StepReader};
+
+/// How long the writer may take for its answer. Past it the page is without it, and says so: somebody shall see a disk that hangs.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Where figures come from. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) metrics: Metrics,
+    pub(crate) inlet: Inlet,
+    pub(crate) steps: StepReader,
+}
+
+impl Source {
+    pub(super) async fn page(&self) -> String {
+        let asked = tokio::time::timeout(ANSWER, self.inlet.ask(0, Request::Status, None)).await;
+        let status = match asked {
+            Ok(Ok(Reply::Status(status))) => Some(status),
+            _ => None,
+        };
+        let steps = self.steps.clone();
+        // A reader that fails is a store that cannot be read: the writer will say so.
+        let pending = tokio::task::spawn_blocking(move || steps.pending().ok()).await.ok().flatten();
+        render(&self.metrics.counts(), status.as_deref(), pending, clock::wall_ms())
+    }
+}
+
+pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Option<Pending>, now_ms: u64) -> String {
+    let mut text = Text::default();
+    let version = env!("CARGO_PKG_VERSION");
+    text.metric("perilog_build_info", Type::Gauge, "The controller's version.").sample(&[("version", version)], 1);
+    text.metric("perilog_controller_answers", Type::Gauge, "1: the one writer answers; 0: it did not within 5 s.")
+        .sample(&[], status.is_some().into());
+    if let Some(status) = status {
+        now(&mut text, status);
+    }
+    if let Some(pending) = pending {
+        waiting(&mut text, pending, now_ms);
+    }
+    counted(&mut text, counts);
+    text.finish()
+}
+
+fn now(text: &mut Text, status: &StatusView) {
+    text.metric("perilog_epoch", Type::Gauge, "Counts the starts of controllers on this store.")
+        .sample(&[], status.epoch);
+    text.metric("perilog_nodes", Type::Gauge, "Nodes that have ever said hello, by whether their agent is connected.")
+        .sample(&[("state", "online")], status.online)
+        .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online));
+    text.metric("perilog_jobs", Type::Gauge, "Jobs that the controller remembers.").sample(&[], status.jobs);
+    text.metric("perilog_actions_open", Type::Gauge, "Actions without a verdict yet.").sample(&[], status.actions_open);
+    text.metric("perilog_tasks_in_flight", Type::Gauge, "Tasks that have not ended.").sample(&[], status.tasks_open);
+    text.metric("perilog_quiet", Type::Gauge, "1: an operator has asked for quiet, nothing new begins.")
+        .sample(&[], status.quiet.is_some().into());
+}
+
+fn waiting(text: &mut Text, pending: Pending, now_ms: u64) {
+    text.metric("perilog_releases_pending", Type::Gauge, "Releases that the release hook has not carried out.")
+        .sample(&[], pending.release_hook);
+    text.metric("perilog_outbox_pending", Type::Gauge, "Entries of the outbox that no program has taken yet.")
+        .sample(&[], pending.manager);
+    text.metric(
+        "perilog_drains_pending",
+        Type::Gauge,
+        "Drains, and the lifting of them, that the drain hook has not carried out.",
+    )
+    .sample(&[("what", "drain")], pending.drains)
+    .sample(&[("what", "undrain")], pending.undrains);
+    let age = pending.oldest_open_ms.map_or(0, |began| now_ms.saturating_sub(began));
+    text.metric(
+        "perilog_oldest_open_action_seconds",
+        Type::Gauge,
+        "Age of the oldest action without a verdict; 0: there is none.",
+    )
+    .seconds(&[], age as f64 / 1000.0);
+}
+
+fn counted(text: &mut Text, counts: &Counts) {
+    let mut metric = text.metric("perilog_tasks_ended_total", Type::Counter, "Tasks that ended, by outcome.");
+    for ((action, outcome), count) in &counts.ended {
+        metric.sample(&[("action", action), ("outcome", outcome)], *count);
+    }
+    let mut metric = text.metric("perilog_tasks_overdue_total", Type::Counter, "Tasks that passed their limit.");
+    for (action, count) in &counts.overdue {
+        metric.sample(&[("action", action)], *count);
+    }
+    let mut metric = text.metric(
+        "perilog_task_duration_seconds",
+        Type::Histogram,
+        "From the begin of a task on its node to its end.",
+    );
+    for (action, histogram) in &counts.tasks {
+        metric.histogram(&[("action", action)], histogram);
+    }
+    let mut metric = text.metric("perilog_script_duration_seconds", Type::Histogram, "Each try of each script.");
+    for ((action, script), of) in &counts.scripts {
+        metric.histogram(&[("action", action), ("script", script)], &of.seconds);
+    }
+    let mut metric = text.metric(
+        "perilog_script_failures_total",
+        Type::Counter,
+        "Tries of scripts that ended with another status than 0.",
+    );
+    for ((action, script), of) in &counts.scripts {
+        metric.sample(&[("action", action), ("script", script)], of.failed);
+    }
+    text.metric("perilog_commit_duration_seconds", Type::Histogram, "How long a batch took until it was on the disk.")
+        .histogram(&[], &counts.commits);
+    text.metric("perilog_commit_failures_total", Type::Counter, "Batches that could not be committed.")
+        .sample(&[], counts.commits_failed);
+    text.metric("perilog_store_full", Type::Gauge, "1: the store's disk is full, prologs are refused.")
+        .sample(&[], counts.store_full.into());
+    text.metric("perilog_agent_connects_total", Type::Counter, "Sessions of agents that were let in.")
+        .sample(&[], counts.connects);
+    text.metric("perilog_agent_disconnects_total", Type::Counter, "Sessions of agents that ended.")
+        .sample(&[], counts.disconnects);
+    let mut metric = text.metric(
+        "perilog_hook_runs_total",
+        Type::Counter,
+        "Commands of [release] and [drain] that ended, by result.",
+    );
+    for ((hook, ok), count) in &counts.hooks {
+        metric.sample(&[("hook", hook), ("result", if *ok { "ok" } else { "failed" })], *count);
+    }
+}

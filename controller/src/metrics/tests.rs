@@ -1,0 +1,92 @@
+use perilog_core::controller::Effect;
+use perilog_core::controller::view::StatusView;
+use perilog_core::task::Step;
+use perilog_core::{ActionId, Event, ExitStatus, JobId, Rank, TaskId};
+use serde_json::json;
+
+use super::page::render;
+use super::*;
+use crate::store::Pending;
+
+fn step(script: &str, elapsed_ms: u64, code: u8) -> Step {
+    Step {
+        script: script.to_owned(),
+        digest: "d".to_owned(),
+        attempt: 1,
+        began_ms: 0,
+        elapsed_ms,
+        status: Some(ExitStatus::Exit(code)),
+        tolerable: false,
+        timed_out: false,
+    }
+}
+
+fn ran(action: &str, steps: Vec<Step>) -> Ran {
+    let task = TaskId { action: ActionId(uuid::Uuid::from_u128(1)), rank: Rank(0) };
+    let elapsed_ms = steps.iter().map(|step| step.elapsed_ms).sum();
+    Ran { task, host: None, action: Some(action.into()), outcome: "ok", began_ms: 0, elapsed_ms, steps }
+}
+
+fn finish(action: &str, outcome: &str, ranks: &str) -> Effect {
+    let context = json!({"action": action, "outcome": outcome, "ranks": ranks});
+    let event = Event::at_millis(1, "finish", context.as_object().cloned());
+    Effect::Publish { job: JobId::new("f1").unwrap(), sequence: 1, event }
+}
+
+fn counts(metrics: &Metrics, status: Option<&StatusView>) -> String {
+    render(&metrics.counts(), status, Some(Pending { oldest_open_ms: Some(500), ..Pending::default() }), 2_000)
+}
+
+#[test]
+fn what_happened_is_on_the_page() {
+    let metrics = Metrics::default();
+    let tries = vec![step("10-mount.sh", 20, 7), step("10-mount.sh", 400, 0), step("quo\"te\\", 5, 0)];
+    let effects = [finish("prolog", "ok", "0-9"), finish("prolog", "ok", "20"), finish("prolog", "lost", "11-12")];
+    metrics.committed(Some(Duration::from_millis(3)), &[ran("prolog", tries)], &effects);
+    metrics.hook(Kind::Drain, false);
+    let page = counts(&metrics, None);
+    for line in [
+        "perilog_tasks_ended_total{action=\"prolog\",outcome=\"ok\"} 11",
+        "perilog_tasks_ended_total{action=\"prolog\",outcome=\"lost\"} 2",
+        "perilog_task_duration_seconds_bucket{action=\"prolog\",le=\"0.3\"} 0",
+        "perilog_task_duration_seconds_bucket{action=\"prolog\",le=\"1\"} 1",
+        "perilog_task_duration_seconds_sum{action=\"prolog\"} 0.425",
+        "perilog_script_duration_seconds_bucket{action=\"prolog\",script=\"10-mount.sh\",le=\"0.03\"} 1",
+        "perilog_script_duration_seconds_bucket{action=\"prolog\",script=\"10-mount.sh\",le=\"+Inf\"} 2",
+        "perilog_script_duration_seconds_count{action=\"prolog\",script=\"quo\\\"te\\\\\"} 1",
+        "perilog_script_failures_total{action=\"prolog\",script=\"10-mount.sh\"} 1",
+        "perilog_commit_duration_seconds_bucket{le=\"0.0025\"} 0",
+        "perilog_commit_duration_seconds_bucket{le=\"0.005\"} 1",
+        "perilog_hook_runs_total{hook=\"drain\",result=\"failed\"} 1",
+        "perilog_hook_runs_total{hook=\"release\",result=\"failed\"} 0",
+        "perilog_controller_answers 0",
+        "perilog_oldest_open_action_seconds 1.5",
+    ] {
+        assert!(page.lines().any(|seen| seen == line), "{line} is not in\n{page}");
+    }
+    // What nobody said is not made up.
+    assert!(!page.contains("perilog_nodes{"));
+}
+
+/// However many jobs, nodes, actions and scripts there are.
+#[test]
+fn labels_have_a_bound() {
+    let metrics = Metrics::default();
+    for n in 0..2_000 {
+        let of = ran(&format!("a{n}"), vec![step(&format!("{n}.sh"), 1, 0)]);
+        metrics.committed(None, &[of], &[finish(&format!("b{n}"), "ok", "0")]);
+    }
+    let page = counts(&metrics, None);
+    let lines = page.lines().count();
+    assert!(lines < 10_000, "{lines} lines");
+    assert!(
+        page.contains("script=\"other\"")
+            && page.contains("perilog_tasks_ended_total{action=\"other\",outcome=\"ok\"}")
+    );
+    let all: u64 = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("perilog_script_duration_seconds_count"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    assert_eq!(all, 2_000, "nothing is left out");
+}

@@ -1,0 +1,152 @@
+//! Scripts that differ between nodes: of each node the newest task of an action counts, as what its runner said that it ran.
+
+use std::collections::{BTreeMap, HashMap};
+
+use perilog_core::controller::Layout;
+use perilog_core::{HostList, Rank};
+use rusqlite::{Connection, OptionalExtension};
+use serde::Serialize;
+
+use super::StoreError;
+use super::took::{Since, StepReader, layout, scripts, walk};
+
+/// A script that is not the same on all nodes that ran its action.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Skewed {
+    pub action: String,
+    pub script: String,
+    /// The most common first.
+    pub versions: Vec<Version>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Version {
+    /// `None`: it is not there.
+    pub digest: Option<String>,
+    pub nodes: u64,
+    pub hosts: HostList,
+    /// When it ran last, by a node's clock.
+    pub last_ms: u64,
+}
+
+/// All of `perilog skew`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Skew {
+    pub rows: Vec<Skewed>,
+    /// What was compared.
+    pub nodes: u64,
+    pub scripts: u64,
+    pub truncated: bool,
+}
+
+impl StepReader {
+    /// Compares scripts by their digests.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub fn skew(&self, of: &Since) -> Result<Skew, StoreError> {
+        let db = self.db();
+        let names = scripts(&db)?;
+        let mut layouts = Layouts::default();
+        let mut newest: BTreeMap<String, HashMap<String, Newest>> = BTreeMap::new();
+        let mut wrong = None;
+        let (_, truncated) = walk(&db, of, |task| {
+            let host = match layouts.host(&db, task.number, task.rank) {
+                Ok(Some(host)) => host,
+                Ok(None) => return,
+                Err(error) => {
+                    wrong.get_or_insert(error);
+                    return;
+                }
+            };
+            let hosts = newest.entry(task.action.to_owned()).or_default();
+            // The newest action comes first.
+            hosts.entry(host).or_insert_with(|| Newest {
+                whole: matches!(task.outcome, "ok" | "tolerable"),
+                began_ms: task.began_ms,
+                scripts: task.steps.iter().map(|step| step.script).collect(),
+            });
+        })?;
+        match wrong {
+            Some(error) => Err(error.into()),
+            None => Ok(compare(&newest, &names, truncated)),
+        }
+    }
+}
+
+/// The newest task of a node.
+struct Newest {
+    /// All its scripts ran: what is missing is not there.
+    whole: bool,
+    began_ms: u64,
+    scripts: Vec<i64>,
+}
+
+fn compare(
+    newest: &BTreeMap<String, HashMap<String, Newest>>,
+    names: &HashMap<i64, (String, String)>,
+    truncated: bool,
+) -> Skew {
+    let mut skew = Skew { truncated, ..Skew::default() };
+    let mut nodes: Vec<&String> = newest.values().flat_map(HashMap::keys).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    skew.nodes = nodes.len() as u64;
+    for (action, hosts) in newest {
+        // script -> digest -> who, and when last
+        let mut found: BTreeMap<&str, BTreeMap<Option<&str>, (Vec<&str>, u64)>> = BTreeMap::new();
+        for (host, task) in hosts {
+            for (name, digest) in task.scripts.iter().filter_map(|id| names.get(id)) {
+                let (who, last) = found.entry(name).or_default().entry(Some(digest)).or_default();
+                // Several tries are one script.
+                if who.last() != Some(&host.as_str()) {
+                    who.push(host);
+                }
+                *last = task.began_ms.max(*last);
+            }
+        }
+        for (name, versions) in &mut found {
+            for (host, task) in hosts.iter().filter(|(_, task)| task.whole) {
+                let has = |id: &i64| names.get(id).is_some_and(|(known, _)| known == name);
+                if !task.scripts.iter().any(has) {
+                    let (who, last) = versions.entry(None).or_default();
+                    who.push(host);
+                    *last = task.began_ms.max(*last);
+                }
+            }
+        }
+        skew.scripts += found.len() as u64;
+        for (script, versions) in found.into_iter().filter(|(_, versions)| versions.len() > 1) {
+            let mut versions: Vec<Version> = versions
+                .into_iter()
+                .map(|(digest, (mut who, last_ms))| {
+                    who.sort_unstable();
+                    let hosts = HostList::from_names(&who).unwrap_or_default();
+                    Version { digest: digest.map(str::to_owned), nodes: who.len() as u64, hosts, last_ms }
+                })
+                .collect();
+            versions.sort_by_key(|version| std::cmp::Reverse(version.nodes));
+            skew.rows.push(Skewed { action: action.clone(), script: script.to_owned(), versions });
+        }
+    }
+    skew
+}
+
+/// The layouts of attempts, one at a time: tasks of one action come together.
+#[derive(Default)]
+struct Layouts {
+    of: Option<(i64, Option<Layout>)>,
+}
+
+impl Layouts {
+    fn host(&mut self, db: &Connection, action: i64, rank: u32) -> rusqlite::Result<Option<String>> {
+        if self.of.as_ref().is_none_or(|(number, _)| *number != action) {
+            let mut statement = db.prepare_cached(
+                "SELECT attempts.ranks, attempts.hosts FROM actions JOIN attempts USING (job, attempt) WHERE number = ?1",
+            )?;
+            self.of = Some((action, statement.query_row([action], layout).optional()?.flatten()));
+        }
+        let layout = self.of.as_ref().and_then(|(_, layout)| layout.as_ref());
+        Ok(layout.and_then(|layout| layout.host(Rank(rank))).map(|host| host.to_string()))
+    }
+}

@@ -1,0 +1,172 @@
+//! How long the scripts of each task took: a row for a task, in the transaction that makes its end durable, once for good, gone with its attempt.
+//!
+//! It is for people (`perilog timeline`, `stats`, `skew`): no decision reads it, the machine does not know of it, and where there is no room for
+//! both it is what goes unwritten. A row has numbers only; what a script is called and its digest stand once in `scripts`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use perilog_core::controller::{Layout, Record};
+use perilog_core::ids::ActionId;
+use perilog_core::task::Step;
+use perilog_core::{ExitStatus, HostName, TaskId};
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+/// Actions whose layout is kept at hand: more than have ranks that end within one batch.
+const ACTIONS: usize = 64;
+/// Digests whose number is kept at hand: more than a site has scripts.
+const DIGESTS: usize = 4_096;
+
+/// Marks of a step.
+pub(super) const TOLERABLE: u8 = 1;
+pub(super) const TIMED_OUT: u8 = 2;
+
+/// What a task's node told of its scripts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    pub task: TaskId,
+    /// Who said so: nobody speaks for another host's task. `None`: the machine's own word.
+    pub host: Option<HostName>,
+    /// The action's name, once the store has it.
+    pub action: Option<Arc<str>>,
+    pub outcome: &'static str,
+    /// Milliseconds since 1970, by the node's clock.
+    pub began_ms: u64,
+    pub elapsed_ms: u64,
+    pub steps: Vec<Step>,
+}
+
+/// What is known already, so that a row costs one insert. Forgotten when a transaction did not come to its end.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    actions: HashMap<ActionId, Action>,
+    /// By digest: few scripts are the same under another name.
+    scripts: HashMap<String, Vec<Script>>,
+}
+
+#[derive(Debug)]
+struct Action {
+    number: i64,
+    name: Arc<str>,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+struct Script {
+    name: String,
+    id: i64,
+    last: i64,
+}
+
+impl Known {
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Writes what tasks took, after the records of their batch; of `ran` stays what is news.
+    pub(super) fn write(&mut self, db: &Connection, records: &[Record], ran: &mut Vec<Ran>) -> Result<()> {
+        // Numbers may be given again to others; an attempt may be on other hosts than one of that name was.
+        if records.iter().any(|record| matches!(record, Record::Prune { .. })) {
+            self.forget();
+        }
+        let mut wrong = None;
+        ran.retain_mut(|ran| {
+            wrong.is_none() && self.put(db, ran).unwrap_or_else(|error| wrong.replace(error).is_some())
+        });
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// Is it news?
+    fn put(&mut self, db: &Connection, ran: &mut Ran) -> Result<bool> {
+        let Some(action) = self.action(db, ran.task.action)? else { return Ok(false) };
+        let rank = ran.task.rank.0;
+        if ran.host.as_ref().is_some_and(|host| action.layout.rank(host.as_str()) != Some(rank)) {
+            return Ok(false);
+        }
+        let number = action.number;
+        ran.action = Some(action.name.clone());
+        let mut steps = String::from("[");
+        for step in &ran.steps {
+            let script = self.script(db, step, number)?;
+            if steps.len() > 1 {
+                steps.push(',');
+            }
+            steps.push_str(&row(script, step, ran.began_ms));
+        }
+        steps.push(']');
+        db.prepare_cached(
+            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![number, rank, ran.outcome, integer(ran.began_ms), integer(ran.elapsed_ms), steps])
+        .map(|rows| rows > 0)
+    }
+
+    /// `None`: it is pruned, or a row that nobody can read.
+    fn action(&mut self, db: &Connection, id: ActionId) -> Result<Option<&Action>> {
+        if !self.actions.contains_key(&id) {
+            if self.actions.len() >= ACTIONS {
+                self.actions.clear();
+            }
+            let found = db
+                .prepare_cached(
+                    "SELECT number, name, attempts.ranks, hosts FROM actions JOIN attempts USING (job, attempt) WHERE id = ?1",
+                )?
+                .query_row([id.to_string()], |row| {
+                    let name: String = row.get(1)?;
+                    Ok((row.get::<_, i64>(0)?, name, row.get::<_, String>(2)?, row.get::<_, String>(3)?))
+                })
+                .optional()?;
+            // What is not there today may be there tomorrow: a store that is rebuilt hears of its actions one by one.
+            let action = found.and_then(|(number, name, ranks, hosts)| {
+                let layout = Layout::new(ranks.parse().ok()?, hosts.parse().ok()?).ok()?;
+                Some(Action { number, name: name.into(), layout })
+            });
+            let Some(action) = action else { return Ok(None) };
+            self.actions.insert(id, action);
+        }
+        Ok(self.actions.get(&id))
+    }
+
+    /// The number of a script, which is named by this action from now on.
+    fn script(&mut self, db: &Connection, step: &Step, action: i64) -> Result<i64> {
+        if self.scripts.len() >= DIGESTS && !self.scripts.contains_key(&step.digest) {
+            self.scripts.clear();
+        }
+        let names = match self.scripts.get_mut(&step.digest) {
+            Some(names) => names,
+            None => self.scripts.entry(step.digest.clone()).or_default(),
+        };
+        if let Some(known) = names.iter().find(|known| known.name == step.script && known.last >= action) {
+            return Ok(known.id);
+        }
+        names.retain(|known| known.name != step.script);
+        if names.len() >= DIGESTS {
+            names.clear();
+        }
+        let (id, last) = db
+            .prepare_cached(
+                "INSERT INTO scripts (name, digest, last) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (name, digest) DO UPDATE SET last = max(last, ?3) RETURNING id, last",
+            )?
+            .query_row(params![step.script, step.digest, action], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        names.push(Script { name: step.script.clone(), id, last });
+        Ok(id)
+    }
+}
+
+/// A step as numbers; what is the same for most is left out at its end.
+fn row(script: i64, step: &Step, began_ms: u64) -> String {
+    let after = step.began_ms.saturating_sub(began_ms);
+    let status = step.status.map(ExitStatus::shell).map_or_else(|| "null".to_owned(), |status| status.to_string());
+    let marks = u8::from(step.tolerable) * TOLERABLE + u8::from(step.timed_out) * TIMED_OUT;
+    let more = match (step.attempt, marks) {
+        (1, 0) => String::new(),
+        (attempt, 0) => format!(",{attempt}"),
+        (attempt, marks) => format!(",{attempt},{marks}"),
+    };
+    format!("[{script},{after},{},{status}{more}]", step.elapsed_ms)
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,357 @@
+//! What scripts took, read again: one job's tasks, and all of a time added up (`skew`: scripts that are not the same on all nodes). A read-only
+//! connection of its own, so that whoever adds up a million tasks keeps no follower of an event log waiting.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use perilog_core::controller::Layout;
+use perilog_core::{ActionName, Attempt, JobId, Rank};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::StoreError;
+use super::steps::{TIMED_OUT, TOLERABLE};
+
+/// Tasks that are added up at most, the newest first: a few seconds of one core.
+const MOST: u64 = 1_000_000;
+
+/// Cheap to clone; its reads take turns.
+#[derive(Debug, Clone)]
+pub struct StepReader {
+    db: Arc<Mutex<Connection>>,
+}
+
+/// Which tasks of a job.
+#[derive(Debug, Clone)]
+pub struct Which {
+    pub job: JobId,
+    /// `None`: the newest that began something.
+    pub attempt: Option<Attempt>,
+    pub action: Option<ActionName>,
+}
+
+/// Tasks in a page, and where the next one begins.
+#[derive(Debug)]
+pub struct Page {
+    pub tasks: Vec<Value>,
+    pub next: Option<Place>,
+}
+
+/// An action's number and a rank of it.
+pub type Place = (i64, u32);
+
+/// What is added up.
+#[derive(Debug, Clone)]
+pub struct Since {
+    /// Actions that began at this time or later, in milliseconds since 1970.
+    pub since_ms: u64,
+    pub action: Option<ActionName>,
+}
+
+/// What is open: what the resource manager's edges have before them, and since when something goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pending {
+    pub manager: u64,
+    pub release_hook: u64,
+    pub drains: u64,
+    pub undrains: u64,
+    /// When the oldest action began that has not ended, in milliseconds since 1970.
+    pub oldest_open_ms: Option<u64>,
+}
+
+/// A step as it was written.
+pub(super) struct Step {
+    pub(super) script: i64,
+    after_ms: u64,
+    elapsed_ms: u64,
+    status: Option<u8>,
+    attempt: u64,
+    marks: u8,
+}
+
+impl Step {
+    fn failed(&self) -> bool {
+        self.status != Some(0)
+    }
+}
+
+/// Of what times are added up: an action's tasks as a whole (`script` is `None`), or one script of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    action: String,
+    script: Option<String>,
+}
+
+/// A line of `perilog stats`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Total {
+    pub action: String,
+    /// `None`: the tasks as a whole.
+    pub script: Option<String>,
+    pub count: u64,
+    /// Tasks that ended other than ok; tries of the script that ended with another status than 0.
+    pub failed: u64,
+    pub timed_out: u64,
+    pub min_ms: u64,
+    pub median_ms: u64,
+    pub p95_ms: u64,
+    pub max_ms: u64,
+}
+
+/// All of `perilog stats`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    pub rows: Vec<Total>,
+    pub tasks: u64,
+    /// There are older ones in that time that were not counted.
+    pub truncated: bool,
+}
+
+#[derive(Default)]
+struct Times {
+    millis: Vec<u32>,
+    failed: u64,
+    timed_out: u64,
+}
+
+impl StepReader {
+    /// # Errors
+    /// [`StoreError`] if there is no store.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(path, flags)?;
+        db.busy_timeout(std::time::Duration::from_millis(super::BUSY_MS.into()))?;
+        Ok(Self { db: Arc::new(Mutex::new(db)) })
+    }
+
+    pub(super) fn db(&self) -> MutexGuard<'_, Connection> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tasks of a job's attempt whose scripts are known, by action and rank, past `after`. `None`: there is no such attempt.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub fn timeline(&self, which: &Which, after: Option<Place>, limit: usize) -> Result<Option<Page>, StoreError> {
+        let db = self.db();
+        let Some(attempt) = attempt_of(&db, which)? else { return Ok(None) };
+        let layout = db.query_row(
+            "SELECT ranks, hosts FROM attempts WHERE job = ?1 AND attempt = ?2",
+            params![which.job.as_str(), attempt],
+            layout,
+        )?;
+        let scripts = scripts(&db)?;
+        let (number, rank) = after.map_or((-1, -1), |(number, rank)| (number, i64::from(rank)));
+        let mut statement = db.prepare_cached(
+            "SELECT actions.number, actions.name, actions.began_ms, steps.rank, steps.outcome, steps.began_ms, steps.elapsed_ms, steps.steps
+             FROM actions JOIN steps ON steps.action = actions.number
+             WHERE actions.job = ?1 AND actions.attempt = ?2 AND (?3 IS NULL OR actions.name = ?3)
+               AND (actions.number > ?4 OR actions.number = ?4 AND steps.rank > ?5)
+             ORDER BY actions.number, steps.rank LIMIT ?6",
+        )?;
+        let action = which.action.as_ref().map(ActionName::as_str);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut rows =
+            statement.query(params![which.job.as_str(), attempt, action, number, rank, limit.saturating_add(1)])?;
+        let mut page = Page { tasks: Vec::new(), next: None };
+        let mut last = None;
+        while let Some(row) = rows.next()? {
+            if page.tasks.len() as i64 == limit {
+                page.next = last;
+                break;
+            }
+            let rank: u32 = row.get(3)?;
+            let host = layout.as_ref().and_then(|layout| layout.host(Rank(rank)));
+            let steps = steps(&row.get::<_, String>(7)?);
+            let began: Value = row.get::<_, i64>(5)?.into();
+            page.tasks.push(serde_json::json!({
+                "attempt": attempt, "action": row.get::<_, String>(1)?, "asked_ms": row.get::<_, i64>(2)?, "rank": rank, "host": host,
+                "outcome": row.get::<_, String>(4)?, "began_ms": began, "elapsed_ms": row.get::<_, i64>(6)?,
+                "steps": steps.iter().map(|step| told(step, &scripts)).collect::<Vec<_>>(),
+            }));
+            last = Some((row.get(0)?, rank));
+        }
+        Ok(Some(page))
+    }
+
+    /// Counts, failures and times by action and script.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub fn totals(&self, of: &Since) -> Result<Totals, StoreError> {
+        let db = self.db();
+        let names = scripts(&db)?;
+        let mut times: BTreeMap<String, (Times, HashMap<i64, Times>)> = BTreeMap::new();
+        let (tasks, truncated) = walk(&db, of, |task| {
+            let (whole, by_script) = times.entry(task.action.to_owned()).or_default();
+            whole.add(task.elapsed_ms, task.outcome != "ok", task.steps.iter().any(|step| step.marks & TIMED_OUT != 0));
+            for step in task.steps {
+                by_script.entry(step.script).or_default().add(
+                    step.elapsed_ms,
+                    step.failed(),
+                    step.marks & TIMED_OUT != 0,
+                );
+            }
+        })?;
+        let mut totals: BTreeMap<Key, Times> = BTreeMap::new();
+        for (action, (whole, by_script)) in times {
+            totals.insert(Key { action: action.clone(), script: None }, whole);
+            for (id, of_script) in by_script {
+                // Of all its digests.
+                let script = Some(names.get(&id).map_or_else(|| format!("#{id}"), |(name, _)| name.clone()));
+                totals.entry(Key { action: action.clone(), script }).or_default().join(of_script);
+            }
+        }
+        let rows = totals.into_iter().filter_map(|(key, times)| times.total(key)).collect();
+        Ok(Totals { rows, tasks, truncated })
+    }
+
+    /// What is open.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub fn pending(&self) -> Result<Pending, StoreError> {
+        let db = self.db();
+        let count = |sql: &str| -> Result<u64, StoreError> {
+            let count: i64 = db.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+            Ok(u64::try_from(count).unwrap_or(0))
+        };
+        Ok(Pending {
+            manager: count("SELECT count(*) FROM outbox WHERE edge = 'manager'")?,
+            release_hook: count("SELECT count(*) FROM outbox WHERE edge = 'release-hook'")?,
+            drains: count("SELECT count(*) FROM drains WHERE NOT confirmed AND NOT lifted")?,
+            undrains: count("SELECT count(*) FROM drains WHERE lifted")?,
+            oldest_open_ms: db
+                .prepare_cached("SELECT min(began_ms) FROM actions WHERE verdict IS NULL")?
+                .query_row([], |row| row.get::<_, Option<i64>>(0))?
+                .and_then(|ms| u64::try_from(ms).ok()),
+        })
+    }
+}
+
+impl Times {
+    fn add(&mut self, millis: u64, failed: bool, timed_out: bool) {
+        self.millis.push(u32::try_from(millis).unwrap_or(u32::MAX));
+        self.failed += u64::from(failed);
+        self.timed_out += u64::from(timed_out);
+    }
+
+    fn join(&mut self, other: Self) {
+        self.millis.extend(other.millis);
+        self.failed += other.failed;
+        self.timed_out += other.timed_out;
+    }
+
+    fn total(mut self, key: Key) -> Option<Total> {
+        self.millis.sort_unstable();
+        // The least of which so many hundredths are not above it.
+        let at = |hundredths: usize| {
+            let place = (self.millis.len() * hundredths).div_ceil(100).saturating_sub(1);
+            self.millis.get(place).copied().map(u64::from)
+        };
+        Some(Total {
+            action: key.action,
+            script: key.script,
+            count: self.millis.len() as u64,
+            failed: self.failed,
+            timed_out: self.timed_out,
+            min_ms: at(0)?,
+            median_ms: at(50)?,
+            p95_ms: at(95)?,
+            max_ms: at(100)?,
+        })
+    }
+}
+
+/// A task as it is walked over.
+pub(super) struct Task<'a> {
+    pub(super) number: i64,
+    pub(super) rank: u32,
+    pub(super) action: &'a str,
+    pub(super) outcome: &'a str,
+    pub(super) began_ms: u64,
+    pub(super) elapsed_ms: u64,
+    pub(super) steps: &'a [Step],
+}
+
+/// All tasks of that time, the newest action first; how many, and whether there were more.
+pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
+    let mut actions = db.prepare_cached(
+        "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",
+    )?;
+    let mut tasks = db.prepare_cached(
+        "SELECT rank, outcome, began_ms, elapsed_ms, steps FROM steps WHERE action = ?1 ORDER BY rank",
+    )?;
+    let since = i64::try_from(of.since_ms).unwrap_or(i64::MAX);
+    let mut actions = actions.query(params![since, of.action.as_ref().map(ActionName::as_str)])?;
+    let mut count = 0;
+    while let Some(action) = actions.next()? {
+        let (number, name): (i64, String) = (action.get(0)?, action.get(1)?);
+        let mut rows = tasks.query([number])?;
+        while let Some(row) = rows.next()? {
+            if count == MOST {
+                return Ok((count, true));
+            }
+            count += 1;
+            let (outcome, steps): (String, Vec<Step>) = (row.get(1)?, steps(&row.get::<_, String>(4)?));
+            take(Task {
+                number,
+                rank: row.get(0)?,
+                action: &name,
+                outcome: &outcome,
+                began_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+                elapsed_ms: row.get::<_, i64>(3)?.unsigned_abs(),
+                steps: &steps,
+            });
+        }
+    }
+    Ok((count, false))
+}
+
+/// `None`: a row that was edited by hand.
+pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
+    let (ranks, hosts): (String, String) = (row.get(0)?, row.get(1)?);
+    Ok(ranks.parse().ok().zip(hosts.parse().ok()).and_then(|(ranks, hosts)| Layout::new(ranks, hosts).ok()))
+}
+
+/// The attempt that is meant: the one that is named, or else the newest that has an action.
+fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
+    let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
+         WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC LIMIT 1";
+    let attempt = which.attempt.map(|attempt| attempt.to_string());
+    db.prepare_cached(newest)?.query_row(params![which.job.as_str(), attempt], |row| row.get(0)).optional()
+}
+
+/// Name and digest by number.
+pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String, String)>> {
+    let mut statement = db.prepare_cached("SELECT id, name, digest FROM scripts")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+    rows.collect()
+}
+
+/// What cannot be read is nothing.
+fn steps(text: &str) -> Vec<Step> {
+    let rows: Vec<Vec<Option<u64>>> = serde_json::from_str(text).unwrap_or_default();
+    let step = |row: &Vec<Option<u64>>| {
+        let at = |index: usize| row.get(index).copied().flatten();
+        Some(Step {
+            script: i64::try_from(at(0)?).ok()?,
+            after_ms: at(1)?,
+            elapsed_ms: at(2)?,
+            status: at(3).map(|status| u8::try_from(status).unwrap_or(u8::MAX)),
+            attempt: at(4).unwrap_or(1),
+            marks: at(5).and_then(|marks| u8::try_from(marks).ok()).unwrap_or(0),
+        })
+    };
+    rows.iter().filter_map(step).collect()
+}
+
+fn told(step: &Step, scripts: &HashMap<i64, (String, String)>) -> Value {
+    let (name, digest) = scripts.get(&step.script).cloned().unwrap_or_default();
+    serde_json::json!({
+        "script": name, "digest": digest, "try": step.attempt, "after_ms": step.after_ms, "elapsed_ms": step.elapsed_ms,
+        "status": step.status, "tolerable": step.marks & TOLERABLE != 0, "timed_out": step.marks & TIMED_OUT != 0,
+    })
+}
