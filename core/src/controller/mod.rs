@@ -5,8 +5,8 @@
 //! `rebuild` (a lost store), `progress` (what nodes tell), `run` and `requests` (what people ask), `resolve` and `quiet` (by hand), `finish` (what
 //! a job holds, and how it lets go), `superseded` (by another attempt), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends
 //! add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault), `external` (what a service outside runs), `limits`
-//! (what time does), `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown); `attempt`, `action` and
-//! `layout` are the values that they share.
+//! (what time does), `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown). What all of them share: `attempt`, `action` and
+//! `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps.
 
 mod action;
 mod attempt;
@@ -33,6 +33,7 @@ mod requests;
 mod resolve;
 mod retention;
 mod rivals;
+mod rows;
 mod run;
 mod session;
 mod settle;

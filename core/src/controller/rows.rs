@@ -1,0 +1,215 @@
+//! What the store keeps: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record) puts them there, a
+//! [`Snapshot`](crate::controller::io::Snapshot) gives all of them back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::hostlist::HostList;
+use crate::ids::{ActionId, ActionName, Attempt, BootId, HostName, JobId, MachineId, ResourceName, TaskId};
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+use crate::milestone::Milestones;
+use crate::outcome::Verdict;
+use crate::task::Ended;
+
+/// A node that has been heard of. `boot_number` counts its boots as this controller saw them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    pub host: HostName,
+    pub machine: MachineId,
+    pub boot: BootId,
+    pub boot_number: u32,
+    pub version: String,
+    pub seen_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttemptRow {
+    pub job: JobId,
+    pub attempt: Attempt,
+    /// The attempt's ranks, and the host of each in rank order.
+    pub ranks: IdSet,
+    pub hosts: HostList,
+    pub userid: Option<u32>,
+    pub open: bool,
+    pub touched_ms: u64,
+    pub terms: Terms,
+    /// `job add` made it, and somebody will finish it: it is not closed for being idle.
+    pub added: bool,
+    /// What the job itself holds still.
+    pub hold: Part,
+    pub released: Part,
+    /// `final` was said: everything is released, for good.
+    pub complete: bool,
+    pub milestones: Milestones,
+    /// Known from what nodes told, to a store that knew nothing of it: it may have more ranks. `job add` says which.
+    pub rebuilt: bool,
+}
+
+/// A host that the resource manager shall give no work to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRow {
+    pub host: HostName,
+    pub since_ms: u64,
+    pub reason: String,
+    /// The user id of who asked for it; `None`: perilog, for what happened there.
+    pub by: Option<u32>,
+    /// In force: the hook has said so, or there is none.
+    pub confirmed: bool,
+    /// Lifted, and the hook has not confirmed that yet.
+    pub lifted: bool,
+    /// A hook has said that it drained the host: one that is configured later is told of those that stand.
+    #[serde(default)]
+    pub told: bool,
+    /// Drained for a script that was stuck in this boot of it (its number), and for nothing else: another boot is rid of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<u32>,
+}
+
+/// An action, its ranks by state as idsets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionRow {
+    pub id: ActionId,
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub name: ActionName,
+    pub ranks: IdSet,
+    pub userid: Option<u32>,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: Option<u64>,
+    pub began_ms: u64,
+    /// No Start was committed yet.
+    pub waiting: IdSet,
+    /// Start committed, not accepted.
+    pub sent: IdSet,
+    /// Accepted, not ended.
+    pub accepted: IdSet,
+    pub ok: IdSet,
+    /// Ended otherwise: a [`RankRow`] has the rest.
+    pub ended: IdSet,
+    /// A cancel was asked for and is to be told to whoever has not confirmed.
+    pub cancelling: IdSet,
+    pub cancel_why: Option<String>,
+    /// Ranks by the boot number their Start was issued to.
+    pub boots: BTreeMap<u32, IdSet>,
+    pub verdict: Option<Verdict>,
+    pub ended_ms: Option<u64>,
+    /// Rebuilt from what agents told: ranks here have not been heard of yet.
+    pub unknown: IdSet,
+    /// The job's event log past here has everything of this action.
+    pub events_from: u64,
+    /// What it holds: all it covers, until it lets go of what it is done with.
+    pub held: Part,
+    /// It follows the job, which holds ranks still that are to come.
+    pub growing: bool,
+    /// An operator's word for tasks that may live: it is their outcome once the drain of their node is in force.
+    pub resolving: Vec<Resolving>,
+    /// A service outside runs it, no agent.
+    pub external: Option<Box<External>>,
+    /// Scripts that were told of as past their limit, and of which open ranks: the last of each rank.
+    pub overdue: BTreeMap<String, IdSet>,
+    /// Open ranks whose nodes were drained for what their scripts had left behind.
+    pub lingering: IdSet,
+}
+
+/// An operator's word that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolving {
+    pub ranks: IdSet,
+    pub ok: bool,
+    pub reason: String,
+    pub by: u32,
+}
+
+/// Nothing new is begun, until somebody says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiet {
+    pub since_ms: u64,
+    pub by: u32,
+    /// Perhaps empty.
+    pub reason: String,
+}
+
+impl ActionRow {
+    /// One that begins: every rank waits, and is held.
+    pub fn new(id: ActionId, job: JobId, attempt: Attempt, name: ActionName, ranks: IdSet, began_ms: u64) -> Self {
+        Self {
+            id,
+            job,
+            attempt,
+            name,
+            userid: None,
+            env: BTreeMap::new(),
+            timeout_ms: None,
+            began_ms,
+            waiting: ranks.clone(),
+            sent: IdSet::new(),
+            accepted: IdSet::new(),
+            ok: IdSet::new(),
+            ended: IdSet::new(),
+            cancelling: IdSet::new(),
+            cancel_why: None,
+            boots: BTreeMap::new(),
+            verdict: None,
+            ended_ms: None,
+            unknown: IdSet::new(),
+            events_from: 0,
+            held: Part::of_ranks(ranks.clone()),
+            growing: false,
+            resolving: Vec::new(),
+            external: None,
+            overdue: BTreeMap::new(),
+            lingering: IdSet::new(),
+            ranks,
+        }
+    }
+
+    /// Ranks that have not ended.
+    pub fn open(&self) -> IdSet {
+        let mut open = self.waiting.union(&self.sent);
+        open.extend_with(&self.accepted);
+        open.extend_with(&self.unknown);
+        open
+    }
+}
+
+/// What an external action has beside its ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct External {
+    /// How long its service may be silent.
+    pub lease_ms: u64,
+    /// When it was last heard of, by the clock on the wall: for people.
+    pub heard_ms: u64,
+    /// Resources that are no ranks, all that it covers; those that ended are in `ended` too.
+    pub resources: BTreeSet<ResourceName>,
+    pub ended: BTreeMap<ResourceName, ResourceEnd>,
+    /// Its resources shall stop too; ranks are in `cancelling`.
+    pub cancelling: bool,
+}
+
+/// How a resource ended, as [`RankRow`] for a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceEnd {
+    pub ended: Ended,
+    pub late: Vec<Ended>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankRow {
+    pub task: TaskId,
+    pub ended: Ended,
+    /// What came after the outcome was settled (a late result).
+    pub late: Vec<Ended>,
+    /// It is open, and `ended` is how a boot of its node ends it: a script said that it would boot.
+    pub expects: Option<Expects>,
+}
+
+/// A boot that ends a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expects {
+    /// Whose boot it is: another machine that takes this one's place is not it.
+    pub machine: MachineId,
+    /// What was left of the task's limit when it was told; `None`: it has none.
+    pub within_ms: Option<u64>,
+}
