@@ -277,6 +277,14 @@ fn a_member_that_is_new_passes_through_json() {
 }
 
 #[test]
+fn ps_asks_for_what_is_held_where_that_is_wanted() {
+    for (args, held) in [(&["ps"][..], false), (&["ps", "--held"], true)] {
+        let (said, asked) = Place::new().ask(args, vec![vec![Call("Ps"), Done(json!({"rows": []}))]]);
+        assert_eq!((said.code, &asked[0]), (Some(0), &json!({"older_than": null, "held": held})), "{args:?}");
+    }
+}
+
+#[test]
 fn a_reader_who_may_not_is_told_so() {
     let denied = Error("org.varlink.service.PermissionDenied", json!({}));
     let (said, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), denied]]);

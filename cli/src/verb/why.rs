@@ -1,8 +1,8 @@
 //! `perilog why`: the chain from a node to what is stuck on it, and what to type next.
 
-use perilog_core::HostName;
 use perilog_core::controller::view::{WhyTask, WhyView};
 use perilog_core::message::Phase;
+use perilog_core::{Attempt, HostName, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -54,9 +54,12 @@ impl Faces for Answer<Why> {
         if open.is_empty() {
             page.line("  nothing of any job is open on it");
         }
+        // Attempts are the resource manager's business, until another than the job's first is in sight.
+        let all = || open.iter().chain(failed);
+        let requeued = |job: &JobId| all().any(|task| task.job == *job && task.attempt != Attempt::FIRST);
         for task in open {
             page.blank();
-            task.show(page, &text::age(task.age_ms));
+            task.show(page, requeued(&task.job), &text::age(task.age_ms));
         }
         if !failed.is_empty() {
             page.blank();
@@ -64,7 +67,7 @@ impl Faces for Answer<Why> {
         }
         for task in failed {
             page.blank();
-            task.show(page, &format!("{} ago", text::age(task.age_ms)));
+            task.show(page, requeued(&task.job), &format!("{} ago", text::age(task.age_ms)));
         }
     }
 
@@ -80,12 +83,12 @@ impl Faces for Answer<Why> {
 }
 
 trait Chain {
-    fn show(&self, page: &mut Page, age: &str);
+    fn show(&self, page: &mut Page, requeued: bool, age: &str);
 }
 
 impl Chain for WhyTask {
     /// From the task to the next command, one link a line.
-    fn show(&self, page: &mut Page, age: &str) {
+    fn show(&self, page: &mut Page, requeued: bool, age: &str) {
         let outcome = self.ended.as_ref().map(|ended| ended.outcome.to_string());
         let (state, word) = match (&self.ended, &outcome) {
             (Some(ended), Some(outcome)) => (outcome.as_str(), ended.outcome.word()),
@@ -96,11 +99,7 @@ impl Chain for WhyTask {
             style::STRONG.style(&self.action),
             style::STRONG.style(&self.job),
             self.rank,
-            if self.attempt == perilog_core::Attempt::FIRST {
-                String::new()
-            } else {
-                format!(", attempt {}", self.attempt)
-            },
+            if requeued { format!(", attempt {}", self.attempt) } else { String::new() },
             style::worded(word, &text::line(state)),
             style::QUIET.style(age)
         ));

@@ -7,7 +7,7 @@ use crate::controller::io::{AskWhich, Client, Effect, Hooked, Now, Record, Refus
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, HostName, Rank, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
@@ -109,9 +109,19 @@ impl Machine {
             }
         }
         if !found && let Some(name) = &which.action {
-            return Err(Refusal::NoSuchAction(format!("job {} attempt {} has no action {name}", which.job, number)));
+            let text = format!("job {} attempt {number} has no action {name}", which.job);
+            let elsewhere =
+                self.attempt_with(&which.job, name).map(|other| format!("; attempt {other} has: --attempt {other}"));
+            return Err(Refusal::NoSuchAction(text + &elsewhere.unwrap_or_default()));
         }
         Ok(tasks)
+    }
+
+    /// The newest attempt of a job that has such an action.
+    fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
+        let of = |id| self.actions.get(id).is_some_and(|action| action.row.name == *name);
+        let mut attempts = self.jobs.get(job)?.attempts.iter().rev();
+        attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
     }
 
     /// Of an external action nothing is said to any node.

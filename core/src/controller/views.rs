@@ -277,38 +277,33 @@ impl Machine {
         why: String,
     ) -> WhyTask {
         let row = &action.row;
-        // No unit is behind what no agent runs.
-        let unit = match row.external {
-            None => unit_of(&stem(&row.name, &row.job, action.task(rank))),
-            Some(_) => String::new(),
-        };
+        let external = row.external.is_some();
+        let unsent = action.stand(rank) == Stand::Waiting;
+        // No unit is behind what no agent runs, or has heard of.
+        let unit =
+            if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
         let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
         let (job, name) = (&row.job, &row.name);
         let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
-        let mut next = Vec::new();
-        let external = row.external.is_some();
-        match (state, online) {
-            _ if external => {
-                next.push(format!("perilog show {job}"));
-                if state != "ended" {
-                    next.push(format!("perilog resolve {job} {name} --ranks {rank} --reason TEXT"));
-                }
-            }
-            ("ended", _) => next.push(format!("perilog logs {job} --rank {rank}")),
-            (_, false) => {
-                next.push(format!("ssh {host} systemctl status perilog-agent"));
-                next.push(format!("perilog resolve {job} {name} --ranks {rank} --reason TEXT"));
-            }
+        // A command that names no attempt means another one.
+        let meant = self.attempt_of(job, None).is_ok_and(|(number, _)| number == row.attempt);
+        let at = if meant { String::new() } else { format!(" --attempt {}", row.attempt) };
+        let resolve = format!("perilog resolve {job} {name}{at} --ranks {rank} --reason TEXT");
+        let cancel = format!("perilog cancel {job} {name}{at} --ranks {rank}");
+        let logs = format!("perilog logs {job}{at} --rank {rank}");
+        let status = |unit: &str| format!("ssh {host} systemctl status {unit}");
+        let next = match (state, online) {
+            ("ended", _) if external => vec![format!("perilog show {job}")],
+            _ if external => vec![format!("perilog show {job}"), resolve],
+            ("ended", _) => vec![logs],
+            (_, false) => vec![status("perilog-agent"), resolve],
+            _ if unsent => vec![format!("perilog show {job}"), cancel],
             ("lingering", true) => {
-                next.push(format!("ssh {host} systemctl status '{unit}'"));
-                next.push(format!("perilog kill {job} {name} --ranks {rank} -s KILL"));
+                vec![status(&format!("'{unit}'")), format!("perilog kill {job} {name}{at} --ranks {rank} -s KILL")]
             }
-            _ => {
-                next.push(format!("perilog logs {job} --rank {rank}"));
-                next.push(format!("ssh {host} systemctl status '{unit}'"));
-                next.push(format!("perilog cancel {job} {name} --ranks {rank}"));
-            }
-        }
+            ("overdue", true) => vec![logs, status(&format!("'{unit}'")), cancel, resolve],
+            _ => vec![logs, status(&format!("'{unit}'")), cancel],
+        };
         WhyTask {
             job: job.clone(),
             attempt: row.attempt,
@@ -350,7 +345,7 @@ impl Machine {
 /// State word and reason of a phase.
 fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
-        Phase::Waiting { why } => ("waiting", why.clone()),
+        Phase::Waiting { why } => ("waiting", format!("its node waits for {why}")),
         Phase::Starting => ("accepted", "systemd was asked to start its unit".to_owned()),
         Phase::Running { script, index, of, progress } => {
             let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();

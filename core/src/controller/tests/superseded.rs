@@ -75,6 +75,38 @@ fn what_was_begun_for_it_is_followed_and_the_new_one_waits_for_that() {
     assert!(b.store.attempts.iter().any(|row| row.attempt == Attempt::FIRST && row.complete && !row.open));
 }
 
+/// Found by an operator: what `why` said to type next was about the other attempt, and refused.
+#[test]
+fn what_to_type_next_names_the_attempt_where_another_would_be_meant() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
+    again(&mut b, 1);
+    let next = |b: &mut Bench| {
+        let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new("n0").unwrap() }).0 else { panic!() };
+        let words = view.open.iter().map(|task| {
+            let last = task.next.last().cloned().unwrap_or_default();
+            (task.action.to_string(), task.unit.is_empty(), last)
+        });
+        let mut words: Vec<_> = words.collect();
+        words.sort();
+        words
+    };
+    let waits = ("prolog".to_owned(), true, "perilog cancel j prolog --ranks 0".to_owned());
+    let runs = ("epilog".to_owned(), false, "perilog cancel j epilog --attempt 0 --ranks 0".to_owned());
+    assert_eq!(next(&mut b), [runs, waits.clone()]);
+    b.says(n[0], FromAgent::Accepted { task: of(0, "epilog", 0) });
+    let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
+    b.says(n[0], FromAgent::Moved { task: of(0, "epilog", 0), phase, age_ms: 0 });
+    let stuck = "perilog resolve j epilog --attempt 0 --ranks 0 --reason TEXT".to_owned();
+    assert_eq!(next(&mut b), [("epilog".to_owned(), false, stuck), waits]);
+    // Who forgets the attempt is told of it.
+    let epilog = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
+    let reply = b.ask(Request::Resolve { which: epilog, ok: false, reason: "hung".into() }).0;
+    let text = "job j attempt 1 has no action epilog; attempt 0 has: --attempt 0".to_owned();
+    assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
+}
+
 /// Its epilog never runs beside it, and comes after it, however the prolog ends.
 #[test]
 fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
