@@ -69,6 +69,7 @@ pub(crate) enum Verb {
     Cancel(verb::cancel::Args),
     Kill(verb::kill::Args),
     Resolve(verb::resolve::Args),
+    Hook(verb::hook::Args),
     Logs(verb::logs::Args),
     Why(verb::why::Args),
     Failed(verb::failed::Args),

@@ -9,6 +9,7 @@
 mod args;
 mod columns;
 mod door;
+mod exec;
 mod exit;
 mod fault;
 mod log;

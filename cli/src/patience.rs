@@ -79,7 +79,24 @@ impl<T> Teller<T> {
 
 /// Runs `session` until it is done, see the module. Where nobody is there to begin with that is [`Happening::Over`]: waiting is for a daemon
 /// that took a connection once.
-pub(crate) fn keep<T, S>(door: Door, interruptible: bool, mut session: S) -> Result<Receiver<Happening<T>>, Fault>
+pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
+where
+    T: Send + 'static,
+    S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
+{
+    work(door, interruptible, false, session)
+}
+
+/// The same for one who waits from the beginning, also for a daemon that is not there yet: a node may run a job's prolog while it boots.
+pub(crate) fn keep_from_the_start<T, S>(door: Door, session: S) -> Result<Receiver<Happening<T>>, Fault>
+where
+    T: Send + 'static,
+    S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
+{
+    work(door, true, true, session)
+}
+
+fn work<T, S>(door: Door, interruptible: bool, met: bool, mut session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
     S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
@@ -89,7 +106,7 @@ where
         // Before any other thread begins, so that all of them have the signals blocked.
         interrupts(to.clone())?;
     }
-    let mut teller = Teller { to, away: false, met: false, pause: FIRST_PAUSE };
+    let mut teller = Teller { to, away: false, met, pause: FIRST_PAUSE };
     let work = move || {
         loop {
             let stop = match door.open().map_err(Stop::from).and_then(|mut client| session(&mut client, &mut teller)) {

@@ -7,6 +7,7 @@
 //! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
 //! * [`book`]: pages of docs/ as something to do, and what they say that comes of it.
 //! * [`manager`]: a stand-in for the resource manager, with a ledger of what it was told, and what cannot be true of that.
+//! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
 //! * [`Armed`]: a moment at which a daemon will die or stand still. `cargo xtask test` builds daemons that can; to run one test by hand, build
 //!   them so: `cargo build --workspace --bins --features perilog-agent/fault-points,perilog-controller/fault-points`.
 //! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
@@ -25,6 +26,7 @@ pub mod manager;
 mod node;
 mod points;
 mod rootfs;
+pub mod slurm;
 mod stores;
 mod wait;
 

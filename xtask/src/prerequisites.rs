@@ -18,7 +18,7 @@ const fn need(any: &'static [&'static str], debian: &'static str, fedora: &'stat
     Need { any, debian, fedora }
 }
 
-const NEEDS: [Need; 17] = [
+const NEEDS: [Need; 20] = [
     need(&["/usr/lib/systemd/systemd"], "systemd", "systemd"),
     need(&["dbus-daemon", "dbus-broker-launch"], "dbus", "dbus-daemon"),
     need(&["ip"], "iproute2", "iproute"),
@@ -32,6 +32,10 @@ const NEEDS: [Need; 17] = [
     need(&["sqlite3"], "sqlite3", "sqlite"),
     // The controller's figures and the alert rules are shown to Prometheus' own tool.
     need(&["promtool"], "prometheus", "golang-github-prometheus"),
+    // The hooks are tested with the real Slurm.
+    need(&["slurmctld"], "slurmctld", "slurm-slurmctld"),
+    need(&["slurmd"], "slurmd slurm-client", "slurm-slurmd slurm"),
+    need(&["munged"], "munge", "munge"),
     need(&["pgrep"], "procps", "procps-ng"),
     need(&["find"], "findutils", "findutils"),
     need(&["awk"], "mawk", "gawk"),

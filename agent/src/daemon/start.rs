@@ -75,7 +75,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let node =
         Node { host: host.clone(), machine, boot: boot.clone(), version: version.clone(), policy: config.policy() };
-    let agent = Arc::new(Agent::new(host, boot, config, ask));
+    let agent = Arc::new(Agent::new(host, boot, config, spool.clone(), ask));
     let mut daemon = Daemon {
         machine: Machine::new(node),
         inputs: VecDeque::new(),

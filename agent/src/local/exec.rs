@@ -9,6 +9,8 @@ use perilog_core::outcome::Outcome;
 use perilog_core::task::{Plan, Run};
 use serde::Deserialize;
 
+use super::numbers::{self, Known, Turn};
+
 /// As `io.perilog.Agent.Exec` has them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,6 +18,8 @@ pub(super) struct Parameters {
     job: JobId,
     #[serde(default)]
     attempt: Option<Attempt>,
+    #[serde(default)]
+    turn: Option<Turn>,
     action: ActionName,
     #[serde(default)]
     rank: Option<u32>,
@@ -30,11 +34,22 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// `plan_of`: the plan of an action, its own or the default one, for directories that replace the configured ones.
+    /// `plan_of`: the plan of an action, its own or the default one, for directories that replace the configured ones. `own`: what this host
+    /// remembers of the job's tasks on a rank, for a caller that does not number its attempts.
     ///
     /// # Errors
     /// Text for `Refused`.
-    pub(super) fn exec(self, plan_of: impl Fn(&ActionName) -> Plan) -> Result<Exec, String> {
+    pub(super) fn exec(
+        self,
+        plan_of: impl Fn(&ActionName) -> Plan,
+        own: impl Fn(&JobId, Rank) -> Result<Vec<Known>, String>,
+    ) -> Result<Exec, String> {
+        let rank = Rank(self.rank.unwrap_or(0));
+        let attempt = match (self.attempt, self.turn) {
+            (Some(attempt), _) => attempt,
+            (None, None) => Attempt::FIRST,
+            (None, Some(turn)) => numbers::attempt(&own(&self.job, rank)?, &self.action, turn),
+        };
         let plan = match self.directories {
             None => None,
             Some(directories) => match directories.iter().find(|dir| !dir.starts_with('/')) {
@@ -45,9 +60,9 @@ impl Parameters {
         };
         Ok(Exec {
             job: self.job,
-            attempt: self.attempt.unwrap_or(Attempt::FIRST),
+            attempt,
             action: self.action,
-            rank: Rank(self.rank.unwrap_or(0)),
+            rank,
             userid: self.userid,
             env: self.env.unwrap_or_default(),
             timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
@@ -98,14 +113,24 @@ mod tests {
 
     #[test]
     fn parameters() {
+        let known = || {
+            let action = ActionName::new("epilog").unwrap();
+            vec![Known { action, attempt: Attempt::from_number(7), over: true }]
+        };
         let parse = |text: &str| {
             serde_json::from_str::<Parameters>(text)
                 .map_err(|e| e.to_string())
-                .and_then(|p| p.exec(|_| testing::plan()))
+                .and_then(|p| p.exec(|_| testing::plan(), |_, _| Ok(known())))
         };
         let exec = parse(r#"{"job": "j1", "action": "prolog", "timeout": "1.5m", "directories": ["/a"]}"#).unwrap();
         assert_eq!((exec.rank, exec.attempt, exec.timeout_ms), (Rank(0), Attempt::FIRST, Some(90_000)));
         assert_eq!(exec.plan.unwrap().run, Run::Directories(vec!["/a".to_owned()]));
+        for (attempt, expect) in
+            [(r#""attempt": "2.5""#, "2.5"), (r#""turn": "begins""#, "8"), (r#""turn": "ends", "attempt": "3""#, "3")]
+        {
+            let exec = parse(&format!(r#"{{"job": "j1", "action": "prolog", {attempt}}}"#)).unwrap();
+            assert_eq!(exec.attempt.to_string(), expect);
+        }
         for bad in [
             r#"{"job": "j 1", "action": "prolog"}"#,
             r#"{"job": "j1"}"#,
@@ -113,6 +138,7 @@ mod tests {
             r#"{"job": "j1", "action": "prolog", "directories": []}"#,
             r#"{"job": "j1", "action": "prolog", "dirs": ["/a"]}"#,
             r#"{"job": "j1", "action": "prolog", "attempt": "x"}"#,
+            r#"{"job": "j1", "action": "prolog", "turn": "sideways"}"#,
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -5,9 +5,11 @@
 
 mod callers;
 mod exec;
+mod numbers;
 mod service;
 mod shown;
 
 pub use callers::{Asked, Callers, End, Followed, NodeStatus};
+pub use numbers::Known;
 pub use service::Agent;
 pub use shown::task;

@@ -3,7 +3,9 @@
 use std::sync::{PoisonError, RwLock};
 
 use perilog_core::agent::io::{Caller, Exec};
-use perilog_core::ids::{self, ActionId, BootId, ClusterId, HostName, TaskId, UNIT_PREFIX, unit_of};
+use perilog_core::ids::{
+    self, ActionId, ActionName, Attempt, BootId, ClusterId, HostName, JobId, TaskId, UNIT_PREFIX, unit_of,
+};
 use perilog_host::varlink::{About, Call, Gone, InterfaceDescription, PeerCred, ReplySink, Service};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,6 +15,7 @@ use super::callers::{Asked, End, Followed};
 use super::exec::{Parameters, status};
 use super::shown;
 use crate::config::{Config, Readers};
+use crate::spool::Spool;
 
 const INTERFACES: &[InterfaceDescription] =
     &[InterfaceDescription { name: "io.perilog.Agent", text: include_str!("io.perilog.Agent.varlink") }];
@@ -23,6 +26,7 @@ pub struct Agent {
     host: HostName,
     boot: BootId,
     config: RwLock<Config>,
+    spool: Spool,
     ask: mpsc::Sender<Asked>,
 }
 
@@ -57,8 +61,8 @@ impl Service for Agent {
 }
 
 impl Agent {
-    pub fn new(host: HostName, boot: BootId, config: Config, ask: mpsc::Sender<Asked>) -> Self {
-        Self { host, boot, config: RwLock::new(config), ask }
+    pub fn new(host: HostName, boot: BootId, config: Config, spool: Spool, ask: mpsc::Sender<Asked>) -> Self {
+        Self { host, boot, config: RwLock::new(config), spool, ask }
     }
 
     /// After a reload. A node keeps its name for as long as its agent runs.
@@ -131,15 +135,19 @@ impl Agent {
     }
 
     async fn exec(&self, parameters: Parameters, more: bool, mut reply: ReplySink) -> Result<(), Gone> {
-        let exec = parameters.exec(|action| {
+        let plan_of = |action: &ActionName| {
             let policy = self.config.read().unwrap_or_else(PoisonError::into_inner).policy();
             policy.actions.get(action).cloned().unwrap_or_else(Config::default_plan)
-        });
-        let exec = match exec {
+        };
+        let own = |job: &JobId, rank| {
+            let text = |error| format!("cannot tell which attempt of {job} this is: {error}");
+            self.spool.own(job, rank).map_err(text)
+        };
+        let exec = match parameters.exec(plan_of, own) {
             Ok(exec) => Box::new(exec),
             Err(text) => return refuse(reply, &text).await,
         };
-        let unit = unit_of(&exec_stem(&exec));
+        let named = Named { unit: unit_of(&exec_stem(&exec)), attempt: exec.attempt };
         let (follow, mut followed) = watch::channel(Followed::default());
         let (number, caller) = oneshot::channel();
         let asked = self.ask.send(Asked::Exec { exec, caller: number, follow }).await;
@@ -151,12 +159,12 @@ impl Agent {
             };
             let told = followed.borrow_and_update().clone();
             if let Some(end) = &told.end {
-                return finish(reply, &unit, &told, end).await;
+                return finish(reply, &named, &told, end).await;
             }
             if !changed {
                 return refuse(reply, ENDING).await;
             }
-            if more && let Err(gone) = reply.more(progress(&unit, &told)).await {
+            if more && let Err(gone) = reply.more(progress(&named, &told)).await {
                 return self.hang_up(caller).await.and(Err(gone));
             }
         }
@@ -178,11 +186,17 @@ fn exec_stem(exec: &Exec) -> String {
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-fn progress(unit: &str, told: &Followed) -> Value {
-    json!({ "unit": unit, "attached": told.attached, "phase": told.phase })
+/// A task, as its caller is told of it.
+struct Named {
+    unit: String,
+    attempt: Attempt,
 }
 
-async fn finish(reply: ReplySink, unit: &str, told: &Followed, end: &End) -> Result<(), Gone> {
+fn progress(named: &Named, told: &Followed) -> Value {
+    json!({ "unit": named.unit, "attempt": named.attempt, "attached": told.attached, "phase": told.phase })
+}
+
+async fn finish(reply: ReplySink, named: &Named, told: &Followed, end: &End) -> Result<(), Gone> {
     let (outcome, ended) = match end {
         End::Refused(text) => return refuse(reply, text).await,
         End::Ended(ended) => (&ended.outcome, Some(ended)),
@@ -190,9 +204,10 @@ async fn finish(reply: ReplySink, unit: &str, told: &Followed, end: &End) -> Res
     };
     let attached = told.attached.or(ended.is_none().then_some(true));
     let status = status(outcome);
-    reply
-        .done(json!({ "unit": unit, "attached": attached, "ended": ended, "outcome": outcome, "status": status }))
-        .await
+    let end = json!({
+        "unit": named.unit, "attempt": named.attempt, "attached": attached, "ended": ended, "outcome": outcome, "status": status,
+    });
+    reply.done(end).await
 }
 
 async fn refuse(reply: ReplySink, text: &str) -> Result<(), Gone> {
@@ -207,7 +222,9 @@ mod tests {
     fn root_may_everything_and_others_read_if_the_site_says_so() {
         let peer = |uid| PeerCred { uid, gid: uid, pid: 1, groups: vec![uid] };
         let (host, boot) = (HostName::new("n0").unwrap(), BootId::new("b").unwrap());
-        let agent = Agent::new(host, boot, Config::default(), mpsc::channel(1).0);
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, _lock) = Spool::open(dir.path()).unwrap();
+        let agent = Agent::new(host, boot, Config::default(), spool, mpsc::channel(1).0);
         let open = Config::parse("t", "[local]\nstatus = \"anyone\"\n").unwrap();
         for (method, root, user, reader) in
             [("Status", true, false, true), ("Exec", true, false, false), ("Cancel", true, false, false)]

@@ -12,6 +12,7 @@
 
 mod error;
 mod lock;
+mod own;
 mod read;
 mod tails;
 mod watch;

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod events;
 pub(crate) mod failed;
+pub(crate) mod hook;
 pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod logs;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Cancel(args) => cancel::run(args, &door, out),
         Verb::Action(args) => action::run(args, &door, out),
         Verb::Job(args) => job::run(args, &door, out),
+        Verb::Hook(args) => hook::run(args, door, out),
         Verb::Failed(args) => failed::run(args, &door, out),
         Verb::Drain(args) => drain::run(args, &door, out),
         Verb::Undrain(args) => drain::lift(args, &door, out),

@@ -15,14 +15,15 @@ use perilog_host::clock;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::door::{Answer, Daemon, Door};
+use crate::door::{Daemon, Door};
+use crate::exec;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
 use crate::out::{Out, aside};
-use crate::patience::{Happening, Stop, keep};
+use crate::patience::{Happening, keep};
 use crate::values;
 
-use self::trial::{Reply, Trial};
+use self::trial::Trial;
 
 /// Run script directories on this host as a task's unit would
 ///
@@ -79,19 +80,8 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let request = args.request()?;
     let mut trial = Trial::new(out);
     let session_door = door.clone();
-    let happenings = keep(door.clone(), true, move |client, teller| {
-        session_door.wait_for_ever(client)?;
-        let mut ended = false;
-        session_door.follow(client, "Exec", &request, |reply: Answer<Reply>| {
-            ended |= reply.body.is_last();
-            teller.tell(reply)
-        })?;
-        if ended {
-            Ok(())
-        } else {
-            Err(Stop::from(Fault::WentAway { daemon: Daemon::Agent, why: "no end was told".to_owned() }))
-        }
-    })?;
+    let session = move |client: &mut _, teller: &mut _| exec::session(&session_door, client, &request, teller, |_| {});
+    let happenings = keep(door.clone(), true, session)?;
     loop {
         match happenings.recv_timeout(LOOK) {
             Ok(Happening::Told(reply)) => {

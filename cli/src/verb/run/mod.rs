@@ -5,7 +5,7 @@
 
 mod bar;
 mod fold;
-mod watch;
+pub(crate) mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;

@@ -18,7 +18,7 @@ use crate::tail::Running;
 /// How long equal results are collected into one line. Below what a person notices, above what ten thousand ranks need to arrive.
 const FOLD_MS: u64 = 150;
 
-pub(super) struct Watch {
+pub(crate) struct Watch {
     out: Out,
     bar: Bar,
     job: JobId,
@@ -62,7 +62,7 @@ impl Faces for Said<'_> {
 }
 
 impl Watch {
-    pub(super) fn new(out: Out, job: JobId, action: ActionName, propagate: bool) -> Self {
+    pub(crate) fn new(out: Out, job: JobId, action: ActionName, propagate: bool) -> Self {
         let bar = Bar::new(out.face == Face::Table, format!("{action} of {job}"));
         Self {
             out,
@@ -81,11 +81,11 @@ impl Watch {
     }
 
     /// When [`Watch::flush`] is due, in milliseconds of CLOCK_MONOTONIC.
-    pub(super) const fn due_ms(&self) -> Option<u64> {
+    pub(crate) const fn due_ms(&self) -> Option<u64> {
         self.flush_ms
     }
 
-    pub(super) fn attached(&mut self, answer: Answer<Running>) -> Result<Option<Exit>, Fault> {
+    pub(crate) fn attached(&mut self, answer: Answer<Running>) -> Result<Option<Exit>, Fault> {
         let first = self.attempt.is_none();
         let running = &answer.body;
         self.attempt = Some(running.attempt);
@@ -103,7 +103,7 @@ impl Watch {
     }
 
     /// `now_ms`: CLOCK_MONOTONIC.
-    pub(super) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
+    pub(crate) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
         if entry.action() != Some(self.action.as_str()) || entry.attempt() != self.attempt {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ impl Watch {
     }
 
     /// Says what was collected.
-    pub(super) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
+    pub(crate) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush_ms = None;
         for group in self.fold.take() {
             self.say(&group.line())?;
@@ -172,7 +172,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn away(&mut self) -> Result<Option<Exit>, Fault> {
+    pub(crate) fn away(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush()?;
         self.aside(
             "the controller is away; the scripts go on, and so does this command when it is back (Ctrl-C detaches)",
@@ -180,12 +180,12 @@ impl Watch {
         Ok(None)
     }
 
-    pub(super) fn back(&self) -> Option<Exit> {
+    pub(crate) fn back(&self) -> Option<Exit> {
         self.aside("the controller is back");
         None
     }
 
-    pub(super) fn interrupted(&mut self) -> Result<Option<Exit>, Fault> {
+    pub(crate) fn interrupted(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush()?;
         self.bar.end();
         let (job, action) = (&self.job, &self.action);
@@ -202,7 +202,7 @@ impl Watch {
         Ok(Some(Exit::Detached))
     }
 
-    pub(super) fn over(&self, fault: Fault) -> Fault {
+    pub(crate) fn over(&self, fault: Fault) -> Fault {
         self.bar.end();
         fault
     }

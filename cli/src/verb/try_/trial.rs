@@ -1,41 +1,18 @@
 //! What the agent tells of a trial, for people: where it stands, what it prints, how each step ended.
 
+use perilog_core::ExitStatus;
 use perilog_core::message::Phase;
-use perilog_core::task::{Ended, Step};
-use perilog_core::{ExitStatus, Outcome, Verdict};
-use serde::Deserialize;
+use perilog_core::task::Step;
 use serde_json::Value;
 
 use super::journal::Journal;
 use crate::columns::{Columns, cell, styled};
 use crate::door::Answer;
+use crate::exec::{Reply, describe};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page};
 use crate::{style, text};
-
-/// A reply of `io.perilog.Agent.Exec`.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Reply {
-    unit: String,
-    #[serde(default)]
-    attached: Option<bool>,
-    #[serde(default)]
-    phase: Option<Phase>,
-    #[serde(default)]
-    ended: Option<Ended>,
-    /// Ended before; nothing else is left.
-    #[serde(default)]
-    outcome: Option<Outcome>,
-    #[serde(default)]
-    status: Option<u8>,
-}
-
-impl Reply {
-    pub(super) fn is_last(&self) -> bool {
-        self.ended.is_some() || self.outcome.is_some() || self.status.is_some()
-    }
-}
 
 pub(super) struct Trial {
     out: Out,
@@ -73,7 +50,7 @@ impl Trial {
         if let Some(phase) = body.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
             self.look()?;
             self.said = Some(phase.clone());
-            self.out.show(&Said::Line(describe(phase)))?;
+            self.out.show(&Said::Line(style::STRONG.style(describe(phase)).to_string()))?;
         }
         if !body.is_last() {
             return Ok(None);
@@ -99,51 +76,12 @@ impl Trial {
     }
 }
 
-impl Reply {
-    fn exit(&self) -> Exit {
-        match (self.status, self.outcome()) {
-            (Some(status), _) => Exit::Status(status),
-            (None, Some(outcome)) => match outcome.status() {
-                Some(status) if status > 0 => Exit::Status(status),
-                _ => Exit::of(Verdict::of([outcome])),
-            },
-            (None, None) => Exit::Other,
-        }
-    }
-
-    fn outcome(&self) -> Option<&Outcome> {
-        self.ended.as_ref().map(|ended| &ended.outcome).or(self.outcome.as_ref())
-    }
-}
-
-fn describe(phase: &Phase) -> String {
-    let line = match phase {
-        Phase::Waiting { why } => format!("waiting: {}", text::line(why)),
-        Phase::Starting => "starting".to_owned(),
-        Phase::Running { script, index, of, progress } => {
-            let said = progress.as_deref().map(|said| format!(": {}", text::line(said))).unwrap_or_default();
-            format!("{index} of {of}  {}{said}", text::line(script))
-        }
-        Phase::Overdue { script, limit_ms, doing } => {
-            let doing = if doing.is_empty() { String::new() } else { format!(": {}", text::line(doing)) };
-            format!("overdue: {} is past its limit of {}{doing}", text::line(script), text::age(*limit_ms))
-        }
-        Phase::Lingering { processes } => {
-            let list: Vec<String> =
-                processes.iter().map(|p| format!("{} ({})", p.pid, text::line(&p.command))).collect();
-            format!("lingering: the scripts ended, these processes did not: {}", list.join(", "))
-        }
-        Phase::Milestone { name } => format!("reached {}", text::line(name)),
-    };
-    style::STRONG.style(line).to_string()
-}
-
 impl Faces for Said<'_> {
     fn table(&self, page: &mut Page) {
         match self {
             Self::Raw(_) => {}
             Self::Line(line) => page.line(line),
-            Self::End(reply) => reply.end(page),
+            Self::End(reply) => end(reply, page),
         }
     }
 
@@ -157,49 +95,48 @@ impl Faces for Said<'_> {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-impl Reply {
-    fn end(&self, page: &mut Page) {
-        if let Some(ended) = &self.ended {
-            let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);
-            for step in &ended.steps {
-                let (word, result) = result(step);
-                columns.row([
-                    cell(text::line(&step.script)),
-                    styled(result, style::of(word)),
-                    cell(text::took(step.elapsed_ms)),
-                    cell(note(step)),
-                ]);
-            }
-            page.columns(columns);
-            for tail in &ended.tails {
-                page.line(format_args!("the end of what {} printed:", text::line(&tail.script)));
-                text::block(&tail.text)
-                    .lines()
-                    .for_each(|line| page.line(format_args!("  {}", style::QUIET.style(format!("| {line}")))));
-            }
-            for check in &ended.checks {
-                page.line(format_args!("check {}: {}", text::line(&check.check), text::quoted(&check.message)));
-            }
-            for name in &ended.milestones {
-                page.line(format_args!("milestone {}", text::line(name)));
-            }
-            if ended.dropped_env > 0 {
-                let dropped = text::count(u64::from(ended.dropped_env), "variable");
-                page.line(format_args!("{dropped} not on the node's list: dropped (agent.toml)"));
-            }
-            for line in ended.note.iter().chain(&ended.user_message) {
-                page.line(text::line(line));
-            }
+/// The end of a trial.
+fn end(reply: &Reply, page: &mut Page) {
+    if let Some(ended) = &reply.ended {
+        let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);
+        for step in &ended.steps {
+            let (word, result) = result(step);
+            columns.row([
+                cell(text::line(&step.script)),
+                styled(result, style::of(word)),
+                cell(text::took(step.elapsed_ms)),
+                cell(note(step)),
+            ]);
         }
-        if let Some(outcome) = self.outcome() {
-            let took =
-                self.ended.as_ref().and_then(|ended| ended.elapsed_ms).map(|ms| format!(" after {}", text::took(ms)));
-            page.line(format_args!(
-                "{}{}",
-                style::worded(outcome.word(), &text::line(&outcome.to_string())),
-                took.unwrap_or_default()
-            ));
+        page.columns(columns);
+        for tail in &ended.tails {
+            page.line(format_args!("the end of what {} printed:", text::line(&tail.script)));
+            text::block(&tail.text)
+                .lines()
+                .for_each(|line| page.line(format_args!("  {}", style::QUIET.style(format!("| {line}")))));
         }
+        for check in &ended.checks {
+            page.line(format_args!("check {}: {}", text::line(&check.check), text::quoted(&check.message)));
+        }
+        for name in &ended.milestones {
+            page.line(format_args!("milestone {}", text::line(name)));
+        }
+        if ended.dropped_env > 0 {
+            let dropped = text::count(u64::from(ended.dropped_env), "variable");
+            page.line(format_args!("{dropped} not on the node's list: dropped (agent.toml)"));
+        }
+        for line in ended.note.iter().chain(&ended.user_message) {
+            page.line(text::line(line));
+        }
+    }
+    if let Some(outcome) = reply.outcome() {
+        let took =
+            reply.ended.as_ref().and_then(|ended| ended.elapsed_ms).map(|ms| format!(" after {}", text::took(ms)));
+        page.line(format_args!(
+            "{}{}",
+            style::worded(outcome.word(), &text::line(&outcome.to_string())),
+            took.unwrap_or_default()
+        ));
     }
 }
 
@@ -230,6 +167,7 @@ fn note(step: &Step) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
     use serde_json::json;
 
     use super::*;

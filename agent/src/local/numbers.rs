@@ -1,0 +1,80 @@
+//! Attempts of jobs whose resource manager does not number them: the host counts, by what it remembers of the job.
+//!
+//! Slurm tells an epilog the restart count of the attempt that comes next, where the job is requeued, and Flux tells its housekeeping nothing. Such a
+//! caller says what its action does to an attempt instead: the one *begins* it (a prolog), the other *ends* it (an epilog, housekeeping).
+//!
+//! ```text
+//!   this host knows of the newest attempt        a call of the one that begins it     a call of the one that ends it
+//!   nothing                                      the first                            the first
+//!   only what begins it                          the same: attach                     the same: its epilog
+//!   only what ends it, alive                     the next one                         the same: attach
+//!   only what ends it, over                      the next one                         the next one: its prolog is not ours
+//!   both                                         the next one: a requeue              the same: attach
+//! ```
+//! So a call that is repeated attaches, and a requeued job's scripts run again.
+
+use perilog_core::ids::{ActionName, Attempt};
+use serde::Deserialize;
+
+/// What an action does to an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Turn {
+    Begins,
+    Ends,
+}
+
+/// A task of the host's own, of the job and rank in question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    pub action: ActionName,
+    pub attempt: Attempt,
+    /// Only its tombstone is left.
+    pub over: bool,
+}
+
+pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attempt {
+    let Some(newest) = known.iter().map(|known| known.attempt).max() else { return Attempt::FIRST };
+    let of_newest = || known.iter().filter(|known| known.attempt == newest);
+    let others = of_newest().any(|known| known.action != *action);
+    let over = of_newest().any(|known| known.action == *action && known.over);
+    match turn {
+        Turn::Begins if others => newest.next(),
+        Turn::Ends if over && !others => newest.next(),
+        Turn::Begins | Turn::Ends => newest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_call_attaches_and_a_requeue_is_another_attempt() {
+        let name = |text: &str| ActionName::new(text).unwrap();
+        let known = |action: &str, attempt: u64, over: bool| Known {
+            action: name(action),
+            attempt: Attempt::from_number(attempt),
+            over,
+        };
+        let (live, over) = (false, true);
+        #[rustfmt::skip]
+        let table = [
+            // known of the job here, a prolog's attempt, an epilog's
+            (vec![], 0, 0),
+            (vec![known("prolog", 0, live)], 0, 0),
+            (vec![known("prolog", 0, over)], 0, 0),
+            (vec![known("epilog", 0, live)], 1, 0),
+            (vec![known("epilog", 0, over)], 1, 1),
+            (vec![known("prolog", 0, over), known("epilog", 0, live)], 1, 0),
+            (vec![known("prolog", 0, over), known("epilog", 0, over)], 1, 0),
+            (vec![known("prolog", 0, over), known("epilog", 0, over), known("prolog", 1, live)], 1, 1),
+            (vec![known("prolog", 1, over), known("epilog", 0, over), known("prolog", 0, over)], 1, 1),
+            (vec![known("prolog", 3, over), known("epilog", 3, over)], 4, 3),
+        ];
+        for (known, prolog, epilog) in table {
+            assert_eq!(attempt(&known, &name("prolog"), Turn::Begins), Attempt::from_number(prolog), "{known:?}");
+            assert_eq!(attempt(&known, &name("epilog"), Turn::Ends), Attempt::from_number(epilog), "{known:?}");
+        }
+    }
+}

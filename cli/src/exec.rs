@@ -1,0 +1,98 @@
+//! `Exec` of the agent of this host (`io.perilog.Agent`): its replies, and the session that asks until there is an end.
+
+use perilog_core::message::Phase;
+use perilog_core::task::Ended;
+use perilog_core::{Attempt, Outcome, Verdict};
+use perilog_host::varlink::Client;
+use serde::{Deserialize, Serialize};
+
+use crate::door::{Answer, Daemon, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::patience::{Stop, Teller};
+use crate::text;
+
+/// One reply; the last one tells the end.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Reply {
+    pub(crate) unit: String,
+    /// Which attempt this is, where the host counts.
+    #[serde(default)]
+    pub(crate) attempt: Option<Attempt>,
+    #[serde(default)]
+    pub(crate) attached: Option<bool>,
+    #[serde(default)]
+    pub(crate) phase: Option<Phase>,
+    #[serde(default)]
+    pub(crate) ended: Option<Ended>,
+    /// Ended before; nothing else is left.
+    #[serde(default)]
+    pub(crate) outcome: Option<Outcome>,
+    #[serde(default)]
+    pub(crate) status: Option<u8>,
+}
+
+impl Reply {
+    pub(crate) fn is_last(&self) -> bool {
+        self.ended.is_some() || self.outcome.is_some() || self.status.is_some()
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        match (self.status, self.outcome()) {
+            (Some(status), _) => Exit::Status(status),
+            (None, Some(outcome)) => match outcome.status() {
+                Some(status) if status > 0 => Exit::Status(status),
+                _ => Exit::of(Verdict::of([outcome])),
+            },
+            (None, None) => Exit::Other,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        self.ended.as_ref().map(|ended| &ended.outcome).or(self.outcome.as_ref())
+    }
+}
+
+/// Asks on this connection, and tells each reply, after `note` has seen it; an agent that ends before the task does is one that went away.
+pub(crate) fn session(
+    door: &Door,
+    client: &mut Client,
+    request: &impl Serialize,
+    teller: &mut Teller<Answer<Reply>>,
+    mut note: impl FnMut(&Reply),
+) -> Result<(), Stop> {
+    door.wait_for_ever(client)?;
+    let mut ended = false;
+    door.follow(client, "Exec", request, |reply: Answer<Reply>| {
+        ended |= reply.body.is_last();
+        note(&reply.body);
+        teller.tell(reply)
+    })?;
+    if ended {
+        Ok(())
+    } else {
+        Err(Fault::WentAway { daemon: Daemon::Agent, why: "no end was told".to_owned() }.into())
+    }
+}
+
+/// Where a task stands, in a line.
+pub(crate) fn describe(phase: &Phase) -> String {
+    match phase {
+        Phase::Waiting { why } => format!("waiting: {}", text::line(why)),
+        Phase::Starting => "starting".to_owned(),
+        Phase::Running { script, index, of, progress } => {
+            let said = progress.as_deref().map(|said| format!(": {}", text::line(said))).unwrap_or_default();
+            format!("{index} of {of}  {}{said}", text::line(script))
+        }
+        Phase::Overdue { script, limit_ms, doing } => {
+            let doing = if doing.is_empty() { String::new() } else { format!(": {}", text::line(doing)) };
+            format!("overdue: {} is past its limit of {}{doing}", text::line(script), text::age(*limit_ms))
+        }
+        Phase::Lingering { processes } => {
+            let list: Vec<String> =
+                processes.iter().map(|p| format!("{} ({})", p.pid, text::line(&p.command))).collect();
+            format!("lingering: the scripts ended, these processes did not: {}", list.join(", "))
+        }
+        Phase::Milestone { name } => format!("reached {}", text::line(name)),
+    }
+}

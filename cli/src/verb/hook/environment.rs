@@ -1,0 +1,102 @@
+//! What the resource manager has told this process: its environment, and what of it is handed to the scripts.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use perilog_core::{ParseError, environment};
+
+use crate::fault::Fault;
+use crate::out::aside;
+
+/// Most bytes that are handed on. A node refuses more than [`environment::MAX_BYTES`], and a refusal drains it: the name, the comment and the
+/// variables of a job are its owner's to choose, so what is too much is left out here.
+const MOST: usize = environment::MAX_BYTES / 2;
+
+pub(super) struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// What is not UTF-8 is nothing that we read or hand on.
+    pub(super) fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self(std::env::vars_os().filter_map(text).collect())
+    }
+
+    /// Empty is as good as not set.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// `None` where it is not set.
+    pub(super) fn read<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, Fault> {
+        let wrong = |value: &str, error: T::Err| Fault::Usage(format!("{name}={value:?}: {error}"));
+        self.get(name).map(|value| value.trim().parse().map_err(|error| wrong(value, error))).transpose()
+    }
+
+    /// `who`: of whom it should have come.
+    pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
+        let missing = || {
+            Fault::Usage(format!(
+                "{name} is not set: this hook is for {who} to run; to try it by hand, set what {who} would (perilog hook --help)"
+            ))
+        };
+        self.read(name)?.ok_or_else(missing)
+    }
+
+    /// Those that `wanted` names; the node's own list decides which of them a script sees. Whatever a user can put there makes no node refuse.
+    pub(super) fn offer(&self, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
+        let good = |name: &&String| wanted(name) && environment::check_name(name).is_ok();
+        let mut by_size: Vec<(&String, &String)> = self.0.iter().filter(|(name, _)| good(name)).collect();
+        by_size.sort_by_key(|(name, value)| name.len() + value.len());
+        let (mut offered, mut left_out, mut bytes) = (BTreeMap::new(), Vec::new(), 0);
+        for (name, value) in by_size {
+            bytes += name.len() + value.len();
+            if bytes > MOST {
+                left_out.push(name.as_str());
+            } else {
+                offered.insert(name.clone(), value.clone());
+            }
+        }
+        if !left_out.is_empty() {
+            aside(format_args!("the environment is too large: not handed to the scripts: {}", left_out.join(", ")));
+        }
+        offered
+    }
+}
+
+#[cfg(test)]
+impl Environment {
+    pub(super) fn of(pairs: &[(&str, &str)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_can_choose_makes_no_node_refuse() {
+        let long = "x".repeat(environment::MAX_BYTES);
+        let env = Environment::of(&[
+            ("SLURM_JOB_ID", "5"),
+            ("SLURM_JOB_COMMENT", &long),
+            ("SPANK_A-B", "no name for a shell"),
+            ("HOME", "/root"),
+        ]);
+        let offered = env.offer(|name| name.starts_with('S'));
+        assert_eq!(offered.keys().collect::<Vec<_>>(), ["SLURM_JOB_ID"]);
+        let all: Vec<String> = offered.keys().cloned().collect();
+        assert!(environment::admit(&offered, &all).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_or_malformed_is_named() {
+        let env = Environment::of(&[("A", ""), ("B", "x"), ("C", " 7\n")]);
+        let why = |name: &str| env.need::<perilog_core::Attempt>(name, "slurmd").unwrap_err().to_string();
+        assert!(why("A").starts_with("A is not set: this hook is for slurmd to run"), "{}", why("A"));
+        assert!(why("B").starts_with("B=\"x\": "), "{}", why("B"));
+        assert_eq!(env.need::<perilog_core::Attempt>("C", "slurmd").unwrap(), perilog_core::Attempt::from_number(7));
+    }
+}

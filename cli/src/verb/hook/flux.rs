@@ -1,0 +1,129 @@
+//! What Flux tells its prologs, epilogs and housekeeping, and what has to be asked of it.
+//!
+//! * FLUX_JOB_ID: of a prolog and an epilog in F58 with its sign, of housekeeping in decimal. The scripts get it as it came; the job is the same one.
+//! * FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID. Nothing of hosts: they are in R, `flux job info ID R`.
+//! * Which attempt: a job whose launch was rolled back with the KVS is launched again under the same id, so its attempt is the time of its `alloc`.
+//! * Housekeeping's status is logged and no more; who wants the node drained has to do it before it exits.
+
+use std::process::{Command, Stdio};
+
+use perilog_core::{ActionName, Attempt, Event, Fluid, IdSet, ResourceSet};
+use serde_json::json;
+
+use super::environment::Environment;
+use super::job;
+use super::node::{self, Turn};
+use super::{OfJob, named};
+use crate::fault::Fault;
+use crate::out::aside;
+use crate::text;
+
+const BROKER: &str = "Flux";
+
+/// Housekeeping. The eventlog of its job is not asked for: that would be a call of every node to rank 0 for each job.
+pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node::Call, Fault> {
+    let id: Fluid = env.need("FLUX_JOB_ID", BROKER)?;
+    let rank = flux(&["getattr", "rank"]).and_then(|rank| {
+        let text = |error| Fault::Other(format!("`flux getattr rank` says {rank:?}: {error}"));
+        rank.trim().parse().map_err(text)
+    });
+    let rank = rank.unwrap_or_else(|fault: Fault| {
+        aside(format_args!("{fault}; rank 0 is assumed, and nothing can be drained"));
+        0
+    });
+    Ok(node::Call {
+        job: id.job(),
+        attempt: None,
+        turn: Turn::Ends,
+        action: action.map_or_else(|| named("housekeeping"), Ok)?,
+        rank,
+        userid: env.read("FLUX_JOB_USERID")?,
+        env: env.offer(is_of_the_job),
+    })
+}
+
+pub(super) fn job(env: &Environment, of: OfJob) -> Result<job::Call, Fault> {
+    let id: Fluid = env.need("FLUX_JOB_ID", BROKER)?;
+    let ranks: Option<IdSet> = env.read("FLUX_JOB_RANKS")?;
+    let plain = id.to_string();
+    let r = flux(&["job", "info", &plain, "R"])?;
+    let r = ResourceSet::from_json(&r).map_err(|error| Fault::Other(format!("R of {plain}: {error}")))?;
+    Ok(job::Call {
+        job: id.job(),
+        attempt: Some(allocated(&flux(&["job", "info", &plain, "eventlog"])?, &plain)?),
+        place: json!({ "R": r }),
+        ranks,
+        userid: env.read("FLUX_JOB_USERID")?,
+        env: env.offer(is_of_the_job),
+        of,
+    })
+}
+
+/// The rest of the broker's environment is not the job's.
+fn is_of_the_job(name: &str) -> bool {
+    name.starts_with("FLUX_JOB_")
+}
+
+/// When the job got its resources, as its eventlog has it (RFC 18, RFC 21).
+fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
+    let mut alloc = None;
+    for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {
+        let event = Event::parse_line(line).map_err(|error| Fault::Other(format!("the eventlog of {job}: {error}")))?;
+        if event.name() == "alloc" {
+            alloc = Some(event.timestamp());
+        }
+    }
+    let at = alloc.ok_or_else(|| Fault::Other(format!("{job} has no resources: there is no alloc in its eventlog")))?;
+    // Flux writes microseconds.
+    format!("{at:.6}").parse().map_err(|error| Fault::Other(format!("alloc of {job}: {error}")))
+}
+
+/// Drains a rank, as stock housekeeping does in its unit. A reason that is there stays.
+pub(super) fn drain(rank: u32, reason: &str) {
+    match flux(&["resource", "drain", "--update", &rank.to_string(), reason]) {
+        Ok(_) => aside(format_args!("rank {rank} is drained")),
+        Err(fault) => aside(format_args!("cannot drain rank {rank}: {fault}")),
+    }
+}
+
+/// flux(1), to its end; what it printed.
+fn flux(arguments: &[&str]) -> Result<String, Fault> {
+    let what = || format!("flux {}", arguments.join(" "));
+    let output = Command::new("flux").args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| Fault::Other(format!("cannot run `{}`: {error}", what())))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    Err(Fault::Other(format!("`{}`: {}: {}", what(), output.status, text::line(last))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_the_last_alloc() {
+        let log = |names: &[&str]| -> String {
+            let line =
+                |(i, name): (usize, &&str)| format!("{{\"timestamp\":155259334{i}.09283,\"name\":\"{name}\"}}\n");
+            names.iter().enumerate().map(line).collect()
+        };
+        let allocated = |names: &[&str]| allocated(&log(names), "f1").map(|at| at.to_string());
+        assert_eq!(allocated(&["submit", "alloc", "start"]).unwrap(), "1552593341.09283");
+        assert_eq!(allocated(&["alloc", "free", "alloc"]).unwrap(), "1552593342.09283");
+        assert!(allocated(&["submit"]).unwrap_err().to_string().contains("no alloc"));
+        assert!(super::allocated("{}", "f1").is_err());
+    }
+
+    #[test]
+    fn of_a_brokers_environment_only_the_jobs_is_handed_on() {
+        let env =
+            Environment::of(&[("FLUX_JOB_ID", "ƒuZZybuNNy"), ("FLUX_URI", "local:///run/flux/local"), ("PATH", "/")]);
+        assert_eq!(
+            env.offer(is_of_the_job).into_iter().collect::<Vec<_>>(),
+            [("FLUX_JOB_ID".into(), "ƒuZZybuNNy".into())]
+        );
+    }
+}

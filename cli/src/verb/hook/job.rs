@@ -1,0 +1,334 @@
+//! A hook through the controller: the job is added, its prolog run; or it lets go of its nodes, and what follows it is waited for.
+//!
+//! All of it is asked again on each connection, and is the same each time. The controller drains, releases and goes on whether this hook lives or not.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use perilog_core::{ActionName, Attempt, IdSet, JobId, Part, Span, Verdict};
+use perilog_host::clock;
+use perilog_host::varlink::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{OfJob, named};
+use crate::door::{Answer, Door};
+use crate::exit::{Exit, worse};
+use crate::fault::Fault;
+use crate::log::{Decided, Entry, Events, Roster, Told};
+use crate::out::{Out, aside};
+use crate::patience::{Happening, Stop, Teller, keep_from_the_start};
+use crate::tail::{News, Running, Tail};
+use crate::text;
+use crate::verb::run::watch::Watch;
+
+/// What is asked of the controller.
+pub(super) struct Call {
+    pub(super) job: JobId,
+    /// `None`: the controller's log says which one it is.
+    pub(super) attempt: Option<Attempt>,
+    /// `R` or `nodes`, as `JobAdd` has them.
+    pub(super) place: Value,
+    /// Of its ranks only these; of all without it.
+    pub(super) ranks: Option<IdSet>,
+    pub(super) userid: Option<u32>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) of: OfJob,
+}
+
+/// The reply of `JobAdd`.
+#[derive(Debug, Deserialize)]
+struct Added {
+    attempt: Attempt,
+}
+
+impl Call {
+    fn action(&self, name: &str) -> Result<ActionName, Fault> {
+        self.of.action.clone().map_or_else(|| named(name), Ok)
+    }
+
+    /// The parameters of `Run`.
+    fn run(&self, action: &ActionName) -> Value {
+        json!({"job": self.job, "attempt": self.attempt, "action": action, "targets": self.ranks, "userid": self.userid, "env": self.env,
+            "timeout": self.of.timeout.map(Span::to_exact)})
+    }
+
+    /// Adds the job, or finds it added; from then on its attempt is known.
+    fn add(&mut self, door: &Door, client: &mut Client) -> Result<Added, Fault> {
+        let mut parameters =
+            json!({"job": self.job, "attempt": self.attempt, "userid": self.userid, "tolerate": self.of.tolerate});
+        if let (Value::Object(all), Value::Object(place)) = (&mut parameters, self.place.clone()) {
+            all.extend(place);
+        }
+        let added = door.ask_on::<Added>(client, "JobAdd", &parameters)?.body;
+        self.attempt = Some(added.attempt);
+        Ok(added)
+    }
+
+    /// The attempt that a prolog is of, where the resource manager does not say: one that has let go of its nodes is over, and the next call is of
+    /// the next one. `None`: the controller knows nothing of the job.
+    fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
+        let (mut newest, mut over) = (None, false);
+        let parameters = json!({"job": self.job, "after": 0, "follow": false});
+        let read = door.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Fault> {
+            for entry in answer.body.events {
+                if entry.attempt() > newest {
+                    (newest, over) = (entry.attempt(), false);
+                }
+                over |= entry.attempt() == newest && matches!(entry.name.as_str(), "job-finish" | "attempt-closed");
+            }
+            Ok(())
+        });
+        match read {
+            Err(Fault::Refused { code, .. }) if code == NO_SUCH_JOB => Ok(None),
+            Err(fault) => Err(fault),
+            Ok(()) => Ok(newest.map(|newest: Attempt| if over { newest.next() } else { newest })),
+        }
+    }
+}
+
+const NO_SUCH_JOB: &str = "no-such-job";
+
+/// What both sides have in common: an absence that is waited out, and a stop that is passed on.
+struct Waiting {
+    door: Door,
+    job: JobId,
+    patience: Span,
+    give_up_ms: Option<u64>,
+    /// Somebody wants it to stop, and the controller could not be told.
+    stopping: bool,
+}
+
+impl Waiting {
+    fn new(call: &Call, door: &Door) -> Self {
+        Self {
+            door: door.clone(),
+            job: call.job.clone(),
+            patience: call.of.patience,
+            give_up_ms: None,
+            stopping: false,
+        }
+    }
+
+    fn next<T>(
+        &self,
+        happenings: &Receiver<Happening<T>>,
+        due_ms: Option<u64>,
+    ) -> Result<Happening<T>, RecvTimeoutError> {
+        match self.give_up_ms.into_iter().chain(due_ms).min() {
+            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => happenings.recv_timeout(clock::until(due_ms)),
+        }
+    }
+
+    fn away(&mut self, fault: &Fault) {
+        self.give_up_ms = self.patience.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
+        aside(format_args!("{fault}; waiting for it, at most {}", self.patience));
+    }
+
+    fn there(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
+        self.give_up_ms = None;
+        if self.stopping {
+            self.stop(attempt, action);
+        }
+    }
+
+    /// Passed on at once, or as soon as there is somebody to be told.
+    fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
+        let why = "the resource manager has asked for it";
+        let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
+        let told = attempt.map(|_| self.door.ask::<Value>("Cancel", &parameters));
+        self.stopping = !matches!(told, Some(Ok(_)));
+        match told {
+            Some(Ok(_)) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.job)),
+            Some(Err(fault)) => aside(format_args!("{}: cannot ask it to stop: {fault}", self.job)),
+            None => aside(format_args!("{}: to stop; the controller has not answered yet", self.job)),
+        }
+    }
+
+    /// Is the absence too long?
+    fn given_up(&self) -> Option<Exit> {
+        self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
+        aside(format_args!(
+            "{}: the controller was away for {}; what was begun goes on: systemctl status perilog-controller",
+            self.job, self.patience
+        ));
+        Some(Exit::NoDaemon)
+    }
+}
+
+fn ended_by_itself<T>() -> Result<T, Fault> {
+    Err(Fault::Other("the watch over the job ended by itself: perilog show says how it stands".to_owned()))
+}
+
+/// The job's prolog, until its verdict.
+pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault> {
+    let action = call.action("prolog")?;
+    let mut waiting = Waiting::new(&call, &door);
+    let mut watch = Watch::new(out, call.job.clone(), action.clone(), false);
+    let mut tail = Tail::new(door.clone(), call.job.clone(), 0);
+    let mut origin = None;
+    let (at, name) = (door.clone(), action.clone());
+    let happenings = keep_from_the_start(door, move |client: &mut Client, teller: &mut Teller<News>| {
+        if call.attempt.is_none() {
+            call.attempt = call.counted(&at, client)?;
+        }
+        call.add(&at, client)?;
+        let running: Answer<Running> = at.ask_on(client, "Run", &call.run(&name))?;
+        if origin.replace(running.body.events_after) != Some(running.body.events_after) {
+            tail.after = running.body.events_after;
+        }
+        teller.tell(News::Attached(running))?;
+        tail.follow(client, teller)
+    })?;
+    let mut attempt = None;
+    loop {
+        let exit = match waiting.next(&happenings, watch.due_ms()) {
+            Ok(Happening::Told(News::Attached(running))) => {
+                attempt = Some(running.body.attempt);
+                waiting.there(attempt, Some(&action));
+                watch.attached(running)?
+            }
+            Ok(Happening::Told(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
+            Ok(Happening::Told(News::CaughtUp)) => None,
+            Ok(Happening::Away(fault)) => {
+                watch.flush()?;
+                waiting.away(&fault);
+                None
+            }
+            Ok(Happening::Back) => watch.back(),
+            Ok(Happening::Interrupted) => {
+                waiting.stop(attempt, Some(&action));
+                None
+            }
+            Ok(Happening::Over(fault)) => return Err(watch.over(fault)),
+            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
+            Err(RecvTimeoutError::Timeout) => match waiting.given_up() {
+                Some(exit) => Some(exit),
+                None => watch.flush()?,
+            },
+        };
+        if let Some(exit) = exit {
+            return Ok(exit);
+        }
+    }
+}
+
+/// What an epilog's hook is told.
+enum Epilog {
+    LetGo { attempt: Attempt, part: Part },
+    Event(Entry),
+}
+
+/// The job's epilog, and the job lets go of everything; until all of it was given back. The epilog is begun first, over all that the job holds: what
+/// merely follows a job knows nothing of the resource manager's variables.
+pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
+    let action = call.action("epilog")?;
+    let mut waiting = Waiting::new(&call, &door);
+    let mut after = 0;
+    let (at, job, name) = (door.clone(), call.job.clone(), action.clone());
+    let happenings = keep_from_the_start(door, move |client: &mut Client, teller: &mut Teller<Epilog>| {
+        let added = call.add(&at, client)?;
+        at.ask_on::<Running>(client, "Run", &call.run(&name))?;
+        let finish = json!({"job": call.job, "attempt": call.attempt});
+        let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
+        teller.tell(Epilog::LetGo { attempt: added.attempt, part })?;
+        at.wait_for_ever(client)?;
+        let parameters = json!({"job": call.job, "after": after, "follow": true});
+        at.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Stop> {
+            for entry in answer.body.events {
+                after = after.max(entry.sequence);
+                teller.tell(Epilog::Event(entry))?;
+            }
+            Ok(())
+        })?;
+        Err(Fault::WentAway { daemon: at.daemon, why: "the stream of events ended".to_owned() }.into())
+    })?;
+    let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
+    loop {
+        match waiting.next(&happenings, None) {
+            Ok(Happening::Told(Epilog::LetGo { attempt, part })) => {
+                if behind.attempt.is_none() && !part.is_empty() {
+                    aside(format_args!("{job} has let go of {part}"));
+                }
+                behind.attempt = Some(attempt);
+                waiting.there(behind.attempt, None);
+            }
+            Ok(Happening::Told(Epilog::Event(entry))) => {
+                if let Some(exit) = behind.event(&job, &entry) {
+                    return Ok(exit);
+                }
+            }
+            Ok(Happening::Away(fault)) => waiting.away(&fault),
+            Ok(Happening::Back) => aside("the controller is back"),
+            Ok(Happening::Interrupted) => waiting.stop(behind.attempt, None),
+            Ok(Happening::Over(fault)) => return Err(fault),
+            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(exit) = waiting.given_up() {
+                    return Ok(exit);
+                }
+            }
+        }
+    }
+}
+
+/// What runs behind a job, as its log tells it.
+struct Behind {
+    action: ActionName,
+    attempt: Option<Attempt>,
+    /// The job has let go of something: what begins from here on follows it.
+    let_go: bool,
+    follows: BTreeMap<String, (Roster, Option<Decided>)>,
+}
+
+impl Behind {
+    fn event(&mut self, job: &JobId, entry: &Entry) -> Option<Exit> {
+        if entry.attempt() != self.attempt {
+            return None;
+        }
+        match (entry.name.as_str(), entry.told()) {
+            ("job-finish", _) => self.let_go = true,
+            ("release", _) if entry.context.get("final").is_some_and(|last| last == true) => {
+                return Some(self.end(job));
+            }
+            ("attempt-closed", Told::Other { text, .. }) => {
+                aside(format_args!("{job}: {text}"));
+                return Some(self.end(job));
+            }
+            (_, Told::Start { ranks, hosts }) if self.let_go || entry.action() == Some(self.action.as_str()) => {
+                let action = entry.action().unwrap_or_default().to_owned();
+                // One that follows grows with what the job lets go of.
+                self.follows.entry(action).or_default().0 = Roster { ranks, hosts };
+            }
+            (_, Told::Verdict(decided)) => {
+                if let Some(followed) = self.follows.get_mut(decided.action.as_str()) {
+                    followed.1 = Some(decided);
+                }
+            }
+            ("overdue" | "lingering" | "drain" | "lease-expired", Told::Other { at, text, .. }) => {
+                aside(format_args!("{}: {text}", at.unwrap_or_default()));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn end(&self, job: &JobId) -> Exit {
+        let mut verdict = Verdict::Ok;
+        for (action, (roster, decided)) in &self.follows {
+            match decided {
+                Some(decided) => {
+                    aside(format_args!("{action} of {job} {}", decided.words(Some(roster))));
+                    verdict = worse(verdict, decided.verdict);
+                }
+                // Given back without one: another attempt has taken its place.
+                None => {
+                    aside(format_args!("{} of {job}: no verdict", text::line(action)));
+                    verdict = worse(verdict, Verdict::Lost);
+                }
+            }
+        }
+        Exit::of(verdict)
+    }
+}

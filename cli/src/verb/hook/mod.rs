@@ -1,0 +1,162 @@
+//! `perilog hook`: what a resource manager runs as its prolog or epilog. The door through which Slurm and Flux come in.
+//!
+//! A hook starts nothing itself and keeps nothing: it asks the agent of its node ([`node`]) or the controller ([`job`]) to start the action or to
+//! attach to it, stays until it has ended, and exits with its status. So a hook that is killed, or run twice, loses and doubles nothing: the same
+//! (job, attempt, action, rank) is the same task.
+//!
+//! ```text
+//!   slurmd     Prolog, Epilog                    slurm-prolog, slurm-epilog          the agent of the node
+//!   slurmctld  PrologSlurmctld, EpilogSlurmctld  slurmctld-prolog, slurmctld-epilog  the controller
+//!   Flux       [job-manager.prolog], [.epilog]   flux-prolog, flux-epilog            the controller
+//!              [job-manager.housekeeping]        flux-housekeeping                   the agent of the node
+//! ```
+//! What each of them is told by its resource manager is read in [`slurm`] and [`flux`], from the environment and nowhere else.
+
+mod environment;
+mod flux;
+mod job;
+mod node;
+mod orphan;
+mod slurm;
+
+use clap::Subcommand;
+use perilog_core::{ActionName, Span, Tolerance};
+
+use crate::door::Door;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+use crate::values;
+
+use self::environment::Environment;
+use self::node::Manager;
+use self::slurm::Side;
+
+/// What a resource manager runs as its prolog or epilog
+///
+/// Start the action for the job that the environment names, or attach to it, and stay until it has ended. Run again by a daemon that was restarted a hook attaches, and exits
+/// with the same status. Set up with docs/slurm.md and docs/flux.md.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    hook: Hook,
+}
+
+#[derive(Debug, Subcommand)]
+enum Hook {
+    /// As Slurm's Prolog, on each node
+    #[command(after_help = NODE)]
+    SlurmProlog(OnNode),
+    /// As Slurm's Epilog, on each node
+    #[command(after_help = NODE)]
+    SlurmEpilog(OnNode),
+    /// As Slurm's PrologSlurmctld: the prolog of all nodes of the job, through the controller
+    #[command(after_help = JOB)]
+    SlurmctldProlog(OfJob),
+    /// As Slurm's EpilogSlurmctld: the epilog of all nodes of the job, through the controller
+    #[command(after_help = JOB)]
+    SlurmctldEpilog(OfJob),
+    /// As the command of [job-manager.prolog] of Flux, with per-rank = false
+    #[command(after_help = JOB)]
+    FluxProlog(OfJob),
+    /// As the command of [job-manager.epilog] of Flux, with per-rank = false
+    #[command(after_help = JOB)]
+    FluxEpilog(OfJob),
+    /// As the command of [job-manager.housekeeping] of Flux, on each node
+    #[command(after_help = NODE)]
+    FluxHousekeeping(OnNode),
+}
+
+/// Through the agent of this node.
+#[derive(Debug, clap::Args)]
+struct OnNode {
+    /// Run this action instead of the one that is called as the hook.
+    #[arg(long, value_name = "ACTION", value_parser = values::action)]
+    action: Option<ActionName>,
+    /// How long the agent may be away at a time.
+    #[arg(long, value_name = "TIME", value_parser = values::span, default_value = "2m")]
+    patience: Span,
+    /// The limit of the task; the node's smaller one stands. Keep it below the limit of the resource manager.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    timeout: Option<Span>,
+    /// A check that failed, and was marked as tolerable, is no failure.
+    #[arg(long)]
+    tolerate: bool,
+    /// Should the daemon die that runs this hook, run this program: with `begun` as soon as that is so, and with `ended` when the task has ended
+    /// (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how). Again, after 1 s to 1 min, until it exits with 0.
+    #[arg(long, value_name = "PROGRAM")]
+    orphaned: Option<std::path::PathBuf>,
+    /// The agent's socket.
+    #[arg(
+        long,
+        env = "PERILOG_AGENT_SOCKET",
+        value_name = "PATH",
+        default_value = "/run/perilog/agent.sock",
+        hide_env_values = true
+    )]
+    agent_socket: std::path::PathBuf,
+}
+
+/// Through the controller.
+#[derive(Debug, clap::Args)]
+struct OfJob {
+    /// Run this action instead of `prolog`, or `epilog`.
+    #[arg(long, value_name = "ACTION", value_parser = values::action)]
+    action: Option<ActionName>,
+    /// How long the controller may be away at a time.
+    #[arg(long, value_name = "TIME", value_parser = values::span, default_value = "2m")]
+    patience: Span,
+    /// The limit of each task; a node's smaller one stands. Keep it below the limit of the resource manager.
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    timeout: Option<Span>,
+    /// So many ranks, or a percentage of them (10%), may fail named checks. The same for prolog and epilog.
+    #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
+    tolerate: Option<Tolerance>,
+}
+
+const NODE: &str = "\
+Exit status:
+    0  ok, or tolerable with --tolerate
+  1-255  the largest status of a script that failed (128 + a signal); where no script has one:
+    1  failed, or a check that was marked as tolerable
+    2  wrong usage, or the environment is not the resource manager's
+    3  ended past its limit
+    4  lost: the node rebooted, or the task vanished
+    5  the node refused to begin: the action is not configured (agent.toml), too many tasks, /run is full
+    6  cancelled
+    7  no agent within --patience; what was begun goes on
+    8  not permitted, or another error
+  130  ended by a second signal; what was begun goes on
+Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of housekeeping, and this hook drains the rank.
+
+SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
+
+const JOB: &str = "\
+Exit status:
+    0  ok: of a prolog within the job's tolerance; of an epilog everything was given back
+    1  failed        2  wrong usage, or another job of that name        3  ended past its limit
+    4  lost          5  a node refused to begin                          6  cancelled
+    7  no controller within --patience; what was begun goes on           8  not permitted, or another error
+  130  ended by a second signal; what was begun goes on
+Slurm requeues a job (cancels an interactive one) for every status but 0 of PrologSlurmctld, and only logs that of EpilogSlurmctld: nodes are drained by the
+drain command of controller.toml. Flux fails the job for every status but 0 of a prolog.
+
+SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
+
+pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
+    let env = Environment::of_process();
+    match args.hook {
+        Hook::SlurmProlog(on) => node::run(slurm::node(&env, Side::Prolog, on.action.clone())?, on, Manager::Slurm),
+        Hook::SlurmEpilog(on) => node::run(slurm::node(&env, Side::Epilog, on.action.clone())?, on, Manager::Slurm),
+        Hook::FluxHousekeeping(on) => node::run(flux::node(&env, on.action.clone())?, on, Manager::Flux),
+        Hook::SlurmctldProlog(of) => job::prolog(slurm::job(&env, Side::Prolog, of)?, door, out),
+        Hook::SlurmctldEpilog(of) => job::epilog(slurm::job(&env, Side::Epilog, of)?, door),
+        Hook::FluxProlog(of) => job::prolog(flux::job(&env, of)?, door, out),
+        Hook::FluxEpilog(of) => job::epilog(flux::job(&env, of)?, door),
+    }
+}
+
+/// The action of a hook where no other is asked for.
+fn named(name: &str) -> Result<ActionName, Fault> {
+    ActionName::new(name).map_err(|error| Fault::Usage(error.to_string()))
+}

@@ -1,0 +1,255 @@
+//! The real Slurm on a [`Cluster`]: slurmctld on `ctl`, a slurmd on each node, authenticated by munge, with perilog's hooks as docs/slurm.md sets them
+//! up. The scripts of prolog and epilog wait at a gate of their own on each node and end with what is in it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cluster::{Cluster, ClusterBuilder};
+use crate::command::Output;
+use crate::node::Node;
+
+/// For a loaded machine. What Slurm does by timers takes it some ten seconds with [`CONFIGURATION`].
+const SOON: Duration = Duration::from_secs(150);
+
+/// The examples, as they stand in the book.
+const EXAMPLES: [(&str, &str); 6] = [
+    ("prolog", include_str!("../../docs/examples/slurm/prolog")),
+    ("epilog", include_str!("../../docs/examples/slurm/epilog")),
+    ("orphaned", include_str!("../../docs/examples/slurm/orphaned")),
+    ("slurmctld-prolog", include_str!("../../docs/examples/slurm/slurmctld-prolog")),
+    ("slurmctld-epilog", include_str!("../../docs/examples/slurm/slurmctld-epilog")),
+    ("drain", include_str!("../../docs/examples/slurm/drain")),
+];
+/// Hooks on each node.
+pub const ON_NODES: &str = "Prolog=/etc/slurm/perilog/prolog\nEpilog=/etc/slurm/perilog/epilog\n";
+/// Hooks beside slurmctld.
+pub const BESIDE_SLURMCTLD: &str =
+    "PrologSlurmctld=/etc/slurm/perilog/slurmctld-prolog\nEpilogSlurmctld=/etc/slurm/perilog/slurmctld-epilog\n";
+
+/// Short timers where Slurm's own take minutes: it sends TERMINATE_JOB again after KillWait and twice MessageTimeout.
+const CONFIGURATION: &str = "\
+ClusterName=bed
+SlurmctldHost=ctl
+SlurmUser=slurm
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmdLogFile=/var/log/slurmd.log
+AuthType=auth/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+ReturnToService=2
+KillWait=1
+MessageTimeout=5
+SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0
+SlurmctldDebug=verbose
+SlurmdDebug=debug
+SlurmdParameters=config_overrides
+PrologFlags=Alloc
+";
+
+/// Waits for its gate and ends with what is in it: `open` writes it.
+pub const BY_GATE: &str =
+    "while [ ! -e /run/gate-$PERILOG_ACTION ]; do sleep 0.02; done\nexit $(cat /run/gate-$PERILOG_ACTION)";
+
+/// A cluster whose prolog and epilog are gated, for [`Slurm::start`].
+pub fn gated(nodes: usize) -> ClusterBuilder {
+    let agent = "env-allow = [\"SLURM_JOB_ID\", \"SLURM_JOB_USER\", \"SLURMD_NODENAME\"]\n";
+    let builder = Cluster::builder(nodes).agent(agent);
+    builder.script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE)
+}
+
+/// A node, as Slurm sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// `IDLE`, `IDLE+DRAIN`, `COMPLETING`...
+    pub state: String,
+    pub reason: String,
+}
+
+/// The commands of a Slurm that runs on a cluster.
+#[derive(Debug)]
+pub struct Slurm<'a> {
+    cluster: &'a Cluster,
+}
+
+impl<'a> Slurm<'a> {
+    /// Starts it: `more` is what slurm.conf has beside the common part, [`ON_NODES`] for example.
+    pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
+        let count = cluster.nodes().len();
+        let nodes = format!(
+            "NodeName=n[0-{}] CPUs=1 State=UNKNOWN\nPartitionName=all Nodes=ALL Default=YES State=UP\n",
+            count - 1
+        );
+        let slurm = Self { cluster };
+        for node in cluster.bed().nodes() {
+            node.write_file("/etc/slurm/slurm.conf", format!("{CONFIGURATION}{more}{nodes}"))?;
+            // Nothing here uses cgroups; what slurmd would find by itself on a machine with both hierarchies it refuses.
+            node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
+            for (name, text) in EXAMPLES {
+                node.write_script(&format!("/etc/slurm/perilog/{name}"), text)?;
+            }
+            node.systemctl(&["start", "munge"])?;
+        }
+        slurm.control()?.systemctl(&["start", "slurmctld"])?;
+        (0..count).try_for_each(|rank| slurm.start_slurmd(rank))?;
+        slurm.wait("every node is idle", |slurm| {
+            (0..count).try_fold(true, |all, rank| Ok(all && slurm.seen(rank)?.state == "IDLE"))
+        })?;
+        Ok(slurm)
+    }
+
+    /// slurmctld's node.
+    pub fn control(&self) -> Result<&Node> {
+        self.cluster.controller()
+    }
+
+    /// A command of Slurm's that must succeed.
+    pub fn ask(&self, command: &[&str]) -> Result<String> {
+        self.control()?.run(command)?.ok()
+    }
+
+    /// Submits a batch job of a user's that runs `body`; its id.
+    pub fn submit(&self, nodes: usize, body: &str) -> Result<String> {
+        let (nodes, wrap) = (format!("--nodes={nodes}"), format!("--wrap={body}"));
+        let sbatch = ["sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", &nodes, &wrap];
+        self.ask(&[&["runuser", "-u", "alice", "--"], &sbatch[..]].concat())
+    }
+
+    /// A field of `scontrol show job`; `None` once Slurm has forgotten the job.
+    pub fn job(&self, job: &str, field: &str) -> Result<Option<String>> {
+        let shown: Output = self.control()?.run(&["scontrol", "--oneliner", "show", "job", job])?;
+        Ok(value(&shown.stdout, field))
+    }
+
+    /// A node, as Slurm sees it.
+    pub fn seen(&self, rank: usize) -> Result<Seen> {
+        let name = self.cluster.node(rank)?.name();
+        let shown = self.control()?.run(&["scontrol", "--oneliner", "show", "node", name])?;
+        // slurmctld may be about to start.
+        let state = value(&shown.stdout, "State").unwrap_or_else(|| "?".to_owned());
+        let reason = shown.stdout.split_once(" Reason=").map(|(_, reason)| reason.trim().to_owned());
+        Ok(Seen { state, reason: reason.unwrap_or_default() })
+    }
+
+    /// Waits for a condition; an error shows the queue and the nodes as Slurm sees them.
+    pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+        let waited = self.cluster.bed().wait_until(what, SOON, || condition(self));
+        waited.with_context(|| {
+            let shown = ["squeue --all", "sinfo --Node --long", "sinfo --list-reasons", "scontrol --oneliner show job"];
+            let shown = shown.map(|command| self.control().and_then(|node| node.sh(command)).unwrap_or_default());
+            format!("Slurm: {}", shown.join("\n"))
+        })
+    }
+
+    /// Waits until the job is in this state.
+    pub fn wait_job(&self, job: &str, state: &str) -> Result<()> {
+        self.wait(&format!("job {job} is {state}"), |slurm| Ok(slurm.job(job, "JobState")?.as_deref() == Some(state)))
+    }
+
+    /// A requeued job begins now, and not after Slurm's two minutes. They are for the sake of the nodes, which know the second of what was revoked, and
+    /// take a credential that was made within it for an old one: their prolog would not run. So that second, and the next one, have to be over.
+    pub fn begin_again(&self, job: &str) -> Result<()> {
+        self.wait_job(job, "PENDING")?;
+        let seconds = || -> Result<u64> { Ok(self.ask(&["date", "+%s"])?.parse()?) };
+        let requeued = seconds()?;
+        self.wait("the second of the requeue is over", |_| Ok(seconds()? > requeued + 2))?;
+        self.ask(&["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).map(drop)
+    }
+
+    /// Waits until the node is in this state.
+    pub fn wait_node(&self, rank: usize, state: &str) -> Result<()> {
+        self.wait(&format!("n{rank} is {state}"), |slurm| Ok(slurm.seen(rank)?.state == state))
+    }
+
+    /// Opens the gate of an action on a node: its script ends with this status.
+    pub fn open(&self, rank: usize, action: &str, status: u8) -> Result<()> {
+        // In one step: the script looks for it all the time.
+        self.cluster.node(rank)?.write_file(&format!("/run/gate-{action}"), status.to_string())
+    }
+
+    pub fn close(&self, rank: usize, action: &str) -> Result<()> {
+        self.cluster.node(rank)?.sh(&format!("rm -f /run/gate-{action}")).map(drop)
+    }
+
+    pub fn open_all(&self, action: &str) -> Result<()> {
+        (0..self.cluster.nodes().len()).try_for_each(|rank| self.open(rank, action, 0))
+    }
+
+    /// kill -9 of a slurmd; what it has started goes on. Returns when it is gone.
+    pub fn kill_slurmd(&self, rank: usize) -> Result<()> {
+        let node = self.cluster.node(rank)?;
+        Cluster::kill_unit(node, "slurmd.service")?;
+        self.wait("slurmd is gone", |_| {
+            let state = node.run(&["systemctl", "is-active", "slurmd.service"])?.stdout;
+            Ok(matches!(state.trim(), "failed" | "inactive"))
+        })
+    }
+
+    /// kill -9 of slurmctld; returns when it is gone.
+    pub fn kill_slurmctld(&self) -> Result<()> {
+        let node = self.control()?;
+        Cluster::kill_unit(node, "slurmctld.service")?;
+        self.wait("slurmctld is gone", |_| {
+            let state = node.run(&["systemctl", "is-active", "slurmctld.service"])?.stdout;
+            Ok(matches!(state.trim(), "failed" | "inactive"))
+        })
+    }
+
+    pub fn start_slurmd(&self, rank: usize) -> Result<()> {
+        self.cluster.node(rank)?.systemctl(&["start", "slurmd"]).map(drop)
+    }
+
+    /// What slurmd has logged on a node.
+    pub fn log(&self, rank: usize) -> Result<String> {
+        self.cluster.node(rank)?.read_file("/var/log/slurmd.log")
+    }
+
+    /// Ends of scripts of a job: (rank, action, attempt, exit status), in the order of their begin; no status while one runs.
+    pub fn ends(&self, job: &str) -> Result<Vec<(u32, String, String, Option<i32>)>> {
+        let ledger = self.cluster.ledger()?;
+        let end = |(key, run): (&crate::ledger::Key, &crate::ledger::Run)| {
+            (key.rank, key.action.clone(), key.attempt.clone(), run.ended.map(|(_, status)| status))
+        };
+        Ok(ledger.of_job(job).into_iter().map(end).collect())
+    }
+
+    /// Each of these scripts of the job has run once, and no other: (rank, action, attempt, exit status).
+    pub fn ensure_ran(&self, job: &str, expected: &[(u32, &str, &str, i32)]) -> Result<()> {
+        let mut ends = self.ends(job)?;
+        ends.sort();
+        let own = |(rank, action, attempt, status): &(u32, &str, &str, i32)| {
+            (*rank, (*action).to_owned(), (*attempt).to_owned(), Some(*status))
+        };
+        let mut expected: Vec<_> = expected.iter().map(own).collect();
+        expected.sort();
+        let logs = || {
+            (0..self.cluster.nodes().len()).filter_map(|rank| self.log(rank).ok()).collect::<Vec<_>>().join("\n--\n")
+        };
+        ensure!(ends == expected, "scripts of job {job}: {ends:?}\nexpected: {expected:?}\n{}", logs());
+        Ok(())
+    }
+}
+
+/// `Field=value` of a line of scontrol's.
+fn value(line: &str, field: &str) -> Option<String> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('=')).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_a_line() {
+        let line = "JobId=5 JobName=wrap JobState=RUNNING Reason=Prolog Dependency=(null) Restarts=1";
+        assert_eq!(value(line, "JobState").as_deref(), Some("RUNNING"));
+        assert_eq!((value(line, "State"), value(line, "Restarts").as_deref()), (None, Some("1")));
+    }
+}

@@ -1,0 +1,79 @@
+//! A hook whose agent is not there waits for it, and no longer than it was told; one that is asked to stop has its scripts stop, also when the agent was
+//! away just then; one that is killed leaves its scripts alone, and the next one attaches to them.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perilog_tests::slurm::BY_GATE;
+use perilog_tests::{Cluster, Node, Running};
+
+const SOON: Duration = Duration::from_secs(90);
+
+fn hook(node: &Node, kind: &str, job: &str, more: &[&str]) -> Result<Running> {
+    let job = format!("SLURM_JOB_ID={job}");
+    // exec(2) twice: the shell's process becomes the hook.
+    let shell = ["sh", "-c", "echo $$ >/root/pid; exec env \"$@\"", "sh"];
+    node.spawn(&[&shell, &[&job, "SLURM_JOB_UID=64001", "perilog", "hook", kind][..], more].concat())
+}
+
+fn says(cluster: &Cluster, running: &mut Running, text: &str) -> Result<()> {
+    cluster.bed().wait_until(&format!("the hook says {text:?}"), SOON, || Ok(running.output()?.stderr.contains(text)))
+}
+
+#[test]
+fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
+    let cluster =
+        Cluster::builder(1).script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let node = cluster.node(0)?;
+    cluster.kill_agent(0)?;
+    let mut short = hook(node, "slurm-prolog", "4", &["--patience", "300ms"])?;
+    ensure!(cluster.wait_end(&mut short)? == 7, "{}", short.output()?);
+    says(&cluster, &mut short, "prolog of 4: the agent was away for 0.3s; what was begun goes on")?;
+    let mut patient = hook(node, "slurm-prolog", "5", &[])?;
+    says(&cluster, &mut patient, "waiting for it, at most 2m")?;
+    cluster.start_agent(0)?;
+    cluster.wait_action_begun("5", "prolog", &[0])?;
+    // Away in the middle of it; its script ends meanwhile.
+    cluster.kill_agent(0)?;
+    node.write_file("/run/gate-prolog", "37")?;
+    cluster.wait_scripts_ended("5", &[0])?;
+    cluster.start_agent(0)?;
+    ensure!(cluster.wait_end(&mut patient)? == 37, "{}", patient.output()?);
+    says(&cluster, &mut patient, "prolog of 5: failed (exit 37)")?;
+    // And long after.
+    let mut again = hook(node, "slurm-prolog", "5", &[])?;
+    ensure!(cluster.wait_end(&mut again)? == 37, "{}", again.output()?);
+    says(&cluster, &mut again, "prolog of 5 ended before: failed (exit 37); it is not run again")?;
+    ensure!(cluster.runs("5")?.len() == 1 && cluster.runs("4")?.is_empty(), "{:?}", cluster.runs("5")?);
+    Ok(())
+}
+
+#[test]
+fn a_hook_that_is_asked_to_stop_stops_its_scripts_and_one_that_is_killed_does_not() -> Result<()> {
+    let cluster =
+        Cluster::builder(1).script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let node = cluster.node(0)?;
+    let mut killed = hook(node, "slurm-epilog", "5", &[])?;
+    cluster.wait_action_begun("5", "epilog", &[0])?;
+    killed.kill()?;
+    let mut next = hook(node, "slurm-epilog", "5", &[])?;
+    says(&cluster, &mut next, "epilog of 5 is there already: attached to")?;
+    cluster.kill_agent(0)?;
+    says(&cluster, &mut next, "waiting for it")?;
+    node.sh("kill -TERM $(cat /root/pid)")?;
+    says(&cluster, &mut next, "cannot ask it to stop")?;
+    cluster.start_agent(0)?;
+    says(&cluster, &mut next, "asked to stop; waiting until its scripts have")?;
+    let code = cluster.wait_end(&mut next)?;
+    ensure!(code == 143, "{code}: {}", next.output()?);
+    says(&cluster, &mut next, "epilog of 5: cancelled")?;
+    ensure!(cluster.runs("5")?.len() == 1, "{:?}", cluster.runs("5")?);
+    // What the node does not know it refuses, and says what it does know.
+    let mut refused = hook(node, "slurm-prolog", "6", &["--action", "check"])?;
+    ensure!(cluster.wait_end(&mut refused)? == 5, "{}", refused.output()?);
+    says(&cluster, &mut refused, "action check is not configured on n0; configured: epilog, prolog")
+}

@@ -1,0 +1,64 @@
+//! The hooks beside slurmctld, as SlurmUser: one prolog of all nodes through the controller before the job begins, over kill -9 of slurmctld and of the
+//! controller; what fails is drained in Slurm by the controller's drain command, with its reason, and the job begins again elsewhere.
+
+use anyhow::{Result, ensure};
+use perilog_tests::slurm::{BESIDE_SLURMCTLD, Slurm, gated};
+
+const CONTROLLER: &str = "[api]\ngroup = \"slurm\"\n[drain]\ncommand = [\"/etc/slurm/perilog/drain\"]\n";
+
+#[test]
+fn a_prolog_through_the_controller_survives_both() -> Result<()> {
+    let cluster = gated(2).controller(CONTROLLER).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(2, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0, 1])?;
+    slurm.kill_slurmctld()?;
+    cluster.kill_controller()?;
+    slurm.open(0, "prolog", 0)?;
+    cluster.wait_scripts_ended(&job, &[0])?;
+    cluster.start_controller()?;
+    slurm.control()?.systemctl(&["start", "slurmctld"])?;
+    slurm.open(1, "prolog", 0)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    (0..2).try_for_each(|rank| slurm.wait_node(rank, "IDLE"))?;
+    cluster.perilog(&["wait", &job, "--for", "clean"])?.ok()?;
+    slurm
+        .ensure_ran(&job, &[(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)])
+}
+
+#[test]
+fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_elsewhere() -> Result<()> {
+    let cluster = gated(3).controller(CONTROLLER).boot()?;
+    let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
+    slurm.open_all("epilog")?;
+    slurm.open_all("prolog")?;
+    slurm.open(0, "prolog", 9)?;
+    let job = slurm.submit(2, "true")?;
+    slurm.wait("n0 is drained", |slurm| {
+        let seen = slurm.seen(0)?;
+        Ok(seen.state == "IDLE+DRAIN" && seen.reason.contains("perilog: prolog 10-gate: failed (exit 9)"))
+    })?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    cluster.perilog(&["wait", &job, "--for", "clean"])?.ok()?;
+    slurm.ensure_ran(
+        &job,
+        &[
+            (0, "prolog", "0", 9),
+            (1, "prolog", "0", 0),
+            (0, "epilog", "0", 0),
+            (1, "epilog", "0", 0),
+            (0, "prolog", "1", 0),
+            (1, "prolog", "1", 0),
+            (0, "epilog", "1", 0),
+            (1, "epilog", "1", 0),
+        ],
+    )?;
+    cluster.perilog(&["undrain", "n0"])?.ok()?;
+    slurm.wait_node(0, "IDLE")?;
+    ensure!(slurm.seen(0)?.reason.is_empty(), "{:?}", slurm.seen(0)?);
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! kill -9 of slurmd in a prolog. Slurm waits for that prolog for ever; the hook has outlived it, has the node drained meanwhile and the job begun
+//! again when the prolog has ended. A second call of the hook attaches, and has the same status.
+
+use anyhow::{Result, ensure};
+use perilog_tests::slurm::{ON_NODES, Slurm, gated};
+
+#[test]
+fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
+    let cluster = gated(2).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    slurm.open(1, "prolog", 0)?;
+    let job = slurm.submit(2, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    slurm.kill_slurmd(0)?;
+    slurm.wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd has died")))?;
+    slurm.start_slurmd(0)?;
+    // As a slurmd would that had forgotten.
+    let environment =
+        [&format!("SLURM_JOB_ID={job}"), "SLURMD_NODENAME=n0", "SLURM_NODELIST=n[0-1]", "SLURM_JOB_UID=64001"];
+    let again = cluster.node(0)?.spawn(&[&["env"], &environment[..], &["perilog", "hook", "slurm-prolog"]].concat())?;
+    let mut again = again;
+    cluster.bed().wait_until("it is attached", std::time::Duration::from_secs(60), || {
+        Ok(again.output()?.stderr.contains("is there already: attached to"))
+    })?;
+    slurm.open(0, "prolog", 0)?;
+    ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    (0..2).try_for_each(|rank| slurm.wait_node(rank, "IDLE"))?;
+    let all = |attempt| {
+        [(0, "prolog", attempt, 0), (1, "prolog", attempt, 0), (0, "epilog", attempt, 0), (1, "epilog", attempt, 0)]
+    };
+    slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
+}

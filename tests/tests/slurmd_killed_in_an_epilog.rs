@@ -1,0 +1,53 @@
+//! kill -9 of slurmd in an epilog. The slurmd that comes next tells Slurm that this epilog has ended, and well; Slurm's own nodes are given to the next
+//! job under the script that runs, and its status is lost. Here the hook has outlived slurmd: the node is drained for as long as the epilog lives, and
+//! stays so with its true status where it failed.
+
+use anyhow::{Result, ensure};
+use perilog_tests::Cluster;
+use perilog_tests::slurm::{ON_NODES, Slurm, gated};
+
+/// To the point where Slurm believes that the epilog is over, and it is not; its job, and the next one, which waits.
+fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    slurm.kill_slurmd(0)?;
+    slurm.wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd has died")))?;
+    slurm.start_slurmd(0)?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait("Slurm believes that the epilog is over", |slurm| Ok(slurm.seen(0)?.state == "IDLE+DRAIN"))?;
+    ensure!(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_none()), "{:?}", slurm.ends(&job)?);
+    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs beside the epilog");
+    Ok((job, next))
+}
+
+#[test]
+fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let (job, next) = killed(&cluster, &slurm)?;
+    slurm.open(0, "epilog", 0)?;
+    slurm.wait_job(&next, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
+    let ledger = cluster.ledger()?;
+    let (ended, begun) = (ledger.of_job(&job).last().and_then(|(_, run)| run.ended), ledger.of_job(&next)[0].1.started);
+    ensure!(
+        ended.is_some_and(|(at, _)| at <= begun),
+        "the next prolog began at {begun}, the epilog ended at {ended:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let (job, next) = killed(&cluster, &slurm)?;
+    slurm.open(0, "epilog", 9)?;
+    slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])?;
+    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
+    ensure!(slurm.ends(&next)?.is_empty(), "{:?}", slurm.ends(&next)?);
+    Ok(())
+}
