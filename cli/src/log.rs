@@ -202,7 +202,7 @@ impl Entry {
                 );
                 (at(), "resolving", what)
             }
-            "job-finish" => (at(), "", format!("the job let go of {}", self.part())),
+            "job-finish" | "job-let-go" => (at(), "", format!("the job let go of {}", self.part())),
             "shrink" => (at(), "", format!("goes back; the job goes on with {}", field("left_hosts"))),
             "release" => {
                 let last = self.context.get("final").is_some_and(|last| last == true);

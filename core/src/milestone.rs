@@ -21,16 +21,16 @@ pub const MAX_NAMES: usize = 64;
 /// What a waiter can wait for that is no milestone: the events of a job's log, and `clean`, its last release. No operator or service may call a
 /// milestone so; a script that does is told of, and waited for by nobody.
 #[rustfmt::skip]
-pub const EVENTS: [&str; 19] = [
-    "action-start", "attempt", "attempt-closed", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "late",
-    "lease-expired", "lingering", "milestone", "overdue", "release", "resolve", "shrink", "verdict",
+pub const EVENTS: [&str; 20] = [
+    "action-start", "attempt", "attempt-closed", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
+    "late", "lease-expired", "lingering", "milestone", "overdue", "release", "resolve", "shrink", "verdict",
 ];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Milestones {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     said: BTreeMap<MilestoneName, Said>,
-    /// Ranks that were given back while the job held others still.
+    /// Ranks that the job let go of while it held others still.
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
     left: IdSet,
 }
@@ -63,14 +63,12 @@ impl Milestones {
         Ok(news)
     }
 
-    /// These were given back, and the job goes on. Changes that anything?
-    pub fn leave(&mut self, ranks: &IdSet) -> bool {
-        let news = !ranks.is_subset(&self.left);
+    /// The job let go of these, and goes on. Until they are given back they may say something still.
+    pub fn leave(&mut self, ranks: &IdSet) {
         self.left.extend_with(ranks);
-        news
     }
 
-    /// Ranks that were given back while the job held others.
+    /// Ranks that the job let go of while it held others.
     pub const fn left(&self) -> &IdSet {
         &self.left
     }
@@ -89,10 +87,10 @@ impl Milestones {
     }
 
     /// What the job has reached just now: each with the ranks that did not have to say it. `given`: all its ranks; `forgiven`: those that failed
-    /// within its tolerance.
-    pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet) -> Vec<(MilestoneName, IdSet)> {
+    /// within its tolerance; `released`: those that were given back, of which the ones that had left early are waited for no more.
+    pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
-        all.subtract(&self.left);
+        all.subtract(&self.left.intersection(released));
         let is_by_all = |said: &IdSet| (!all.is_empty() && all.is_subset(said)) || given.is_subset(said);
         let new = self.said.iter_mut().filter(|(_, said)| !said.job && is_by_all(&said.ranks));
         new.map(|(name, said)| {
@@ -131,11 +129,11 @@ mod tests {
             let mut milestones = Milestones::default();
             milestones.leave(&set(left));
             milestones.say(&name("data-out"), &set(said)).unwrap();
-            let seen = milestones.reach(&set(given), &set(forgiven));
+            let seen = milestones.reach(&set(given), &set(forgiven), &set(left));
             let expect: Vec<_> = reached.map(|without| (name("data-out"), set(without))).into_iter().collect();
             assert_eq!(seen, expect, "{given} {forgiven} {left} {said}");
             // Once.
-            assert_eq!(milestones.reach(&set(given), &set(forgiven)), []);
+            assert_eq!(milestones.reach(&set(given), &set(forgiven), &set(left)), []);
         }
     }
 

@@ -83,6 +83,7 @@ impl<'a> Site<'a> {
             retention_ms: 30 * 86_400_000,
             keep_attempts: 1000,
             after: vec![action("epilog")?],
+            keep_after: action("prolog")?,
             release: [(action("prolog")?, policy), (action("epilog")?, policy)].into(),
             tolerate_lost: false,
             reboot_cleans: false,

@@ -55,6 +55,8 @@ pub struct Config {
     pub action: BTreeMap<ActionName, Action>,
     #[serde(default = "defaults::after")]
     pub after: Vec<ActionName>,
+    #[serde(default = "defaults::keep_after")]
+    pub keep_after: ActionName,
     #[serde(default)]
     pub tolerate_lost: bool,
     #[serde(default)]
@@ -166,6 +168,10 @@ mod defaults {
         vec![ActionName::new("epilog").expect("a word of small letters is an action")]
     }
 
+    pub(super) fn keep_after() -> ActionName {
+        ActionName::new("prolog").expect("a word of small letters is an action")
+    }
+
     pub(super) const fn keep_attempts() -> usize {
         50_000
     }
@@ -237,6 +243,7 @@ impl Config {
             retention_ms: self.retention.as_millis(),
             keep_attempts: self.keep_attempts,
             after: self.after.clone(),
+            keep_after: self.keep_after.clone(),
             release: self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.policy()?))).collect(),
             tolerate_lost: self.tolerate_lost,
             reboot_cleans: self.reboot_cleans,

@@ -300,7 +300,7 @@ fn milestones(some: bool) -> Milestones {
         let name = MilestoneName::new("data-out").unwrap();
         milestones.say(&name, &IdSet::from(0..=3)).unwrap();
         milestones.leave(&IdSet::from(4..=5));
-        milestones.reach(&IdSet::from(0..=5), &IdSet::new());
+        milestones.reach(&IdSet::from(0..=5), &IdSet::new(), &IdSet::new());
     }
     milestones
 }

@@ -133,6 +133,9 @@ impl Machine {
         if part.is_empty() {
             return part;
         }
+        if !last {
+            entry.milestones.leave(&part.ranks);
+        }
         let hosts = entry.layout.hosts_of(&part.ranks);
         if last || !part.resources.is_empty() {
             entry.touched_ms = now.wall_ms;
@@ -140,7 +143,7 @@ impl Machine {
         }
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
-        self.event(job, now, "job-finish", context);
+        self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
         for name in self.settings.after.clone() {
             self.follow(job, number, &name, &part.ranks, last, now);
         }

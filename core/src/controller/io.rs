@@ -49,6 +49,8 @@ pub struct Settings {
     pub keep_attempts: usize,
     /// What follows a job on each rank that it lets go, one after the other: its epilog, its housekeeping.
     pub after: Vec<ActionName>,
+    /// What a job keeps its number of ranks by (`keep`): once that has succeeded the surplus goes back.
+    pub keep_after: ActionName,
     /// When an action lets go of ranks that it is done with; all at once where none is named.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
     /// `lost` ranks are forgiven within a job's tolerance, as `tolerable` ones are.

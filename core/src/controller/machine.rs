@@ -105,6 +105,14 @@ pub(super) struct Batch {
     pub(super) wake_ms: Option<u64>,
 }
 
+impl Batch {
+    /// Where a job is written: first of all, but behind what forgets its attempts, for one of them may have been asked for anew since.
+    fn after_prune(&self, job: &JobId) -> usize {
+        let forgets = |record: &Record| matches!(record, Record::Prune { job: of, .. } if of == job);
+        self.records.iter().rposition(forgets).map_or(0, |at| at + 1)
+    }
+}
+
 impl Job {
     pub(super) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, a)| a.open).map(|(attempt, _)| *attempt)
@@ -302,13 +310,15 @@ impl Machine {
             let whole = self.batch.attempts.contains(&(job.clone(), number));
             if let Some(attempt) = attempt.filter(|_| !whole) {
                 let holds = Box::new(attempt.holds(&ranks));
-                self.batch.records.insert(0, Record::Given { job, attempt: number, holds });
+                let at = self.batch.after_prune(&job);
+                self.batch.records.insert(at, Record::Given { job, attempt: number, holds });
             }
         }
         for (job, number) in std::mem::take(&mut self.batch.attempts) {
             if let Some(attempt) = self.jobs.get(&job).and_then(|j| j.attempts.get(&number)) {
                 // First of all: the others refer to it.
-                self.batch.records.insert(0, Record::Attempt(attempt.row(job, number)));
+                let at = self.batch.after_prune(&job);
+                self.batch.records.insert(at, Record::Attempt(attempt.row(job, number)));
             }
         }
         self.tell_quiet();

@@ -104,8 +104,9 @@ impl Machine {
     pub(super) fn tell_milestones(&mut self, now: Now) {
         for (saying, ranks) in std::mem::take(&mut self.batch.said) {
             let Saying { job, attempt, name, action, by } = saying;
-            let entry = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&attempt));
-            let hosts = entry.map(|entry| entry.layout.hosts_of(&ranks));
+            // Forgotten in this very batch: nobody is told.
+            let Some(entry) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&attempt)) else { continue };
+            let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
             context.extend(action.map(|action| ("action".to_owned(), json!(action))));
             context.extend([("attempt".to_owned(), json!(attempt)), ("name".to_owned(), json!(name))]);
@@ -125,7 +126,7 @@ impl Machine {
         }
         let forgiven = self.tolerated(job, number);
         let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
-        for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven) {
+        for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven, &entry.released.ranks) {
             let mut context = json!({"attempt": number, "name": name});
             if !without.is_empty() {
                 context["without"] = json!(without);

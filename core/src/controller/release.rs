@@ -95,8 +95,7 @@ impl Machine {
             attempt.released.ranks == *attempt.layout.ranks() && attempt.released.resources == attempt.terms.resources;
         let said = all || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         attempt.complete = all;
-        let goes_on = !attempt.hold.ranks.is_empty();
-        let left = goes_on && attempt.milestones.leave(&free.ranks);
+        let left = !attempt.milestones.left().is_disjoint(&free.ranks);
         if all {
             attempt.touched_ms = now.wall_ms;
         }

@@ -63,7 +63,10 @@ impl Machine {
             .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
         // Of what the job has still: others may have gone back before.
         let left = attempt.hold.ranks.difference(&bad).len();
-        let enough = attempt.hold.ranks.is_empty() || attempt.terms.keep.is_none_or(|keep| left >= u64::from(keep));
+        // A job that sheds its last rank does not go on.
+        let sheds = attempt.terms.shrink || attempt.terms.keep.is_some();
+        let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
+        let enough = attempt.hold.ranks.is_empty() || left >= least;
         Forgiveness { ranks, enough, lost: self.settings.tolerate_lost }
     }
 
@@ -90,11 +93,12 @@ impl Machine {
         let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
-            Some(keep) => {
+            // Before that others may fail yet.
+            Some(keep) if name == self.settings.keep_after => {
                 let good = attempt.hold.ranks.difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
             }
-            None => IdSet::new(),
+            _ => IdSet::new(),
         };
         let mut back = if terms.shrink || terms.keep.is_some() { bad.union(&surplus) } else { IdSet::new() };
         // Where others have still to begin they are not asked for theirs.

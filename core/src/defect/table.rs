@@ -103,6 +103,7 @@ table! {
     CountIgnored: "any number of ranks is forgiven", "5 of DESIGN.md: at most as many as the user chose", Hunt::Simulator;
     ToleranceStartsAnew: "each action of a job is forgiven as many ranks as the job", "5 of DESIGN.md: the tolerance is the job's", Hunt::Simulator;
     KeepsOneLess: "one rank more goes back than `keep` leaves", "5 of DESIGN.md: never fewer than N", Hunt::Simulator;
+    NobodyLeft: "a job succeeds with none of its ranks", "5 of DESIGN.md: a verdict is for somebody", Hunt::Simulator;
     CancelDrains: "what a user cancelled drains its node", "5 of DESIGN.md: a cancel never drains", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over", "5 of DESIGN.md: an existing reason is never overwritten", Hunt::Simulator;
     ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever", "8: what is held, somebody can let go of", Hunt::Simulator;

@@ -93,7 +93,7 @@ impl Truth {
             }
             "shrink" => {
                 let (left, back) = (ranks("left"), ranks("ranks"));
-                let few = attempt.terms.keep.is_some_and(|keep| left.len() < u64::from(keep));
+                let few = left.len() < attempt.terms.keep.map_or(1, u64::from);
                 let r_is_left = attempt.terms.r.is_none() || r().is_some_and(|r| *r.ranks() == left);
                 (few || !left.is_disjoint(&back) || !r_is_left)
                     .then(|| format!("5 keep: {of} goes on with {left}, without {back}, of {:?}", attempt.terms.keep))

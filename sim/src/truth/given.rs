@@ -282,7 +282,8 @@ impl Truth {
                 matches!(outcome, Outcome::Tolerable) || (lost && matches!(outcome, Outcome::Lost { .. }))
             };
             let left = hold.difference(&mine).len();
-            let enough = hold.is_empty() || left >= terms.keep.map_or(0, u64::from);
+            let enough = hold.is_empty()
+                || left >= terms.keep.map_or(0, u64::from).max(u64::from(terms.shrink || terms.keep.is_some()));
             let most = bad.len() as u64 + used <= terms.forgives(of);
             if bad.iter().all(soft) && most && enough { Verdict::Ok } else { strict }
         };

@@ -121,6 +121,7 @@ fn usual_settings() -> Settings {
         retention_ms: 1_800_000,
         keep_attempts: 100,
         after: vec![action("epilog")],
+        keep_after: action("prolog"),
         release: BTreeMap::new(),
         tolerate_lost: false,
         reboot_cleans: false,

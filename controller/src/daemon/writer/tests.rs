@@ -71,6 +71,7 @@ fn settings() -> Settings {
         timeouts: Default::default(),
         retention_ms: 1_000_000_000,
         keep_attempts: 100,
+        keep_after: perilog_core::ActionName::new("prolog").unwrap(),
         after: vec![ActionName::new("epilog").expect("a word")],
         release: std::collections::BTreeMap::new(),
         tolerate_lost: false,

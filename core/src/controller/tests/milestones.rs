@@ -177,3 +177,28 @@ fn what_operators_say() {
     };
     assert!(matches!(b.ask(older).0, Err(Refusal::AttemptClosed(_))));
 }
+
+/// It may say so until it is given back, however long its epilog takes; then it is waited for no more, though the job has ended since.
+#[test]
+fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
+    for late in [false, true] {
+        let (mut b, n) = bench(2, |settings| {
+            settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
+        });
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        b.ask(finish("j", Some("1"))).0.unwrap();
+        if !late {
+            ends(&mut b, n[1], "epilog", 1, Outcome::Ok, &[]);
+        }
+        b.ask(finish("j", None)).0.unwrap();
+        b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0) });
+        says(&mut b, n[0], "epilog", 0, "data-out");
+        let mut b = b.restart();
+        if late {
+            assert_eq!(who(&b), ["0"]);
+            let n1 = b.up("n1", "b1", vec![held("epilog", "j", 1, "n1", live())]).0;
+            ends(&mut b, n1, "epilog", 1, Outcome::Ok, &[]);
+        }
+        assert_eq!(who(&b), ["0", "job"], "{late}");
+    }
+}

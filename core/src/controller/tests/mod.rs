@@ -48,6 +48,7 @@ pub(super) fn settings() -> Settings {
         retention_ms: 30 * 86_400_000,
         keep_attempts: 1000,
         after: vec![ActionName::new("epilog").unwrap()],
+        keep_after: ActionName::new("prolog").unwrap(),
         release: BTreeMap::new(),
         tolerate_lost: false,
         drain_hook: false,

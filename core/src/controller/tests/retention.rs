@@ -142,3 +142,33 @@ fn a_job_without_any_action_is_forgotten_too() {
     b.pass(RETENTION_MS + HOUR_MS);
     assert_eq!(kept(&b), Vec::<String>::new());
 }
+
+/// The clock comes before people in a batch: the store must not forget what the machine has just begun anew.
+#[test]
+fn what_is_asked_for_in_the_batch_that_forgets_it_is_there() {
+    let asked = [add("j", "n0", Terms::default()), Request::Run(request("prolog", "j", Some("n0"), None))];
+    for again in asked {
+        let (mut b, n) = at(1_000, |settings| settings.after.clear());
+        over(&mut b, &n, "j", Outcome::Ok);
+        assert!(b.store.attempts[0].complete);
+        b.now.mono_ms += RETENTION_MS + HOUR_MS;
+        b.now.wall_ms += RETENTION_MS + HOUR_MS;
+        b.batch(vec![Input::Tick, Input::Request { client: 2, uid: 0, request: again }]);
+        let holds: Vec<_> = b.store.attempts.iter().map(|row| (row.complete, row.hold.ranks.to_string())).collect();
+        assert_eq!(holds, [(false, "0".to_owned())]);
+    }
+}
+
+#[test]
+fn a_late_milestone_of_what_is_forgotten_in_its_batch_leaves_nothing() {
+    let (mut b, n) = at(1_000, |settings| settings.after.clear());
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n0");
+    ended(&mut b, &n, "j", 0, "prolog", Outcome::Ok);
+    b.ask(finish("j", None)).0.unwrap();
+    b.now.mono_ms += RETENTION_MS + HOUR_MS;
+    b.now.wall_ms += RETENTION_MS + HOUR_MS;
+    let phase = Phase::Milestone { name: "data-out".into() };
+    b.batch(vec![from(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 0 }), Input::Tick]);
+    assert_eq!(b.m.sizes()[1], ("jobs", 0));
+}

@@ -261,3 +261,43 @@ fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
         assert!(terms.keep.is_none_or(|keep| left >= u64::from(keep)), "{case}: {left} left");
     }
 }
+
+/// Also where as many may fail as there are.
+#[test]
+fn with_nobody_left_there_is_no_success() {
+    let soft = Outcome::Tolerable;
+    let all = Terms { shrink: true, ..terms("100%") };
+    let (b, verdict) = verdict(all, &[soft.clone(), soft], |_| {});
+    assert_eq!(verdict, Some(Verdict::Failed));
+    assert_eq!((contexts(&b, "shrink"), b.store.attempts[0].hold.ranks.to_string()), (vec![], "0-1".to_owned()));
+}
+
+/// What is run before the action that decides (`keep-after`) leaves the job its spare ranks: they are for that one.
+#[test]
+fn the_surplus_goes_back_after_the_action_that_decides() {
+    let (mut b, n) = bench(3, |_| {});
+    b.ask(add("j", "n[0-2]", Terms { keep: Some(2), ..terms("1") })).0.unwrap();
+    for name in ["check", "prolog"] {
+        b.ask(Request::Run(request(name, "j", None, None))).0.unwrap();
+        for rank in 0..3 {
+            let outcome = if (name, rank) == ("prolog", 1) { Outcome::Tolerable } else { Outcome::Ok };
+            tell(&mut b, n[rank as usize], task(name, "j", rank), ended(outcome));
+        }
+        let expect = if name == "check" { "0-2" } else { "0,2" };
+        assert_eq!(b.store.attempts[0].hold.ranks.to_string(), expect, "{name}");
+        assert_eq!(b.action(name, "j", 0).verdict, Some(Verdict::Ok));
+    }
+}
+
+/// `job-finish` is said once, of all that the job holds.
+#[test]
+fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
+    let (soft, ok) = (Outcome::Tolerable, Outcome::Ok);
+    let (mut b, _) = verdict(Terms { shrink: true, ..terms("1") }, &[soft, ok], |_| {});
+    let ranks = |b: &Bench, name: &str| -> Vec<String> {
+        contexts(b, name).iter().map(|c| c["ranks"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec![]));
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
+}
