@@ -245,7 +245,13 @@ impl Machine {
                 Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
                 Input::HungUp { clients } => self.hung_up(&clients),
                 Input::Tick => self.on_tick(now),
-                Input::Settings(settings) => self.on_settings(settings),
+                Input::Settings(settings) => {
+                    let reorders = settings.after != self.settings.after;
+                    self.on_settings(settings);
+                    if reorders {
+                        self.reordered(now);
+                    }
+                }
                 Input::StoreFull(full) => self.store_full = full,
             }
         }

@@ -1,15 +1,21 @@
-//! What may begin on a rank: an action begins there when every action of that attempt that was begun before it has ended there. So an
-//! epilog never runs beside its prolog, and wherever a prolog was started it waits for that prolog's end. And nothing of an attempt begins on a host
-//! on which something of an attempt before it has not ended: attempts never overlap there.
+//! What may begin on a rank, of one attempt:
 //!
-//! Each waits only for what is before it, by attempt and then by begin, so nobody waits in a circle; `ps` names what it waits for.
+//! * what prepares it (a prolog, a check) when whatever prepares it and was begun before has ended there;
+//! * what follows the job (its epilog) when everything that prepares it has ended there, whichever was begun first, and a service outside too: an
+//!   epilog grows by ranks on which others were begun after it.
+//!
+//! So an epilog never runs beside its prolog, and comes after it. And nothing of an attempt begins on a host on which something of an attempt
+//! before it has not ended: attempts never overlap there.
+//!
+//! Each waits only for what is before it, by attempt, by kind, and then by begin, or for what is at work there and waits for nobody: so nobody
+//! waits in a circle. `ps` names what it waits for.
 //!
 //! The node's own guard keeps the same order. It is kept here as well, because a Start that waits on its node runs towards its not-after, and
 //! because the node does not know what it is to do yet.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::action::Action;
+use crate::controller::action::{Action, Stand};
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::layout::Layout;
@@ -25,9 +31,10 @@ impl Machine {
         self.before(id, rank).is_some()
     }
 
-    /// What keeps an action from beginning on a rank: an earlier one of its attempt, or one of an attempt before that, which has not ended on that host.
+    /// What keeps an action from beginning on a rank: one of its attempt, or one of an attempt before that, which has not ended on that host.
     pub(super) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
-        let row = &self.actions.get(&id)?.row;
+        let action = self.actions.get(&id)?;
+        let row = &action.row;
         let entry = self.jobs.get(&row.job)?;
         let attempt = entry.attempts.get(&row.attempt)?;
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
@@ -38,8 +45,24 @@ impl Machine {
                 return open;
             }
         }
-        let earlier = attempt.actions.iter().take_while(|earlier| **earlier != id);
-        earlier.filter_map(|earlier| self.actions.get(earlier)).find(|earlier| earlier.is_open_on(rank))
+        let follows = self.follows(action);
+        let mut earlier = true;
+        self.of(attempt).find(|other| {
+            earlier &= other.row.id != id;
+            let waits = match (follows, self.follows(other)) {
+                (true, false) if defect!(EpilogInTurn) => earlier,
+                (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
+                // It is there already, and waits for nobody.
+                (false, true) => other.stand(rank) != Stand::Waiting,
+                (true, true) | (false, false) => earlier,
+            };
+            waits && other.row.id != id && other.is_open_on(rank)
+        })
+    }
+
+    /// Does it follow the job? All else prepares its ranks, or works on them meanwhile.
+    pub(super) fn follows(&self, action: &Action) -> bool {
+        action.row.external.is_none() && self.settings.after.contains(&action.row.name)
     }
 
     fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
@@ -60,11 +83,22 @@ impl Machine {
         }
         let (job, number) = (action.row.job.clone(), action.row.attempt);
         let attempt = self.jobs.get(&job).and_then(|job| job.attempts.get(&number));
-        let after = attempt.into_iter().flat_map(|attempt| &attempt.actions).skip_while(|at| **at != id).skip(1);
-        let mut later: Vec<(ActionId, IdSet)> = after.map(|later| (*later, freed.clone())).collect();
+        let others = attempt.into_iter().flat_map(|attempt| self.of(attempt));
+        let waiting = others.filter(|other| !other.row.waiting.is_empty());
+        let mut later: Vec<(ActionId, IdSet)> = waiting.map(|other| (other.row.id, freed.clone())).collect();
         later.extend(attempt.into_iter().flat_map(|attempt| self.of_newer(&job, number, &attempt.layout, &freed)));
         for (later, ranks) in later {
             self.start_ready(later, &ranks, now);
+        }
+    }
+
+    /// Others follow jobs from now on: whoever waited for that may have nothing to wait for.
+    pub(super) fn reordered(&mut self, now: Now) {
+        let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
+        let waiting: Vec<(ActionId, IdSet)> =
+            waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
+        for (id, ranks) in waiting {
+            self.start_ready(id, &ranks, now);
         }
     }
 

@@ -49,11 +49,18 @@ impl Machine {
             // Who names resources, and no ranks, means just those.
             if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
                 ranks = IdSet::new();
+            } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
+                // All means all that the job has still.
+                let left = ranks.intersection(&entry.hold.ranks);
+                ranks = if left.is_empty() { ranks } else { left };
             }
         }
         if external.is_none() {
             let hold = entry.map_or(layout.ranks(), |entry| &entry.hold.ranks);
             ranks = self.of_what_is_held(&run, attempt, hold, ranks)?;
+        }
+        if !self.settings.after.contains(&run.action) {
+            self.check_not_followed(&run, attempt, &ranks)?;
         }
         match entry {
             None => {
@@ -79,6 +86,26 @@ impl Machine {
             (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
         }
+    }
+
+    /// What follows a job does so once on each rank: nothing would follow what prepares one begun after that.
+    fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
+        let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
+        let Some(entry) = entry.filter(|_| !defect!(PrologAfterEpilog)) else { return Ok(()) };
+        let following =
+            entry.actions.iter().filter_map(|id| self.actions.get(id)).filter(|action| self.follows(action));
+        for follower in following {
+            let covered = ranks.intersection(&follower.row.ranks);
+            if !covered.is_empty() {
+                let RunRequest { job, action, .. } = run;
+                let (name, covered, next) = (&follower.row.name, Part::of_ranks(covered), attempt.next());
+                let text = format!(
+                    "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
+                );
+                return Err(Refusal::Conflict(text));
+            }
+        }
+        Ok(())
     }
 
     /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what follows a job is begun by

@@ -121,11 +121,12 @@ impl Machine {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
             Stand::Waiting if self.is_behind(task.action, rank) => {
-                let before = self.before(task.action, rank).map(|before| &before.row);
-                let older = before.filter(|before| before.attempt != action.row.attempt);
-                let why = match older {
-                    Some(older) => format!("{} of attempt {} has not ended there", older.name, older.attempt),
-                    None => "an earlier action of this attempt has not ended there".to_owned(),
+                let why = match self.before(task.action, rank).map(|before| &before.row) {
+                    Some(older) if older.attempt != action.row.attempt => {
+                        format!("{} of attempt {} has not ended there", older.name, older.attempt)
+                    }
+                    Some(before) => format!("{} has not ended there", before.name),
+                    None => String::new(),
                 };
                 ("waiting", why, asked_ms)
             }

@@ -94,6 +94,9 @@ table! {
     FinalTwice: "the last release but one says that it is the last", "4: `final` is said once", Hunt::Simulator;
     HoldDropped: "what follows a job does not hold the ranks that the job lets go of", "5 of DESIGN.md: the epilog takes over in the same transaction", Hunt::Simulator;
     SupersededUnfollowed: "an attempt that another takes the place of goes back without what follows jobs", "5 of DESIGN.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
+    EpilogInTurn: "an epilog waits only for what was begun before it, not for a prolog on ranks by which it grew later", "5 of DESIGN.md: never beside it", Hunt::Simulator;
+    EpilogBesideService: "an epilog begins where a service outside is at work for the job", "5 of DESIGN.md: never beside it", Hunt::Simulator;
+    PrologAfterEpilog: "a prolog begins where its epilog has been, and none follows it", "5 of DESIGN.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     AttemptsOverlap: "an attempt begins on a host on which one before it has still to do", "6: nothing of one attempt changes another", Hunt::Simulator;
     PruneUntold: "an attempt is forgotten with releases that its hook has not carried out", "5: at least once", Hunt::Simulator;
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain", "4: all that was handed out is given back", Hunt::Simulator;

@@ -1,5 +1,5 @@
-//! Attempts of a job: each is cleaned up after where something was begun for it, none begins on a host on which one before it has still to do, and
-//! none is forgotten while it is owed to somebody.
+//! Attempts of a job: each is cleaned up after where something was begun for it, after that and never beside it; none begins on a host on which one
+//! before it has still to do, and none is forgotten while it is owed to somebody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +14,8 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
+    /// Hosts on which an epilog has done its work.
+    cleaned: BTreeSet<(JobId, Attempt, String)>,
     pruned: BTreeSet<(JobId, Attempt)>,
 }
 
@@ -29,15 +31,26 @@ impl Attempts {
     pub(super) fn note(&mut self, store: &Snapshot, row: &ActionRow) {
         let open = row.open();
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
-        let pairs = attempt.into_iter().flat_map(|attempt| attempt.ranks.iter().zip(attempt.hosts.iter()));
-        let hosts: BTreeSet<String> =
-            pairs.filter(|(rank, _)| open.contains(*rank)).map(|(_, host)| host.to_owned()).collect();
+        let of = |ranks: &IdSet| -> BTreeSet<String> {
+            let pairs = attempt.into_iter().flat_map(|attempt| attempt.ranks.iter().zip(attempt.hosts.iter()));
+            pairs.filter(|(rank, _)| ranks.contains(*rank)).map(|(_, host)| host.to_owned()).collect()
+        };
+        if row.name.as_str() == "epilog" {
+            let cleaned = of(&row.ok).into_iter().map(|host| (row.job.clone(), row.attempt, host));
+            self.cleaned.extend(cleaned);
+        }
+        let hosts = of(&open);
         if hosts.is_empty() {
             self.open.remove(&row.id);
             return;
         }
         let open = Open { job: row.job.clone(), attempt: row.attempt, name: row.name.to_string(), hosts };
         self.open.insert(row.id, open);
+    }
+
+    /// Pruned: whoever asks for the attempt again has a new one.
+    pub(super) fn uncleaned(&mut self, job: &JobId, attempt: Attempt) {
+        self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
     }
 
     /// It was over, and forgotten. A node that was away may bring it back: what the others had begun for it nobody knows then.
@@ -48,7 +61,13 @@ impl Attempts {
     /// Another store is in the place of the first.
     pub(super) fn forget(&mut self) {
         self.open.clear();
+        self.cleaned.clear();
     }
+}
+
+/// What cleans up after a job, or may, by the settings of the day.
+fn prepares(name: &str) -> bool {
+    name != "epilog" && name != "sweep"
 }
 
 impl Truth {
@@ -63,7 +82,20 @@ impl Truth {
         if let Some(open) = self.attempts.open.values().find(before) {
             let text =
                 format!("{} begins, and {} of attempt {} has not ended on {host}", run.stem, open.name, open.attempt);
-            self.broken(|| format!("6 attempts: {text}"));
+            return self.broken(|| format!("6 attempts: {text}"));
+        }
+        let here = |open: &&Open| open.job == run.job && open.attempt == number && open.hosts.contains(host.as_str());
+        let is_epilog = run.step.1.as_str() == "epilog";
+        let beside = self.attempts.open.values().filter(here).find(|open| is_epilog && prepares(&open.name));
+        if let Some(open) = beside {
+            let text = format!("{} begins, and {} has not ended on {host}", run.stem, open.name);
+            return self.broken(|| format!("5 epilog: {text}"));
+        }
+        let is_first = run.ends.is_empty() && prepares(run.step.1.as_str());
+        let key = (run.job.clone(), number, host.as_str().to_owned());
+        if is_first && self.attempts.cleaned.contains(&key) {
+            let stem = run.stem.clone();
+            self.broken(|| format!("5 epilog: {stem} begins, and the epilog has done its work there: nothing follows"));
         }
     }
 
@@ -81,7 +113,6 @@ impl Truth {
                 over || epilog.ok.contains(rank) || epilog.ended.contains(rank)
             })
         };
-        let prepares = |name: &str| name != "epilog" && name != "sweep";
         let forsaken = self.runs.iter().find(|run| {
             let here = run.begun && !run.local && run.job == row.job && run.step.0 == row.attempt;
             here && given.contains(run.task.rank.0) && prepares(run.step.1.as_str()) && !followed(run.task.rank.0)

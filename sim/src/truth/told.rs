@@ -90,6 +90,7 @@ impl Truth {
         if which == 0 {
             self.services.forget(job, attempt);
             self.given.forget(job, attempt);
+            self.attempts.uncleaned(job, attempt);
             self.milestones.forget(job, attempt);
         }
     }

@@ -8,6 +8,7 @@ mod external;
 mod holds;
 mod limits;
 mod milestones;
+mod order;
 mod rebuilt;
 mod release;
 mod retention;

@@ -1,0 +1,185 @@
+//! An epilog comes after what prepares its ranks and never beside it, whichever was begun first: it grows by ranks on which others were begun.
+
+use std::collections::BTreeSet;
+
+use super::release::{add, bench, contexts, finish, job};
+use super::*;
+use crate::job::Terms;
+use crate::outcome::Verdict;
+
+/// Action and rank of each Start.
+fn begun(effects: &[Effect]) -> Vec<(String, u32)> {
+    let of = |effect: &Effect| match effect {
+        Effect::Fan { start, to } => {
+            to.iter().map(|(_, rank, _)| (start.action.to_string(), rank.0)).collect::<Vec<_>>()
+        }
+        Effect::Send { message: ToAgent::Start(start), .. } => vec![(start.action.to_string(), start.task.rank.0)],
+        _ => Vec::new(),
+    };
+    effects.iter().flat_map(of).collect()
+}
+
+fn one(action: &str, rank: u32) -> Vec<(String, u32)> {
+    vec![(action.to_owned(), rank)]
+}
+
+fn released(b: &Bench) -> Vec<String> {
+    contexts(b, "release").iter().map(|c| c["ranks"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// It is accepted and ends there.
+fn runs(b: &mut Bench, session: SessionId, action: &str, rank: u32) -> Vec<Effect> {
+    b.says(session, FromAgent::Accepted { task: task(action, "j", rank) });
+    b.says(session, finished(task(action, "j", rank), Outcome::Ok))
+}
+
+fn why_waiting(b: &mut Bench) -> Vec<(String, String)> {
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
+    let waiting = rows.into_iter().filter(|row| row.state == "waiting");
+    waiting.map(|row| (row.action.to_string(), row.why)).collect()
+}
+
+fn shrinking() -> Terms {
+    Terms { shrink: true, tolerate: "1".parse().unwrap(), ..Terms::default() }
+}
+
+#[test]
+fn an_epilog_that_grows_waits_for_a_prolog_that_was_begun_after_it() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    assert_eq!(begun(&b.ask(finish("j", Some("0"))).1), one("epilog", 0));
+    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0) });
+    assert_eq!(begun(&b.ask(Request::Run(request("prolog", "j", None, None))).1), one("prolog", 1));
+    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1) });
+    assert_eq!(begun(&b.ask(finish("j", None)).1), []);
+    assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "prolog has not ended there".to_owned())]);
+    // Nobody's start-grace runs meanwhile, and a restart changes nothing.
+    b.pass(120_000);
+    let mut b = b.restart();
+    let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", live())]);
+    assert_eq!(begun(&effects), []);
+    let effects = b.says(n1, finished(task("prolog", "j", 1), Outcome::Ok));
+    assert_eq!(begun(&effects), one("epilog", 1));
+    runs(&mut b, n1, "epilog", 1);
+    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert_eq!((released(&b), b.action("epilog", "j", 0).verdict), (vec!["0-1".to_owned()], Some(Verdict::Ok)));
+}
+
+/// The node is away when both are asked for: what it is told first is its prolog.
+#[test]
+fn a_node_that_comes_back_hears_of_its_prolog_first() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.ask(finish("j", Some("0"))).0.unwrap();
+    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(begun(&effects), one("prolog", 1));
+    assert_eq!(begun(&runs(&mut b, n1, "prolog", 1)), one("epilog", 1));
+    assert_eq!(released(&b), ["0"]);
+    runs(&mut b, n1, "epilog", 1);
+    assert_eq!(released(&b), ["0", "1"]);
+}
+
+/// Who failed a check went back early, through the epilog; the others were prepared by something else when the user cancelled.
+#[test]
+fn after_a_shrink_a_cancel_waits_for_the_prolog() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", shrinking())).0.unwrap();
+    b.ask(Request::Run(request("check", "j", None, None))).0.unwrap();
+    b.says(n[0], finished(task("check", "j", 0), Outcome::Tolerable));
+    b.says(n[1], finished(task("check", "j", 1), Outcome::Ok));
+    assert_eq!(begun(&b.ask(Request::Run(request("prolog", "j", None, None))).1), one("prolog", 1));
+    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1) });
+    let (_, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
+    assert_eq!(begun(&effects), []);
+    assert!(effects.iter().any(|effect| is_cancel(effect, task("prolog", "j", 1))));
+    let effects = b.says(n[1], finished(task("prolog", "j", 1), Outcome::Cancelled { status: None }));
+    assert_eq!(begun(&effects), one("epilog", 1));
+}
+
+#[test]
+fn an_epilog_that_grows_waits_for_a_service_that_was_started_after_it() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", shrinking())).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
+    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Tolerable));
+    b.says(n[1], finished(task("prolog", "j", 1), Outcome::Ok));
+    let run = RunRequest { targets: Some("1".parse().unwrap()), ..request("stage", "j", None, None) };
+    b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: BTreeSet::new(), lease_ms: 60_000 }))).0.unwrap();
+    assert_eq!(begun(&b.ask(finish("j", None)).1), []);
+    assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "stage has not ended there".to_owned())]);
+    let said = Report {
+        job: job("j"),
+        attempt: None,
+        action: ActionName::new("stage").unwrap(),
+        targets: None,
+        resources: None,
+        said: Said::Ok,
+    };
+    assert_eq!(begun(&b.ask(Request::Report(Box::new(said))).1), one("epilog", 1));
+}
+
+/// The site changes what follows jobs while something waits for that.
+#[test]
+fn what_follows_jobs_no_more_is_not_waited_for() {
+    let name = |name| ActionName::new(name).unwrap();
+    let (mut b, n) = bench(1, |settings| settings.after = vec![name("epilog"), name("sweep")]);
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    assert_eq!(begun(&b.ask(finish("j", None)).1), []);
+    assert_eq!(begun(&runs(&mut b, n[0], "prolog", 0)), one("epilog", 0));
+    let settings = Settings { after: Vec::new(), ..b.settings.clone() };
+    assert_eq!(begun(&b.batch(vec![Input::Settings(settings)])), []);
+    assert_eq!(begun(&runs(&mut b, n[0], "epilog", 0)), one("sweep", 0));
+}
+
+/// An epilog by hand has covered all that the job holds. Whether it runs or has ended: nothing would follow what comes now.
+#[test]
+fn nothing_prepares_ranks_where_an_epilog_has_been() {
+    for ended in [false, true] {
+        let (mut b, n) = bench(1, |_| {});
+        b.ask(add("j", "n0", Terms::default())).0.unwrap();
+        b.ask(Request::Run(request("epilog", "j", None, None))).0.unwrap();
+        if ended {
+            b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+        }
+        let text = |action| {
+            format!(
+                "epilog of job j attempt 0 covers rank 0, and nothing would follow {action} there: begin another attempt (--attempt 1)"
+            )
+        };
+        for nodes in [None, Some("n0")] {
+            let (reply, effects) = b.ask(Request::Run(request("prolog", "j", nodes, None)));
+            assert_eq!((reply, begun(&effects)), (Err(Refusal::Conflict(text("prolog"))), vec![]));
+        }
+        let run = request("stage", "j", None, None);
+        let start = ActionStart { run, resources: BTreeSet::new(), lease_ms: 60_000 };
+        assert_eq!(b.ask(Request::ActionStart(Box::new(start))).0, Err(Refusal::Conflict(text("stage"))));
+        let (reply, effects) = b.ask(Request::Run(request("prolog", "j", None, Some(1))));
+        assert!(reply.is_ok());
+        assert_eq!(begun(&effects), if ended { one("prolog", 0) } else { vec![] });
+    }
+}
+
+/// `after = ["epilog", "housekeeping"]`: in that order on each rank, when the prolog has ended there; the rank goes back when both have.
+#[test]
+fn housekeeping_comes_after_the_epilog_and_neither_beside_a_prolog() {
+    let after = ["epilog", "housekeeping"].map(|name| ActionName::new(name).unwrap());
+    let (mut b, n) = bench(2, |settings| settings.after = after.to_vec());
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.ask(finish("j", Some("0"))).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
+    assert_eq!(begun(&b.ask(finish("j", None)).1), []);
+    assert_eq!(begun(&runs(&mut b, n[0], "epilog", 0)), one("housekeeping", 0));
+    assert_eq!(begun(&runs(&mut b, n[1], "prolog", 1)), one("epilog", 1));
+    assert_eq!(begun(&runs(&mut b, n[1], "epilog", 1)), one("housekeeping", 1));
+    assert_eq!(released(&b), [] as [&str; 0]);
+    assert_eq!(begun(&runs(&mut b, n[0], "housekeeping", 0)), []);
+    assert_eq!(begun(&runs(&mut b, n[1], "housekeeping", 1)), []);
+    assert_eq!(released(&b), ["0-1"]);
+}
