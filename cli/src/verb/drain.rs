@@ -30,6 +30,9 @@ pub(crate) struct Args {
 pub(crate) struct Lift {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: HostList,
+    /// Drop it at once, without the drain hook: of hosts that the resource manager does not know, or where it was lifted by other means.
+    #[arg(long)]
+    forget: bool,
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -47,7 +50,12 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 
 pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let some = format!("{}: drain lifted", args.nodes);
-    reach(door, &mut out, "Undrain", &json!({"nodes": args.nodes}), &some, &some)?;
+    let mut parameters = json!({"nodes": args.nodes});
+    // A controller of before it had this is asked in its words.
+    if args.forget {
+        parameters["forget"] = true.into();
+    }
+    reach(door, &mut out, "Undrain", &parameters, &some, &some)?;
     Ok(Exit::Ok)
 }
 

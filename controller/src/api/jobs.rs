@@ -127,10 +127,12 @@ impl Parameters for Drain {
 #[serde(deny_unknown_fields)]
 pub(super) struct Undrain {
     nodes: String,
+    #[serde(default)]
+    forget: bool,
 }
 
 impl Parameters for Undrain {
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Undrain { hosts: parse(&self.nodes)? })
+        Ok(Request::Undrain { hosts: parse(&self.nodes)?, forget: self.forget })
     }
 }

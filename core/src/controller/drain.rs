@@ -202,13 +202,30 @@ impl Machine {
         Ok(Reply::Reached { tasks: count })
     }
 
-    pub(super) fn undrain(&mut self, hosts: &HostList) -> Result<Reply, Refusal> {
+    /// `forget`: also where the hook will not have it, of a host that the resource manager does not know, say.
+    pub(super) fn undrain(&mut self, hosts: &HostList, forget: bool, uid: u32) -> Result<Reply, Refusal> {
         let hosts = names(hosts)?;
-        if let Some(host) = hosts.iter().find(|host| self.drains.get(*host).is_none_or(|drain| drain.lifted)) {
-            return Err(Refusal::Conflict(format!("{host} is not drained")));
+        for host in &hosts {
+            match self.drains.get(host) {
+                None => return Err(Refusal::Conflict(format!("{host} is not drained"))),
+                Some(drain) if drain.lifted && !forget => {
+                    let text = format!(
+                        "the drain of {host} is lifted, and the drain hook has not carried that out; to drop it without the hook: --forget"
+                    );
+                    return Err(Refusal::Conflict(text));
+                }
+                Some(_) => {}
+            }
         }
         for host in &hosts {
-            self.lift(host);
+            if forget {
+                self.drain_in_force(host);
+                self.undrained_host(host);
+                let text = format!("uid {uid} dropped its drain without the drain hook");
+                self.note(Level::Warning, None, Some(host), text);
+            } else {
+                self.lift(host);
+            }
         }
         Ok(Reply::Reached { tasks: hosts.len() as u64 })
     }

@@ -116,11 +116,16 @@ impl Machine {
             return;
         }
         let row = &action.row;
+        let ended = row.ended.contains(task.rank.0);
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
             "script": script, "limit_ms": limit_ms, "doing": doing});
         let job = row.job.clone();
         self.event(&job, now, "overdue", context);
         self.touch(task.action, now);
+        if ended {
+            // By an operator's word, and what drained its node for that was his to lift.
+            return;
+        }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_stuck(task, &what, now);
     }

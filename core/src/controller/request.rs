@@ -55,6 +55,8 @@ pub enum Request {
     },
     Undrain {
         hosts: HostList,
+        /// At once, whatever the drain hook makes of it: it is not told.
+        forget: bool,
     },
     /// The drain hook has drained this host, or lifted its drain: that of this moment.
     DrainDone {

@@ -31,7 +31,7 @@ impl Machine {
             Request::Failed { job, attempt } => self.failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
             Request::Drain { hosts, reason } => self.drain(&hosts, &reason, uid, now),
-            Request::Undrain { hosts } => self.undrain(&hosts),
+            Request::Undrain { hosts, forget } => self.undrain(&hosts, forget, uid),
             Request::DrainDone { host, since_ms, lifted } => self.drain_done(&host, since_ms, lifted),
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),

@@ -124,7 +124,7 @@ impl World {
             Op::Undrain { to, node } => {
                 // Whoever lifts a drain says that nothing is wrong there.
                 self.truth.lifted(site::host(node));
-                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1) });
+                self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false });
             }
             Op::Serve { job, nodes, rabbits, lease_ms } => self.serve(job, nodes, rabbits, lease_ms),
             Op::Milestone { to, job, ranks } => {

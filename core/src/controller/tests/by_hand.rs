@@ -156,7 +156,7 @@ fn a_drain_that_is_in_force_or_lifted_is_not_waited_for() {
     // Who lifts it says that nothing is wrong there.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
     // And without a hook a drain is in force at once; also from now on.
     let (mut b, _) = accepted(Some(running()));
@@ -308,7 +308,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
     let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
     assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
     // Once; it is not at an end, and an operator may lift it.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     b.pass(100_000);
     assert!(b.store.drains.is_empty());
     assert_eq!(b.action("prolog", "j", 0).verdict, None);
@@ -320,7 +320,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {
         let (mut b, _) = bench(2, |_| {});
         b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into() }).0.unwrap();
-        b.ask(Request::Undrain { hosts: "n1".parse().unwrap() }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
         let untold = |b: &Bench| b.store.drains.iter().filter(|drain| !drain.confirmed).count();
         assert_eq!((b.store.drains.len(), untold(&b)), (1, 0));
         b.settings.drain_hook = true;
@@ -374,7 +374,7 @@ fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
     confirm(&mut b, "n2");
     assert_eq!(shown(&mut b), [line("drain", "n0", failed, 5)]);
     // Lifted: another thing, of which nothing is known yet; it is as old as what the hook has against it.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     assert_eq!(shown(&mut b), [line("undrain", "n0", waits, 0)]);
     fails(&mut b, true, since_ms);
     b.pass(7_000);
@@ -413,4 +413,32 @@ fn what_scripts_had_done_is_told_beside_the_word_that_is_the_outcome() {
     assert!(matches!(b.outcome(t), Outcome::Resolved { ok: true, .. }));
     assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Cancelled { status: None });
     assert_eq!(b.told("j").iter().filter(|event| **event == "late").count(), 1);
+}
+
+/// Of a name that nobody knows the hook will never carry anything out.
+#[test]
+fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
+    let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
+    let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget };
+    b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(undrain(false)).0.unwrap();
+    let again = b.ask(undrain(false)).0;
+    assert!(matches!(&again, Err(Refusal::Conflict(text)) if text.contains("--forget")), "{again:?}");
+    b.ask(undrain(true)).0.unwrap();
+    assert_eq!(b.store.drains, []);
+    let again = b.ask(undrain(true)).0;
+    assert!(matches!(&again, Err(Refusal::Conflict(text)) if text == "typo is not drained"), "{again:?}");
+}
+
+#[test]
+fn what_was_resolved_alive_and_lifted_is_not_drained_when_its_limit_passes() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("epilog", "j", "n0");
+    let t = task("epilog", "j", 0);
+    b.says(n[0], FromAgent::Accepted { task: t });
+    b.ask(Request::Resolve { which: which("j", Some("0")), ok: false, reason: "seen".into() }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };
+    b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
+    assert_eq!((b.store.drains.clone(), b.told("j").contains(&"overdue")), (vec![], true));
 }

@@ -147,7 +147,11 @@ fn exactly_who_is_at_fault_is_drained_and_a_reason_that_stands_is_not_overwritte
     );
     let mut b = b.restart();
     for (hosts, expect) in [("n1", true), ("n1", false), ("n2", false), ("n0", true)] {
-        assert_eq!(b.ask(Request::Undrain { hosts: hosts.parse().unwrap() }).0.is_ok(), expect, "{hosts}");
+        assert_eq!(
+            b.ask(Request::Undrain { hosts: hosts.parse().unwrap(), forget: false }).0.is_ok(),
+            expect,
+            "{hosts}"
+        );
     }
     assert_eq!(b.store.drains, []);
 }
@@ -179,7 +183,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     let mut bare = Bench::load(b.store.clone(), b.now);
     assert!(bare.ask(Request::Drains).0.is_ok_and(|reply| matches!(&reply, Reply::Drains(d) if d[0].confirmed)));
     // Lifted: the hook is told of that too, and only then is it forgotten.
-    b.ask(Request::Undrain { hosts: "n1".parse().unwrap() }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
     assert!(b.store.drains[0].lifted);
     b.ask(done(since_ms, true)).0.unwrap();
     assert_eq!(b.store.drains, []);
@@ -202,7 +206,7 @@ fn a_limit_that_passed_while_nobody_heard_the_node_drains_it_all_the_same() {
     // Another controller tells it no second time; and where somebody has lifted the drain, another session does not put it back.
     let mut b = b.restart();
     let (session, _) = b.up("n0", "b", overdue());
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap() }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     b.batch(vec![Input::Closed { session, why: String::new() }]);
     b.up("n0", "b", overdue());
     assert_eq!((told(&b), b.store.drains.len()), (1, 0));
