@@ -35,8 +35,9 @@ impl Controller {
         // Bound and let go of: nobody else here asks for a port meanwhile.
         let port = TcpListener::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).context("a free port")?.port();
         let files = authority::server(directory);
+        // Each round is another attempt: with an epilog the one before would run that first.
         let config = format!(
-            "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
+            "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\nafter = []\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
             directory.join("controller.db"),
             files.ca,
             files.cert,

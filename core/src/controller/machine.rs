@@ -105,14 +105,6 @@ pub(super) struct Batch {
     pub(super) wake_ms: Option<u64>,
 }
 
-impl Batch {
-    /// Where a job is written: first of all, but behind what forgets its attempts, for one of them may have been asked for anew since.
-    fn after_prune(&self, job: &JobId) -> usize {
-        let forgets = |record: &Record| matches!(record, Record::Prune { job: of, .. } if of == job);
-        self.records.iter().rposition(forgets).map_or(0, |at| at + 1)
-    }
-}
-
 impl Job {
     pub(super) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, a)| a.open).map(|(attempt, _)| *attempt)

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, Record};
-use crate::controller::machine::Machine;
+use crate::controller::machine::{Batch, Machine};
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
@@ -159,5 +159,13 @@ impl Machine {
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
         self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));
+    }
+}
+
+impl Batch {
+    /// Where a job is written: first of all, but behind what forgets its attempts, for one of them may have been asked for anew since.
+    pub(super) fn after_prune(&self, job: &JobId) -> usize {
+        let forgets = |record: &Record| matches!(record, Record::Prune { job: of, .. } if of == job);
+        self.records.iter().rposition(forgets).map_or(0, |at| at + 1)
     }
 }

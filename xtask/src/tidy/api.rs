@@ -11,7 +11,7 @@ const PAGE: &str = "docs/api.md";
 const BODIES: [(&str, &[&str]); 3] = [
     ("core/src/controller/view.rs", &[]),
     ("core/src/task.rs", &["Ended", "Step", "Check", "Tail", "Process"]),
-    ("core/src/controller/io.rs", &["DrainRow", "External"]),
+    ("core/src/controller/rows.rs", &["DrainRow", "External"]),
 ];
 
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
