@@ -35,13 +35,20 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     says(&cluster, &mut patient, "waiting for it, at most 2m")?;
     cluster.start_agent(0)?;
     cluster.wait_action_begun("5", "prolog", &[0])?;
-    // Away in the middle of it; its script ends meanwhile.
+    // One whose prolog is not ours: when it is over, the host would count the next call of it as the next attempt.
+    let mut epilog = hook(node, "slurm-epilog", "6", &[])?;
+    cluster.wait_action_begun("6", "epilog", &[0])?;
+    // Away in the middle of both; their scripts end meanwhile.
     cluster.kill_agent(0)?;
     node.write_file("/run/gate-prolog", "37")?;
+    node.write_file("/run/gate-epilog", "0")?;
     cluster.wait_scripts_ended("5", &[0])?;
+    cluster.wait_scripts_ended("6", &[0])?;
     cluster.start_agent(0)?;
     ensure!(cluster.wait_end(&mut patient)? == 37, "{}", patient.output()?);
     says(&cluster, &mut patient, "prolog of 5: failed (exit 37)")?;
+    ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
+    ensure!(cluster.runs("6")?.len() == 1, "{:?}", cluster.runs("6")?);
     // And long after.
     let mut again = hook(node, "slurm-prolog", "5", &[])?;
     ensure!(cluster.wait_end(&mut again)? == 37, "{}", again.output()?);

@@ -1,11 +1,13 @@
-//! The prolog of one node of four fails: Slurm drains that node and no other, and holds the job. The epilog runs on all four, also there.
+//! The prolog of one node of four fails: Slurm drains that node and no other, holds the job, and slurmd's log file says why, in the line that docs/slurm.md
+//! shows. The epilog runs on all four, also there.
 
 use anyhow::{Result, ensure};
-use perilog_tests::slurm::{ON_NODES, Slurm, gated};
+use perilog_tests::slurm::{BY_GATE, ON_NODES, Slurm, gated};
 
 #[test]
-fn slurm_drains_the_one_and_no_other() -> Result<()> {
-    let cluster = gated(4).boot()?;
+fn slurm_drains_the_one_and_no_other_and_the_log_says_why() -> Result<()> {
+    let talkative = format!("echo 'GPU 2 has fallen off the bus'\n{BY_GATE}");
+    let cluster = gated(4).script("prolog", "10-gate", &talkative).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     slurm.open_all("epilog")?;
     slurm.open_all("prolog")?;
@@ -20,5 +22,10 @@ fn slurm_drains_the_one_and_no_other() -> Result<()> {
     let epilogs = [0, 1, 2, 3].map(|rank| (rank, "epilog", "0", 0));
     slurm.ensure_ran(&job, &[prologs, epilogs].concat())?;
     ensure!(slurm.seen(2)?.reason.contains("Prolog error"), "{:?}", slurm.seen(2)?);
+    let log = slurm.log(2)?;
+    let line = format!("error: prolog failed: rc:37 output:perilog: prolog of {job}: failed (exit 37) after ");
+    let said = log.lines().find_map(|text| text.split_once(&line));
+    ensure!(said.is_some_and(|(_, rest)| rest.ends_with(": 10-gate: GPU 2 has fallen off the bus")), "{log}");
+    ensure!(log.contains(&format!("error: [job {job}] prolog failed status=37:0")), "{log}");
     Ok(())
 }
