@@ -42,13 +42,16 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     }
     for line in &lines {
         let what = line.strip_prefix("warning: ").unwrap_or(line);
+        if told_elsewhere(what) {
+            continue;
+        }
         findings.push(Finding::warning(ABOUT, what, format!("see {file}")));
     }
     let printed = shell::ask(&name, &["--config", &file, "--print-config"]);
     let table = printed.ok().filter(|said| said.ok).and_then(|said| said.stdout.parse::<Table>().ok());
     match &table {
         Some(table) => {
-            findings.push(Finding::ok(ABOUT, format!("{file} and its drop-ins are right")));
+            findings.push(found(role, Path::new(&file)));
             tls::look(role, table, findings);
         }
         None => findings.push(Finding::wrong(
@@ -58,6 +61,40 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
         )),
     }
     table
+}
+
+/// What other rooms say with what to do about it. A daemon that words it otherwise one day is heard twice, never not at all.
+fn told_elsewhere(warning: &str) -> bool {
+    warning.starts_with("tls: ")
+        || warning.starts_with("tls.enabled is false")
+        || warning.starts_with("no [action.NAME] table")
+        || warning.starts_with("action.") && warning.contains(": there is no directory ")
+}
+
+/// Which files it is made of, when they are right. A daemon starts without any, and does little then.
+fn found(role: Role, file: &Path) -> Finding {
+    const ABOUT: &str = "configuration";
+    let shown = file.display();
+    let directory = file.with_extension("d");
+    let dropins = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+    let dropins = dropins.filter(|entry| entry.path().extension().is_some_and(|end| end == "toml")).count() as u64;
+    let dropins = match dropins {
+        0 => None,
+        count => Some(format!("{} in {}", crate::text::count(count, "drop-in"), directory.display())),
+    };
+    match (file.exists(), dropins) {
+        (true, None) => Finding::ok(ABOUT, format!("{shown} is right")),
+        (true, Some(dropins)) => Finding::ok(ABOUT, format!("{shown} is right, with {dropins}")),
+        (false, Some(dropins)) => Finding::ok(ABOUT, format!("{dropins}: right; there is no {shown}")),
+        (false, None) => {
+            let todo = format!("write it; {} --print-config prints all that can be in it", role.program());
+            Finding::wrong(
+                ABOUT,
+                format!("there is no {shown}, nor a drop-in: {} has its defaults only", role.program()),
+                todo,
+            )
+        }
+    }
 }
 
 /// A text in the configuration, by the names of its tables.
@@ -74,7 +111,40 @@ pub(super) fn texts<'a>(table: &'a Table, name: &str) -> Vec<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Level;
     use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_is_not_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.toml");
+        let of = || found(Role::Node, &file);
+        let none = of();
+        assert!(none.level == Level::Wrong && none.what.contains("agent.toml, nor a drop-in"), "{none:?}");
+        assert!(none.todo.contains("perilog-agent --print-config"), "{none:?}");
+        std::fs::create_dir(dir.path().join("agent.d")).unwrap();
+        std::fs::write(dir.path().join("agent.d/prolog.toml"), "").unwrap();
+        let (some, end) = (of(), format!("right; there is no {}", file.display()));
+        assert!(
+            some.level == Level::Ok && some.what.starts_with("1 drop-in in") && some.what.ends_with(&end),
+            "{some:?}"
+        );
+        std::fs::write(&file, "").unwrap();
+        assert!(of().what.contains("agent.toml is right, with 1 drop-in in"), "{:?}", of());
+    }
+
+    #[test]
+    fn nothing_is_said_twice() {
+        for (warning, elsewhere) in [
+            ("no [action.NAME] table: every action will be refused", true),
+            ("action.prolog: there is no directory /etc/perilog/prolog.d; the action will fail", true),
+            ("tls: /etc/perilog/tls/key.pem: others can read it", true),
+            ("action.prolog: there is no program /usr/bin/x; the action will fail", false),
+            ("action.prolog: there is no account bob; its scripts will fail", false),
+        ] {
+            assert_eq!(told_elsewhere(warning), elsewhere, "{warning}");
+        }
+    }
 
     #[test]
     fn values_are_found_by_their_place() {

@@ -1,12 +1,16 @@
 //! Other programs, asked with a limit: one of them may hang with what it asks.
 
 use std::io::Read;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use perilog_host::clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// systemctl and its like answer in milliseconds, or are stuck.
 const LIMIT: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Of what they say.
 const MOST: u64 = 1024 * 1024;
 
@@ -36,20 +40,52 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     };
     let stdout = reading(child.stdout.take().map(|pipe| Box::new(pipe) as _));
     let stderr = reading(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-    let began = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if began.elapsed() < LIMIT => std::thread::sleep(LOOK_EVERY),
-            other => {
-                let _ = child.kill();
-                let _ = child.wait();
-                let why =
-                    other.err().map_or_else(|| format!("no answer within {} s", LIMIT.as_secs()), |e| e.to_string());
-                return Err(format!("{program}: {why}"));
-            }
+    let status = match ends(&child, LIMIT) {
+        Ok(true) => child.wait().map_err(|error| format!("{program}: {error}"))?,
+        other => {
+            // It may have ended meanwhile: then there is nothing to kill, and it is reaped.
+            let _ = child.kill();
+            let _ = child.wait();
+            let why = other.err().map_or_else(|| format!("no answer within {} s", LIMIT.as_secs()), |e| e.to_string());
+            return Err(format!("{program}: {why}"));
         }
     };
     let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
     Ok(Said { ok: status.success(), stdout: text(stdout), stderr: text(stderr) })
+}
+
+/// Waits until it ends, at most so long; it is not reaped.
+fn ends(child: &Child, limit: Duration) -> Result<bool, Errno> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    let until_ms = clock::mono_ms().saturating_add(limit_ms);
+    loop {
+        let left = Timespec::try_from(clock::until(until_ms)).map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+            Ok(ready) => return Ok(ready > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_says_is_read_and_one_that_is_not_there_is_named() {
+        let said = ask("/bin/sh", &["-c", "echo out; echo err >&2; exit 3"]);
+        assert_eq!(said, Ok(Said { ok: false, stdout: "out\n".to_owned(), stderr: "err\n".to_owned() }));
+        assert!(ask("/no/such", &[]).is_err_and(|why| why.starts_with("/no/such: ")));
+    }
+
+    #[test]
+    fn one_that_hangs_is_not_waited_for() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert_eq!(ends(&child, Duration::from_millis(20)), Ok(false));
+        child.kill().unwrap();
+        assert_eq!(ends(&child, LIMIT), Ok(true));
+        child.wait().unwrap();
+    }
 }

@@ -6,11 +6,12 @@
 mod screen;
 
 use std::io::{self, IsTerminal};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use perilog_core::Span;
 use perilog_core::controller::io::DrainRow;
 use perilog_core::controller::view::{NodeView, PsRow, StatusView};
+use perilog_host::clock;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use serde::Deserialize;
 use serde_json::json;
@@ -97,10 +98,10 @@ fn watch(
 ) -> Result<Exit, Fault> {
     let mut turn = 0;
     loop {
-        let until = Instant::now() + every;
+        let next_ms = clock::mono_ms().saturating_add(u64::try_from(every.as_millis()).unwrap_or(u64::MAX));
         loop {
             terminal.draw(|frame| screen::draw(frame, &mut picture)).map_err(Fault::Output)?;
-            let left = until.saturating_duration_since(Instant::now());
+            let left = clock::until(next_ms);
             if left.is_zero() || !event::poll(left).map_err(Fault::Output)? {
                 break;
             }
@@ -126,12 +127,12 @@ impl Picture {
         let status: Answer<Status> = door.ask_on(client, "Status", &nothing)?;
         let rows: Answer<Ps> = door.ask_on(client, "Ps", &nothing)?;
         let drains: Answer<Drains> = door.ask_on(client, "Drains", &nothing)?;
-        if turn % NODES_EVERY == 0 {
+        if turn.is_multiple_of(NODES_EVERY) {
             let nodes: Answer<Nodes> = door.ask_on(client, "Nodes", &nothing)?;
             self.nodes = nodes.body.nodes;
         }
         (self.status, self.rows, self.drains) = (Some(status.body.status), rows.body.rows, drains.body.drains);
-        self.asked_ms = perilog_host::clock::wall_ms();
+        self.asked_ms = clock::wall_ms();
         self.rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
         Ok(())
     }
