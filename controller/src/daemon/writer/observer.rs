@@ -113,3 +113,113 @@ fn ran(task: TaskId, host: Option<HostName>, ended: &Ended) -> Option<Ran> {
     let (outcome, steps) = (ended.outcome.word(), ended.steps.clone());
     Some(Ran { task, host, action: None, outcome, began_ms, elapsed_ms, steps })
 }
+
+#[cfg(test)]
+mod tests {
+    use perilog_core::controller::io::{Expects, RankRow};
+    use perilog_core::message::Hello;
+    use perilog_core::outcome::Outcome;
+    use perilog_core::{ActionId, BootId, MachineId, Rank};
+
+    use super::*;
+
+    const ONE: SessionId = SessionId(1);
+    const OTHER: SessionId = SessionId(2);
+
+    fn task(rank: u32) -> TaskId {
+        TaskId { action: ActionId(uuid::Uuid::from_u128(1)), rank: Rank(rank) }
+    }
+
+    fn from(session: SessionId, message: FromAgent) -> Input {
+        Input::Message { session, names: None, peer: "192.0.2.1:1".to_owned(), message }
+    }
+
+    fn hello(session: SessionId, host: &str) -> Input {
+        let hello = Hello {
+            host: HostName::new(host).unwrap(),
+            machine: MachineId::new("0123456789abcdef0123456789abcdef").unwrap(),
+            boot: BootId::new("6e2f6a30-3f0f-4a0c-9c4b-0f1e2d3c4b5a").unwrap(),
+            link: 1,
+            version: "0.1.0".to_owned(),
+            tasks: Vec::new(),
+            more: false,
+        };
+        from(session, FromAgent::Hello(hello))
+    }
+
+    /// Began at 1,000 and ended at 1,250.
+    fn ended() -> Ended {
+        Ended { began_ms: Some(1_000), ..Ended::bare(Outcome::Ok, 1_250) }
+    }
+
+    fn finished(session: SessionId, rank: u32) -> Input {
+        from(session, FromAgent::Finished { task: task(rank), ended: Box::new(ended()) })
+    }
+
+    fn acks(of: &[(SessionId, u32)]) -> Output {
+        let ack = |(session, rank): &(SessionId, u32)| Effect::Send {
+            session: *session,
+            message: ToAgent::Ack { task: task(*rank) },
+        };
+        Output { records: Vec::new(), effects: of.iter().map(ack).collect() }
+    }
+
+    /// What stands, as host, rank and milliseconds.
+    fn stands(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
+        let heard = observer.listen(inputs);
+        let told = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
+        observer.standing(heard, output).into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn what_a_session_told_stands_when_it_was_acknowledged_there() {
+        let n0 = |rank| (Some("n0".to_owned()), rank, 250);
+        for (name, inputs, output, expected) in [
+            ("acknowledged", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[(ONE, 0)]), vec![n0(0)]),
+            ("not acknowledged", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[]), vec![]),
+            ("another task is", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[(ONE, 1)]), vec![]),
+            ("to another session", vec![hello(ONE, "n0"), finished(ONE, 0)], acks(&[(OTHER, 0)]), vec![]),
+            ("nobody said Hello", vec![finished(ONE, 0)], acks(&[(ONE, 0)]), vec![]),
+            ("two names", vec![hello(ONE, "n0"), hello(ONE, "n1"), finished(ONE, 0)], acks(&[(ONE, 0)]), vec![n0(0)]),
+            (
+                "closed meanwhile",
+                vec![hello(ONE, "n0"), Input::Closed { session: ONE, why: "away".to_owned() }, finished(ONE, 0)],
+                acks(&[(ONE, 0)]),
+                vec![],
+            ),
+        ] {
+            assert_eq!(stands(&mut Observer::new(None), &inputs, &output), expected, "{name}");
+        }
+        // A Hello counts for what comes in later batches, until sessions are forgotten.
+        let mut observer = Observer::new(None);
+        assert_eq!(stands(&mut observer, &[hello(ONE, "n0")], &acks(&[])), []);
+        assert_eq!(stands(&mut observer, &[finished(ONE, 3)], &acks(&[(ONE, 3)])), [n0(3)]);
+        observer.forget();
+        assert_eq!(stands(&mut observer, &[finished(ONE, 4)], &acks(&[(ONE, 4)])), []);
+    }
+
+    #[test]
+    fn a_task_of_which_nothing_began_took_nothing() {
+        let bare = Box::new(Ended::bare(Outcome::Ok, 1_250));
+        let inputs = [hello(ONE, "n0"), from(ONE, FromAgent::Finished { task: task(0), ended: bare })];
+        assert_eq!(stands(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
+    }
+
+    /// Nobody tells the end of a task whose script announced a boot and whose boot came: the machine says it, once it is the end.
+    #[test]
+    fn a_boot_that_was_announced_ends_its_task_here_too() {
+        let row = |rank, booted, open: bool| {
+            let machine = MachineId::new("0123456789abcdef0123456789abcdef").unwrap();
+            let expects = open.then_some(Expects { machine, within_ms: None });
+            let ended = Ended { booted, expect_reboot: true, ..ended() };
+            Record::Rank(Box::new(RankRow { task: task(rank), ended, late: Vec::new(), expects }))
+        };
+        let records = vec![row(0, true, false), row(1, true, true), row(2, false, false)];
+        let output = Output { records, ..acks(&[(ONE, 5)]) };
+        assert_eq!(stands(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
+        // Beside what sessions told.
+        let inputs = [hello(ONE, "n0"), finished(ONE, 5)];
+        let both = stands(&mut Observer::new(None), &inputs, &output);
+        assert_eq!(both, [(Some("n0".to_owned()), 5, 250), (None, 0, 250)]);
+    }
+}
