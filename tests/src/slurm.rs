@@ -9,7 +9,8 @@ use crate::cluster::{Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 
-/// For a loaded machine. What Slurm does by timers takes it some ten seconds with [`CONFIGURATION`].
+/// For a loaded machine. What Slurm does by timers takes it some ten seconds with [`CONFIGURATION`]; its look for jobs that do not complete, up to a minute
+/// more, is compiled in.
 const SOON: Duration = Duration::from_secs(150);
 
 /// The examples, as they stand in the book.
