@@ -1,6 +1,9 @@
 //! The command line of perilog-agent.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use perilog_core::Span;
 
 use crate::config;
 
@@ -11,6 +14,9 @@ Runs the prologs, epilogs and housekeeping of jobs on this node, as systemd unit
 
   --config FILE     the configuration [/etc/perilog/agent.toml]; drop-ins are in a directory agent.d beside it
   --run-dir DIR     what must outlive the agent, but not the boot [/run/perilog]
+  --await-tasks LIMIT
+                    wait until no script runs on this node and the controller has every outcome; scripts get LIMIT (10m), then SIGTERM,
+                    then SIGKILL. For a node that goes down: perilog-shutdown.service runs it
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, and end
   --version, --help
@@ -22,6 +28,8 @@ Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configurati
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Serve,
+    /// At most so long for scripts that run.
+    AwaitTasks(Duration),
     CheckConfig,
     PrintConfig,
     Version,
@@ -49,13 +57,13 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, S
             _ => (argument.as_str(), None),
         };
         let act = match name {
-            "--config" | "--run-dir" => {
+            "--config" | "--run-dir" | "--await-tasks" => {
                 let value = attached.or_else(|| rest.next()).filter(|value| !value.is_empty());
-                let value = PathBuf::from(value.ok_or_else(|| format!("{name} needs a value"))?);
-                if name == "--config" {
-                    parsed.config = value
-                } else {
-                    parsed.run_dir = absolute(value)?
+                let value = value.ok_or_else(|| format!("{name} needs a value"))?;
+                match name {
+                    "--config" => parsed.config = value.into(),
+                    "--run-dir" => parsed.run_dir = absolute(value.into())?,
+                    _ => parsed.act = Act::AwaitTasks(limit(name, &value)?),
                 }
                 continue;
             }
@@ -71,6 +79,12 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, S
         parsed.act = act;
     }
     Ok(parsed)
+}
+
+/// A Flux Standard Duration (RFC 23).
+fn limit(name: &str, value: &str) -> Result<Duration, String> {
+    let span = Span::parse(value).map_err(|error| format!("{name} {value}: {error}"))?;
+    Ok(span.as_duration().unwrap_or(Duration::MAX))
 }
 
 /// The runner is told this path, and has another working directory.
@@ -92,10 +106,13 @@ mod tests {
             (both.act, both.config.to_str(), both.run_dir.to_str()),
             (Act::CheckConfig, Some("/a.toml"), Some("/r"))
         );
+        assert_eq!(parse("--await-tasks 1.5m").unwrap().act, Act::AwaitTasks(Duration::from_secs(90)));
         for (line, part) in [
             ("--config", "--config needs a value"),
             ("--config=", "needs a value"),
             ("--help=x", "takes no value"),
+            ("--await-tasks", "--await-tasks needs a value"),
+            ("--await-tasks soon", "--await-tasks soon: "),
             ("-x", "\"-x\""),
             ("serve", "\"serve\""),
         ] {

@@ -8,6 +8,7 @@
 //! | [`link`] | the session with a controller | the wire's format: that is `perilog-proto` |
 //! | [`local`] | the Varlink socket | a way around the machine |
 //! | [`logs`] | answers to questions about output | a log shipper |
+//! | [`farewell`] | what a node that goes down waits for | part of the daemon: it is a process of its own |
 //! | [`config`] | agent.toml to plans | a watcher: it is read when asked to |
 //!
 //! The daemon uses one thread. When nothing happens it has no timer and makes no system call.
@@ -15,6 +16,7 @@
 pub mod arguments;
 pub mod config;
 pub mod daemon;
+pub mod farewell;
 pub mod inotify;
 pub mod link;
 pub mod local;

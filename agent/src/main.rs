@@ -3,10 +3,12 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use perilog_agent::arguments::{self, Act, Arguments, USAGE};
 use perilog_agent::config::{self, Config};
 use perilog_agent::daemon::{self, Places};
+use perilog_agent::farewell;
 
 /// Wrong usage, or a wrong configuration: nothing was started.
 const WRONG: u8 = 2;
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     match arguments.act {
         Act::Help => return say(USAGE),
         Act::Version => return say(concat!("perilog-agent ", env!("CARGO_PKG_VERSION"), "\n")),
+        Act::AwaitTasks(limit) => return exit(farewell(&arguments, limit)),
         Act::Serve | Act::CheckConfig | Act::PrintConfig => {}
     }
     let config = match Config::load(&arguments.config) {
@@ -36,11 +39,18 @@ fn main() -> ExitCode {
             Ok(text) => say(&text),
             Err(text) => complain(&text, 1),
         },
-        _ => match serve(arguments, config) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(&format!("{error:#}"), 1),
-        },
+        _ => exit(serve(arguments, config)),
     }
+}
+
+fn exit(result: anyhow::Result<()>) -> ExitCode {
+    result.map_or_else(|error| complain(&format!("{error:#}"), 1), |()| ExitCode::SUCCESS)
+}
+
+fn farewell(arguments: &Arguments, limit: Duration) -> anyhow::Result<()> {
+    perilog_host::journal::init("perilog-agent", "info")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(farewell::wait(&arguments.run_dir, limit))?)
 }
 
 fn serve(arguments: Arguments, config: Config) -> anyhow::Result<()> {

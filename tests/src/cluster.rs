@@ -32,7 +32,8 @@ const TLS: &str = "/etc/perilog/tls";
 /// A node's boot id is a bind mount over the machine's. These two give a unit a fresh /proc, where it would see the machine's again.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
-/// Of /run the controller may write only its own directory; a fault point is taken away by whoever springs.
+/// Of /run the controller may write only its own directory; a fault point is taken away by whoever springs. The directory of points is
+/// everybody's then: the controller is not root.
 const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 
 /// What a cluster shall have.
@@ -40,12 +41,20 @@ const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 pub struct ClusterBuilder {
     nodes: usize,
     layer: Option<Layer>,
+    /// Nothing of the product is there, and nothing enabled.
+    bare: bool,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
     controller: String,
 }
 
 impl ClusterBuilder {
+    /// Nodes with certificates and configuration, but without the product: the test installs it.
+    pub fn bare(mut self) -> Self {
+        self.bare = true;
+        self
+    }
+
     /// A script of an action, on every node: its file name and [`ledger::script`] body. The action is configured by that.
     pub fn script(mut self, action: &str, name: &str, body: &str) -> Self {
         self.scripts.insert((action.to_owned(), name.to_owned()), ledger::script(body));
@@ -73,26 +82,33 @@ impl ClusterBuilder {
     /// Makes the cluster with its nodes switched off.
     pub fn build(self) -> Result<Cluster> {
         let layer = self.layer.clone().map_or_else(Layer::find, Ok)?;
-        let bed = Bed::builder().node(CONTROLLER).nodes(self.nodes).layer(layer).build()?;
+        let bed = Bed::builder().node(CONTROLLER).nodes(self.nodes);
+        let bed = if self.bare { bed } else { bed.layer(layer.clone()) }.build()?;
         if let Ok(defect) = std::env::var(DEFECT_VARIABLE) {
             for node in bed.nodes() {
                 node.write_file(DEFECT_FILE, &defect)?;
             }
         }
-        let authority = Authority::new(&bed)?;
+        let authority = Authority::new(&bed, &layer)?;
         let cluster = Cluster { bed };
         let controller = cluster.controller()?;
         authority.issue("controller", controller)?;
-        controller.write_file("/etc/perilog/controller.toml", "cluster = \"bed\"\n")?;
+        // Packages bring the files that drop-ins are for.
+        let main = |daemon: &str| format!("/etc/perilog/{daemon}.{}", if self.bare { "d/site.toml" } else { "toml" });
+        controller.write_file(&main("controller"), "cluster = \"bed\"\n")?;
         controller.write_file("/etc/perilog/controller.d/test.toml", &self.controller)?;
         controller.write_file("/etc/systemd/system/perilog-controller.service.d/points.conf", MAY_SPRING)?;
-        controller.enable("perilog-controller.socket", "sockets.target")?;
-        controller.enable("perilog-controller.service", "multi-user.target")?;
+        if !self.bare {
+            controller.enable("perilog-controller.socket", "sockets.target")?;
+            controller.enable("perilog-controller.service", "multi-user.target")?;
+        }
         for node in cluster.nodes() {
             authority.issue("node", node)?;
-            node.write_file("/etc/perilog/agent.toml", format!("controller = [\"{CONTROLLER}:5115\"]\n"))?;
+            node.write_file(&main("agent"), format!("controller = [\"{CONTROLLER}:5115\"]\n"))?;
             node.write_file("/etc/perilog/agent.d/test.toml", &self.agent)?;
-            node.enable("perilog-agent.service", "multi-user.target")?;
+            if !self.bare {
+                node.enable("perilog-agent.service", "multi-user.target")?;
+            }
             own_boot_id(node)?;
             Ledger::prepare(node)?;
             for ((action, name), text) in &self.scripts {
@@ -122,7 +138,7 @@ impl Cluster {
     /// A cluster of `nodes` nodes beside the controller's.
     pub fn builder(nodes: usize) -> ClusterBuilder {
         let (agent, controller) = (String::new(), String::new());
-        ClusterBuilder { nodes, layer: None, scripts: BTreeMap::new(), agent, controller }
+        ClusterBuilder { nodes, layer: None, bare: false, scripts: BTreeMap::new(), agent, controller }
     }
 
     pub fn bed(&self) -> &Bed {
@@ -221,8 +237,12 @@ struct Authority {
 }
 
 impl Authority {
-    fn new(bed: &Bed) -> Result<Self> {
-        let authority = Self { program: bed.layer().join("usr/bin/perilog"), directory: bed.directory().join("ca") };
+    fn new(bed: &Bed, layer: &Layer) -> Result<Self> {
+        let program = match layer {
+            Layer::Installed(root) => root.join("usr/bin/perilog"),
+            Layer::Built(binaries) => binaries.join("perilog"),
+        };
+        let authority = Self { program, directory: bed.directory().join("ca") };
         authority.ca(&["init"])?;
         Ok(authority)
     }

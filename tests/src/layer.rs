@@ -53,16 +53,7 @@ impl Layer {
             ensure!(from.is_file(), "no {}: run `cargo build --workspace --bins` first", from.display());
             put(&from, &root.join(directory).join(name), 0o755)?;
         }
-        let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units");
-        let entries = std::fs::read_dir(&units).with_context(|| format!("reading {}", units.display()))?;
-        for entry in entries {
-            let from = entry.with_context(|| format!("reading {}", units.display()))?.path();
-            if from.extension().is_some_and(|kind| kind == "service" || kind == "socket" || kind == "slice") {
-                let Some(name) = from.file_name() else { bail!("no file name: {}", from.display()) };
-                put(&from, &root.join(UNITS).join(name), 0o644)?;
-            }
-        }
-        Ok(())
+        install_units(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../units"), root)
     }
 
     /// The directory to use for a bed whose own directory is `bed`.
@@ -76,6 +67,34 @@ impl Layer {
             }
         }
     }
+}
+
+/// What `packaging/install.sh` does with the directory of units, for a layer (a test of packages compares them).
+fn install_units(units: &Path, root: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(units).with_context(|| format!("reading {}", units.display()))?;
+    for entry in entries {
+        let from = entry.with_context(|| format!("reading {}", units.display()))?.path();
+        let (Some(name), Some(stem)) = (from.file_name(), from.file_stem()) else { bail!("no file name: {from:?}") };
+        let kind = from.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+        let to = match kind {
+            "service" | "socket" | "slice" => root.join(UNITS).join(name),
+            "sysusers" | "tmpfiles" => {
+                root.join(format!("usr/lib/{kind}.d")).join(format!("{}.conf", stem.to_string_lossy()))
+            }
+            // Drop-ins of a unit.
+            "d" => {
+                for entry in std::fs::read_dir(&from).with_context(|| format!("reading {}", from.display()))? {
+                    let entry = entry.with_context(|| format!("reading {}", from.display()))?;
+                    put(&entry.path(), &root.join(UNITS).join(name).join(entry.file_name()), 0o644)?;
+                }
+                continue;
+            }
+            // What enables units; a bed enables its own.
+            _ => continue,
+        };
+        put(&from, &to, 0o644)?;
+    }
+    Ok(())
 }
 
 /// Puts a file in place as root's. A link where that is the same thing, for debug binaries are large.

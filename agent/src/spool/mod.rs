@@ -55,6 +55,16 @@ impl Spool {
         Ok((spool, lock))
     }
 
+    /// For a process beside the agent, which reads only.
+    pub fn look(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// The directory of all tasks.
+    pub fn tasks(&self) -> PathBuf {
+        self.root.join("tasks")
+    }
+
     /// A task's directory.
     pub fn task(&self, stem: &str) -> PathBuf {
         self.root.join("tasks").join(stem)

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::recipe::SLICE;
+
 /// Where cgroup v2 is mounted; nowhere on a host with v1 only.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
@@ -13,6 +15,31 @@ pub struct Cgroups {
 impl Cgroups {
     pub fn find() -> io::Result<Self> {
         Ok(Self { root: cgroup2_mount(&fs::read_to_string("/proc/self/mountinfo")?) })
+    }
+
+    /// Does the kernel tell when one of them becomes empty?
+    pub(crate) fn tell(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The file of a task's unit, below PID 1's own cgroup (that of a container, say).
+    pub(crate) fn of_task(&self, stem: &str) -> Option<PathBuf> {
+        let of_init = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
+        let top = of_init.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+        let top = top.strip_suffix("/init.scope").unwrap_or(top).trim_end_matches('/');
+        self.events(Some(&format!("{top}/{SLICE}/{stem}.service")))
+    }
+
+    /// Has the unit of this task any process? `None` where the kernel does not tell.
+    pub(crate) fn has_processes(&self, stem: &str) -> Option<bool> {
+        let events = self.of_task(stem)?;
+        Some(populated(&events).unwrap_or(false))
+    }
+
+    /// A host with cgroup v1 only.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        Self { root: None }
     }
 
     /// The file that tells whether `cgroup` (as systemd names it, below the root) has processes. It may not exist: the cgroup may be gone, or be

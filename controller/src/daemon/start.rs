@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -136,7 +138,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         .map(|address| metrics::bind(address).map_err(|source| Fault::Metrics { address, source }));
     let scraped = scraped.transpose()?;
     let metrics = scraped.is_some().then(Metrics::default);
-    let local = varlink::bind(&config.api.socket, api::socket_mode(access), access.group)?;
+    let local = local(&config.api.socket, access)?;
 
     let (outbox, outbox_grew) = watch::channel(());
     let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
@@ -188,6 +190,22 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         hooks,
         status,
     })
+}
+
+/// The local API's socket, for its group where we may give it to that group.
+fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
+    match varlink::bind(path, api::socket_mode(access), access.group) {
+        // A user's file goes to groups of theirs only. What is asked for by whom is decided call by call.
+        Err(SocketError::Io { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied && access.group.is_some() =>
+        {
+            tracing::info!(
+                "the group of [api] is none of ours: everybody may connect, and others are refused what they ask for"
+            );
+            varlink::bind(path, 0o666, None)
+        }
+        bound => bound,
+    }
 }
 
 /// What systemd listens on for us, or else our own.

@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 8 * 1024 * 1024;
 pub enum TlsError {
     #[error("{}: cannot be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it, and replace it if others may have read it", path.display())]
+    #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it (root's own may be 0640), and replace it if others may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
     #[error("{}: is larger than {MAX_FILE} bytes", path.display())]
     TooLarge { path: PathBuf },
@@ -98,8 +98,11 @@ fn all<T: PemObject>(path: &Path, what: &'static str, readable: Readable) -> Res
 fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
-    if readable == Readable::ByOwner && mode & 0o077 != 0 {
+    let meta = file.metadata().map_err(failed)?;
+    let mode = meta.mode() & 0o7777;
+    // Root gives a key to the group of a daemon that is not root; a user's file may have the group that all users have.
+    let others = if meta.uid() == 0 { 0o037 } else { 0o077 };
+    if readable == Readable::ByOwner && mode & others != 0 {
         return Err(TlsError::Exposed { path: path.to_owned(), mode });
     }
     let mut bytes = Vec::new();

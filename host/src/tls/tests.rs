@@ -202,7 +202,7 @@ fn files_are_refused_with_their_path_and_what_to_do() {
     let missing = ca.path("missing");
     let exposed = ca.path("exposed");
     fs::copy(&good.key, &exposed).unwrap();
-    fs::set_permissions(&exposed, Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(&exposed, Permissions::from_mode(0o644)).unwrap();
     let g = || good.clone();
     for (files, names, says) in [
         (TlsFiles { ca: missing.clone(), ..g() }, &missing, "No such file"),
@@ -210,7 +210,7 @@ fn files_are_refused_with_their_path_and_what_to_do() {
         (TlsFiles { ca: garbage.clone(), ..g() }, &garbage, "PEM"),
         (TlsFiles { cert: good.key.clone(), ..g() }, &good.key, "no certificate"),
         (TlsFiles { key: empty.clone(), ..g() }, &empty, "no private key"),
-        (TlsFiles { key: exposed.clone(), ..g() }, &exposed, "mode 0640"),
+        (TlsFiles { key: exposed.clone(), ..g() }, &exposed, "mode 0644"),
         (TlsFiles { key: other.key.clone(), ..g() }, &other.key, "together"),
         (TlsFiles { crl: Some(good.cert.clone()), ..g() }, &good.cert, "no revocation list"),
     ] {
@@ -220,6 +220,9 @@ fn files_are_refused_with_their_path_and_what_to_do() {
         }
     }
     assert!(ClientTls::load(&good).is_ok());
+    // Root may let a group read its key; of anybody else that is refused.
+    fs::set_permissions(&good.key, Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(ClientTls::load(&good).is_ok(), rustix::process::geteuid().is_root());
 }
 
 #[test]

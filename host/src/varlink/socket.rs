@@ -24,8 +24,11 @@ pub enum SocketError {
 
 /// Binds the local socket: a stale one is replaced, a live one refused; `mode` as for chmod(2), `group` a gid.
 ///
+/// A symbolic link is followed: /run/perilog is root's, and a daemon that is not root has its socket in a directory of its own.
+///
 /// Nobody can connect before mode and group are what was asked for: until listen(2) a bound socket refuses.
 pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, SocketError> {
+    let path = &leads_to(path);
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     clear(path)?;
     let bound = || -> io::Result<UnixListener> {
@@ -40,6 +43,14 @@ pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, 
         Ok(socket.into())
     };
     bound().map_err(failed)
+}
+
+/// Where the link at `path` leads, whether or not there is something; `path` itself where there is no link.
+fn leads_to(path: &Path) -> PathBuf {
+    match (std::fs::read_link(path), path.parent()) {
+        (Ok(target), Some(parent)) => parent.join(target),
+        _ => path.to_owned(),
+    }
 }
 
 /// Takes away what a daemon that died has left, and nothing else.
@@ -83,6 +94,21 @@ mod tests {
         let fresh = dir.path().join("file");
         fs::write(&fresh, "").unwrap();
         assert_eq!(fresh.metadata().unwrap().permissions().mode() & 0o077, 0o044, "the umask is what it was");
+    }
+
+    #[test]
+    fn a_link_leads_to_the_socket_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("own")).unwrap();
+        let name = dir.path().join("s");
+        std::os::unix::fs::symlink("own/s", &name).unwrap();
+        for _ in 0..2 {
+            let listener = bind(&name, 0o666, None).unwrap();
+            assert!(dir.path().join("own/s").symlink_metadata().unwrap().file_type().is_socket());
+            UnixStream::connect(&name).unwrap();
+            drop(listener);
+        }
+        assert_eq!(fs::read_link(&name).unwrap(), Path::new("own/s"));
     }
 
     #[test]

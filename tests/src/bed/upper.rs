@@ -45,6 +45,10 @@ const WANTED: [(&str, &[&str]); 3] = [
 /// Would be started over the bus and then expect devices or seats.
 const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "systemd-hostnamed.service"];
 
+/// Users that the installed product brings. systemd's own unit for it wants credentials, which a node of a bed has not.
+const USERS: &str = "[Unit]\nDefaultDependencies=no\nBefore=systemd-tmpfiles-setup.service sysinit.target\n\
+    [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/systemd-sysusers\n";
+
 /// Someone who is not root, for scripts that must not be.
 const USER: &str = "alice";
 const USER_ID: u32 = 64_001;
@@ -71,6 +75,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         link("/etc/systemd/system/dbus.service".into(), &format!("{VENDOR}/dbus-broker.service"))?;
     }
     link("/etc/systemd/system/default.target".into(), "bed.target")?;
+    link("/etc/systemd/system/sysinit.target.wants/bed-users.service".into(), "/etc/systemd/system/bed-users.service")?;
 
     let machine_id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("a machine id")?.replace('-', "");
     let addresses: String = hosts.iter().map(|(address, name)| format!("{address} {name}\n")).collect();
@@ -94,6 +99,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         ("/etc/systemd/system.conf.d/bed.conf", "[Manager]\nDefaultTimeoutStopSec=10s\n".into()),
         ("/etc/systemd/system/bed.target", "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into()),
         ("/etc/systemd/system/bed-booted.service", booted),
+        ("/etc/systemd/system/bed-users.service", USERS.into()),
     ];
     for (path, text) in texts {
         files.write(Path::new(path), text.as_bytes(), 0o644)?;

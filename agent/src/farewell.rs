@@ -1,0 +1,263 @@
+//! `perilog-agent --await-tasks LIMIT`: what a node that goes down waits for (perilog-shutdown.service stops with it, before everything else).
+//!
+//! ```text
+//!   scripts run ──────> none runs ──────> the controller has every outcome ──> done
+//!        │ LIMIT                                      │ ACKNOWLEDGED
+//!        └─> TERM ─ GRACE ─> KILL ─ REAPED ─┘         └─> done: the node goes down, and the outcome is lost with it
+//! ```
+//!
+//! It is a process beside the agent, which collects and tells as always; so this looks at what the agent looks at (cgroups, the spool) and
+//! decides nothing about tasks. A task whose script announced the boot is not waited for: its script may wait for that boot itself.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use perilog_core::task::BOOT_EXPECTED;
+use perilog_host::{clock, notify};
+use tokio::process::Command;
+
+use crate::inotify::{Inotify, WatchFlags};
+use crate::spool::{Spool, SpoolError};
+use crate::systemd::Cgroups;
+
+/// From a script's TERM to its KILL.
+const GRACE_MS: u64 = 30_000;
+/// For the kernel to end what was killed, and the agent to see it.
+const REAPED_MS: u64 = 10_000;
+/// For outcomes to arrive: the controller answers in milliseconds, or is away.
+const ACKNOWLEDGED_MS: u64 = 10_000;
+/// Between two looks where the kernel does not tell that a cgroup is empty (cgroup v1).
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Why nobody can wait.
+#[derive(Debug, thiserror::Error)]
+pub enum FarewellError {
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    #[error("{doing}: {source}")]
+    Io { doing: &'static str, source: io::Error },
+}
+
+/// What is there, by stem.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Scripts, or what they left behind, run.
+    running: BTreeSet<String>,
+    /// Nothing runs, and the controller has not acknowledged the outcome.
+    untold: BTreeSet<String>,
+}
+
+/// What to do, and until when to wait for something new; milliseconds of CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Wait { until_ms: u64 },
+    Terminate,
+    Kill,
+    Done,
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting { until_ms: u64 },
+    Terminated { until_ms: u64 },
+    Killed { until_ms: u64 },
+    Quiet { until_ms: u64 },
+}
+
+impl Stage {
+    fn next(self, seen: &Seen, now_ms: u64) -> (Self, Step) {
+        if seen.running.is_empty() {
+            let stage = match self {
+                Self::Quiet { .. } => self,
+                _ => Self::Quiet { until_ms: now_ms + ACKNOWLEDGED_MS },
+            };
+            let Self::Quiet { until_ms } = stage else { return (stage, Step::Done) };
+            let done = seen.untold.is_empty() || now_ms >= until_ms;
+            return (stage, if done { Step::Done } else { Step::Wait { until_ms } });
+        }
+        let (Self::Waiting { until_ms }
+        | Self::Terminated { until_ms }
+        | Self::Killed { until_ms }
+        | Self::Quiet { until_ms }) = self;
+        if now_ms < until_ms {
+            return (self, Step::Wait { until_ms });
+        }
+        match self {
+            Self::Waiting { .. } => (Self::Terminated { until_ms: now_ms + GRACE_MS }, Step::Terminate),
+            Self::Terminated { .. } => (Self::Killed { until_ms: now_ms + REAPED_MS }, Step::Kill),
+            // A process that the kernel cannot end, or a task that began after all: the node goes down.
+            Self::Killed { .. } | Self::Quiet { .. } => (self, Step::Done),
+        }
+    }
+}
+
+/// Waits, at most `limit` for scripts that run.
+pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> {
+    let io = |doing| move |source| FarewellError::Io { doing, source };
+    let spool = Spool::look(run_dir);
+    let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
+    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    let mut stage = Stage::Waiting { until_ms: clock::mono_ms().saturating_add(limit_ms) };
+    let mut said = String::new();
+    loop {
+        // Watched before it is looked at: what changes in between is told.
+        let inotify = Inotify::new().map_err(io("inotify"))?;
+        let told = watch(&inotify, &spool, &cgroups);
+        let seen = look(&spool, &cgroups)?;
+        say(&seen, &mut said);
+        let (next, step) = stage.next(&seen, clock::mono_ms());
+        stage = next;
+        match step {
+            Step::Wait { until_ms } => {
+                let rest = clock::until(until_ms);
+                let rest = if told { rest } else { rest.min(LOOK) };
+                // Past it there is another look, too.
+                if let Ok(Err(error)) = tokio::time::timeout(rest, inotify.next()).await {
+                    return Err(FarewellError::Io { doing: "inotify", source: error });
+                }
+            }
+            // The runner hands TERM on to its script; KILL is for everything.
+            Step::Terminate => signal(&seen.running, &["--kill-who=main", "--signal=TERM"]).await,
+            Step::Kill => signal(&seen.running, &["--signal=KILL"]).await,
+            Step::Done => {
+                if !(seen.running.is_empty() && seen.untold.is_empty()) {
+                    tracing::warn!("the node goes down with this open: {}", line(&seen));
+                }
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Has the kernel tell of everything that may change what [`look`] sees; `false` where it cannot.
+fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
+    let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+    // What is gone by now will not be seen either.
+    let _gone = inotify.add(&spool.tasks(), names);
+    for stem in spool.stems().unwrap_or_default() {
+        let _gone = inotify.add(&spool.task(&stem), names);
+        if let Some(events) = cgroups.of_task(&stem) {
+            let _gone = inotify.add(&events, WatchFlags::MODIFY);
+        }
+    }
+    cgroups.tell()
+}
+
+fn look(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
+    let mut seen = Seen::default();
+    // An agent that never ran made no directory.
+    let stems = if spool.tasks().exists() { spool.stems()? } else { Vec::new() };
+    for stem in stems {
+        let has = |name| spool.task(&stem).join(name).exists();
+        if has(BOOT_EXPECTED) {
+            continue;
+        }
+        let alive = match cgroups.has_processes(&stem) {
+            Some(populated) => populated,
+            None => !has("outcome.json") && !has("result.json"),
+        };
+        if alive { &mut seen.running } else { &mut seen.untold }.insert(stem);
+    }
+    Ok(seen)
+}
+
+fn line(seen: &Seen) -> String {
+    let names = |stems: &BTreeSet<String>| stems.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+    match (seen.running.len(), seen.untold.len()) {
+        (0, 0) => "no script runs, and every outcome is told".to_owned(),
+        (0, untold) => format!("{untold} outcomes are on their way to the controller: {}", names(&seen.untold)),
+        (running, _) => format!("waiting for {running} to end: {}", names(&seen.running)),
+    }
+}
+
+/// Says in the log and in the status line what is waited for, once for each change.
+fn say(seen: &Seen, said: &mut String) {
+    let line = line(seen);
+    if line != *said {
+        tracing::info!("{line}");
+        notify::status(&line);
+        *said = line;
+    }
+}
+
+/// By systemctl(1), which needs no bus: that may be gone when a node goes down.
+async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
+    let units = stems.iter().map(|stem| format!("{stem}.service"));
+    let mut command = Command::new("systemctl");
+    command.arg("kill").args(how).args(units).stdin(Stdio::null());
+    tracing::warn!(
+        "past the limit: systemctl kill {} {}",
+        how.join(" "),
+        stems.iter().cloned().collect::<Vec<_>>().join(" ")
+    );
+    match command.status().await {
+        Ok(status) if status.success() => {}
+        // One of them may have ended just now. What has not is looked at again.
+        Ok(status) => tracing::warn!("systemctl kill: {status}"),
+        Err(error) => tracing::error!("cannot run systemctl: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(running: &[&str], untold: &[&str]) -> Seen {
+        let set = |stems: &[&str]| stems.iter().map(|stem| (*stem).to_owned()).collect();
+        Seen { running: set(running), untold: set(untold) }
+    }
+
+    #[test]
+    fn scripts_have_the_limit_then_term_then_kill_and_outcomes_a_moment() {
+        let start = Stage::Waiting { until_ms: 100 };
+        assert_eq!(start.next(&seen(&[], &[]), 0).1, Step::Done);
+        assert_eq!(start.next(&seen(&["a"], &["b"]), 99), (start, Step::Wait { until_ms: 100 }));
+
+        let (terminated, step) = start.next(&seen(&["a"], &[]), 100);
+        assert_eq!((terminated, step), (Stage::Terminated { until_ms: 30_100 }, Step::Terminate));
+        assert_eq!(terminated.next(&seen(&["a"], &[]), 30_099).1, Step::Wait { until_ms: 30_100 });
+        let (killed, step) = terminated.next(&seen(&["a"], &[]), 30_100);
+        assert_eq!((killed, step), (Stage::Killed { until_ms: 40_100 }, Step::Kill));
+        assert_eq!(
+            killed.next(&seen(&["a"], &[]), 40_100).1,
+            Step::Done,
+            "what cannot be killed does not keep the node"
+        );
+
+        for stage in [start, terminated, killed] {
+            let (quiet, step) = stage.next(&seen(&[], &["a"]), 50);
+            assert_eq!(step, Step::Wait { until_ms: 10_050 }, "{stage:?}");
+            assert_eq!(quiet.next(&seen(&[], &["a"]), 9_000).1, Step::Wait { until_ms: 10_050 });
+            assert_eq!(quiet.next(&seen(&[], &[]), 9_000).1, Step::Done);
+            assert_eq!(quiet.next(&seen(&[], &["a"]), 10_050).1, Step::Done, "the controller is away");
+        }
+    }
+
+    #[test]
+    fn an_announced_boot_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::look(dir.path());
+        let cgroups = Cgroups::nowhere();
+        for (stem, files) in [
+            ("perilog-task-prolog-a-0-0", &["intent.json"][..]),
+            ("perilog-task-prolog-b-0-0", &["intent.json", BOOT_EXPECTED]),
+            ("perilog-task-prolog-c-0-0", &["intent.json", "result.json"]),
+            (".agent-gone-x", &[]),
+        ] {
+            std::fs::create_dir_all(spool.task(stem)).unwrap();
+            files.iter().for_each(|file| std::fs::write(spool.task(stem).join(file), "").unwrap());
+        }
+        let expected = seen(&["perilog-task-prolog-a-0-0"], &["perilog-task-prolog-c-0-0"]);
+        assert_eq!(look(&spool, &cgroups).unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn without_tasks_nothing_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        wait(&dir.path().join("never-made"), Duration::from_secs(600)).await.unwrap();
+    }
+}

@@ -1,0 +1,24 @@
+//! How exposed the daemons are, by `systemd-analyze security` of the systemd that runs them: 0 is nothing, 10 everything. What is left is listed in
+//! each unit, with its reason.
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{Bed, Layer};
+
+/// Figures of systemd 252; a later one may count more.
+const LIMITS: [(&str, f64); 3] =
+    [("perilog-controller.service", 1.4), ("perilog-agent.service", 2.0), ("perilog-shutdown.service", 1.7)];
+
+#[test]
+fn the_figures_hold() -> Result<()> {
+    let bed = Bed::builder().node("n0").layer(Layer::find()?).boot()?;
+    let node = bed.node("n0")?;
+    for (unit, limit) in LIMITS {
+        let table = node.run(&["systemd-analyze", "--no-pager", "security", unit])?.ok()?;
+        // The last line: an arrow, what it is about, the figure, a word, a face.
+        let last = table.lines().rev().find(|line| line.contains("Overall exposure level")).context("no figure")?;
+        let figure = last.split_whitespace().find_map(|word| word.parse::<f64>().ok()).context("no number")?;
+        println!("{unit}: {figure}");
+        ensure!(figure <= limit, "{unit}: {figure} is more than {limit}\n{table}");
+    }
+    Ok(())
+}
