@@ -2,7 +2,7 @@
 //!
 //! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network
 //!   that can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
-//! * [`Layer`]: the installed product, as a directory.
+//! * [`Layer`]: the installed product, as a directory; [`Release`]: as packages.
 //! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
 //! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
 //! * [`book`]: pages of docs/ as something to do, and what they say that comes of it.
@@ -24,6 +24,7 @@ mod layer;
 pub mod ledger;
 pub mod manager;
 mod node;
+mod packages;
 mod points;
 mod rootfs;
 pub mod slurm;
@@ -37,5 +38,6 @@ pub use command::{Output, Running};
 pub use faults::AT_GATE;
 pub use layer::{BINARIES_VARIABLE, LAYER_VARIABLE, Layer};
 pub use node::Node;
+pub use packages::{PACKAGES_VARIABLE, Release, package};
 pub use points::{Armed, Order};
 pub use wait::wait_until;

@@ -3,6 +3,7 @@
 mod bench;
 mod cargo;
 mod demo;
+mod dist;
 mod mutate;
 mod nodes;
 mod pages;
@@ -41,6 +42,8 @@ usage: cargo xtask COMMAND
           what a task, an idle agent and ten thousand agents cost, beside the bare parts (docs/performance.md)
   pages DIR
           manual pages and shell completions, as packages install them: DIR/man, DIR/completions
+  dist [deb] [rpm]
+          packages for sites in target/dist, built in release and checked by lintian and rpmlint (docs/building.md)
   help    this text
 
 Nodes need root. As another user, run the command as yourself: it builds as you and asks sudo(8) for the rest.
@@ -69,6 +72,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
         ["pages", directory] => pages::run(directory),
+        ["dist", kinds @ ..] => dist::run(kinds),
         ["bench"] => bench::run(&bench::ALL, &[]),
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),

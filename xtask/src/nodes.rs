@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use perilog_tests::{Bed, LAYER_VARIABLE, Layer};
+use perilog_tests::{Bed, LAYER_VARIABLE, Layer, PACKAGES_VARIABLE};
 
 use crate::cargo::TestProgram;
+use crate::dist;
 use crate::privilege;
 use crate::stages::say;
 use crate::tally::Tally;
@@ -73,7 +74,8 @@ pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
         say(&format!("{HEADLINE}{}", name.rsplit_once('-').map_or(&*name, |(name, _)| name)))?;
         let mut command = Command::new("timeout");
         command.args(["--foreground", "-k", "10", LIMIT_SECONDS, program, "--test-threads", &threads]);
-        command.env(LAYER_VARIABLE, holder.layer()).env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null());
+        command.env(LAYER_VARIABLE, holder.layer()).env(PACKAGES_VARIABLE, dist::of_tests(Path::new(binaries)));
+        command.env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null());
         all &= command.status().with_context(|| format!("running {program}"))?.success();
     }
     Ok(all)

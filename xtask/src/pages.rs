@@ -13,11 +13,15 @@ use crate::stages::say;
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 pub(crate) fn run(directory: &str) -> Result<bool> {
-    let program = cargo::build_program(&["build", "--package", "perilog-pages"], "perilog-pages")?;
     let directory = std::path::absolute(directory).with_context(|| directory.to_owned())?;
-    write(&program, &directory)?;
+    make(&directory)?;
     say(&format!("{} and {}", directory.join("man").display(), directory.join("completions").display()))?;
     Ok(true)
+}
+
+/// Writes `directory`/man and `directory`/completions, and makes `directory`.
+pub(crate) fn make(directory: &Path) -> Result<()> {
+    write(&cargo::build_program(&["build", "--package", "perilog-pages"], "perilog-pages")?, directory)
 }
 
 fn write(program: &Path, directory: &Path) -> Result<()> {

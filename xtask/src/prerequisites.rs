@@ -46,17 +46,41 @@ const NEEDS: [Need; 20] = [
     need(&["fish"], "fish", "fish"),
 ];
 
+/// What makes packages and what judges them. Debian has both kinds' tools, so packages of both kinds are made there.
+const PACKAGERS: [Need; 9] = [
+    need(&["git"], "git", "git"),
+    need(&["dpkg-buildpackage"], "dpkg-dev", "dpkg-dev"),
+    need(&["dh"], "debhelper", "debhelper"),
+    need(&["lintian"], "lintian", "lintian"),
+    need(&["rpmbuild"], "rpm", "rpm-build"),
+    need(&["rpmlint"], "rpmlint", "rpmlint"),
+    // rpmlint looks into the package's archive with it.
+    need(&["cpio"], "cpio", "cpio"),
+    need(&["strip"], "binutils", "binutils"),
+    need(&["tar"], "tar", "tar"),
+];
+
 /// Names what is missing and installs it, then asks the kernel for what no package brings.
 pub(crate) fn ensure_all() -> Result<()> {
     privilege::obtain()?;
     rust_components()?;
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need.any)).collect();
+    ensure_there(&NEEDS)?;
+    kernel()
+}
+
+/// Names and installs what packages are made with.
+pub(crate) fn ensure_packagers() -> Result<()> {
+    ensure_there(&PACKAGERS)
+}
+
+fn ensure_there(needs: &[Need]) -> Result<()> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need.any)).collect();
     if !missing.is_empty() {
         install(&missing)?;
         let still: Vec<&str> = missing.iter().filter(|need| !is_there(need.any)).map(|need| need.any[0]).collect();
         ensure!(still.is_empty(), "installed, and still not there: {}", still.join(", "));
     }
-    kernel()
+    Ok(())
 }
 
 fn is_there(any: &[&str]) -> bool {

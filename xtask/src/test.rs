@@ -7,14 +7,17 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cargo::{self, Built, TestProgram};
 use crate::stages::{Stages, say};
 use crate::tally::Tally;
-use crate::{nodes, prerequisites, tidy};
+use crate::{dist, nodes, prerequisites, tidy};
 
 /// A pure test program takes seconds; one that hangs shall not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
 
 pub(crate) fn run() -> Result<bool> {
     let mut stages = Stages::new();
-    if !stages.run("prerequisites", |_| prerequisites::ensure_all())? {
+    if !stages.run("prerequisites", |_| {
+        prerequisites::ensure_all()?;
+        prerequisites::ensure_packagers()
+    })? {
         return stages.end();
     }
     let mut built = Built::default();
@@ -32,6 +35,8 @@ pub(crate) fn run() -> Result<bool> {
         let (on_nodes, pure): (Vec<_>, Vec<_>) = built.tests.iter().partition(|test| test.on_nodes);
         stages.run("pure tests", |tally| pure_tests(&pure, tally))?;
         stages.run("documentation tests", documentation_tests)?;
+        // Tests that install them fail by themselves where there are none.
+        stages.run("packages", |_| dist::for_tests(&built.binaries))?;
         stages.run("tests on real nodes", |tally| nodes::run_tests(&built.binaries, &on_nodes, tally))?;
     }
     stages.end()

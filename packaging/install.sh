@@ -1,0 +1,46 @@
+#!/bin/sh
+# Lays the product out below a directory, as it is installed: the one list of what goes where, for .deb and .rpm.
+#
+#   install.sh BINARIES DESTDIR PAGES
+#
+# BINARIES: where cargo put the programs. DESTDIR: stands for /. PAGES: what `cargo xtask pages` wrote: man/ and completions/.
+set -eu
+binaries=$1 destdir=$2 pages=$3
+tree=$(cd "$(dirname "$0")/.." && pwd)
+
+put() { # MODE FILE PATH
+    install -D -m "$1" "$2" "$destdir$3"
+}
+
+for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
+for name in perilog-agent perilog-controller; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
+put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
+
+for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do
+    put 644 "$unit" "/usr/lib/systemd/system/${unit##*/}"
+done
+for dropin in "$tree"/units/*.d/*; do
+    put 644 "$dropin" "/usr/lib/systemd/system/${dropin#"$tree"/units/}"
+done
+for preset in "$tree"/units/*.preset; do
+    put 644 "$preset" "/usr/lib/systemd/system-preset/90-${preset##*/}"
+done
+for kind in sysusers tmpfiles; do
+    for file in "$tree"/units/*."$kind"; do
+        name=${file##*/}
+        put 644 "$file" "/usr/lib/$kind.d/${name%."$kind"}.conf"
+    done
+done
+
+# An agent does something with every default. A controller has to be told its cluster's name, which nobody can guess.
+put 644 "$tree/agent/agent.toml.example" /etc/perilog/agent.toml
+put 644 "$tree/controller/controller.toml.example" /etc/perilog/controller.toml
+sed -i 's/^cluster = .*/#! cluster = "NAME"/' "$destdir/etc/perilog/controller.toml"
+grep -qx '#! cluster = "NAME"' "$destdir/etc/perilog/controller.toml"
+
+for page in "$pages"/man/*.[1-8]; do
+    put 644 "$page" "/usr/share/man/man${page##*.}/${page##*/}"
+done
+put 644 "$pages/completions/perilog.bash" /usr/share/bash-completion/completions/perilog
+put 644 "$pages/completions/_perilog" /usr/share/zsh/vendor-completions/_perilog
+put 644 "$pages/completions/perilog.fish" /usr/share/fish/vendor_completions.d/perilog.fish

@@ -1,0 +1,85 @@
+//! Packages that `cargo xtask test` has made of what is under test (`xtask/src/dist.rs`), and nodes that get them as a site's nodes do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::command::Output;
+use crate::node::Node;
+
+/// Names the directory of the packages; set by xtask.
+pub const PACKAGES_VARIABLE: &str = "PERILOG_PACKAGES";
+
+/// On a node, the directory that packages are handed over in.
+const HANDED: &str = "/root/packages";
+/// dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
+const APT: Duration = Duration::from_secs(300);
+
+/// Which packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Of this tree.
+    Current,
+    /// Of an earlier commit, with the tables and messages that it had.
+    Earlier,
+}
+
+/// The file of that package.
+pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf> {
+    let Some(directory) = std::env::var_os(PACKAGES_VARIABLE).map(PathBuf::from) else {
+        bail!(
+            "there are no packages to install: `cargo xtask test` makes them and names their directory in {PACKAGES_VARIABLE}"
+        )
+    };
+    let directory = match release {
+        Release::Current => directory,
+        Release::Earlier => directory.join("earlier"),
+    };
+    let begins = format!("{name}{}", if extension == "deb" { "_" } else { "-0" });
+    let entries = std::fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))?;
+    let found = entries.flatten().map(|entry| entry.path()).find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&begins) && path.extension().is_some_and(|found| found == extension)
+    });
+    found.with_context(|| format!("no package {begins}*.{extension} in {}", directory.display()))
+}
+
+impl Node {
+    /// Puts a package's file on the node; its path there.
+    pub fn hand_over(&self, release: Release, name: &str, extension: &str) -> Result<String> {
+        let path = package(release, name, extension)?;
+        let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let there = format!("{HANDED}/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        self.write_file(&there, bytes)?;
+        Ok(there)
+    }
+
+    /// Installs packages, or puts later ones in their place, without a network.
+    pub fn install(&self, release: Release, names: &[&str]) -> Result<String> {
+        let files = names.iter().map(|name| self.hand_over(release, name, "deb")).collect::<Result<Vec<_>>>()?;
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        self.apt(&[&["install"][..], &files].concat())?.ok()
+    }
+
+    /// apt-get(8), unattended; how it ended is the caller's to judge.
+    pub fn apt(&self, arguments: &[&str]) -> Result<Output> {
+        // Images of containers forbid packages to start anything; a node is a machine.
+        self.sh("rm -f /usr/sbin/policy-rc.d")?;
+        // What packages need is installed; without a network the lists of what else there is are only read, and that takes longest. A node's
+        // disk need not survive a power failure of this machine.
+        let apt = [
+            "env",
+            "DEBIAN_FRONTEND=noninteractive",
+            "apt-get",
+            "-q",
+            "-y",
+            "--no-install-recommends",
+            "-oDir::State::lists=/run/no-lists",
+            "-oDpkg::Options::=--force-unsafe-io",
+        ];
+        let output = self.run_within(APT, &[&apt[..], arguments].concat())?;
+        ensure!(output.code() != Some(124), "{output}");
+        Ok(output)
+    }
+}

@@ -1,0 +1,198 @@
+//! The product as packages: installed with apt on nodes that have nothing of it, run, upgraded from an earlier commit under scripts that run, removed
+//! under a script that runs, purged.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{AT_GATE, Cluster, Node, Release};
+
+const SOON: Duration = Duration::from_secs(90);
+const TASK: &str = "perilog-task-*";
+
+fn cluster(nodes: usize) -> Result<Cluster> {
+    let builder = Cluster::builder(nodes).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_GATE);
+    let cluster = builder.bare().build()?;
+    cluster.bed().boot()?;
+    Ok(cluster)
+}
+
+fn start_controller(node: &Node) -> Result<()> {
+    node.systemctl(&["enable", "--now", "perilog-controller.socket", "perilog-controller.service"]).map(drop)
+}
+
+fn state(node: &Node, unit: &str) -> Result<String> {
+    let show = |property: &str| node.systemctl(&["show", "--value", "--property", property, unit]);
+    Ok(format!("{} {}", show("UnitFileState")?, show("ActiveState")?))
+}
+
+fn version(node: &Node, package: &str) -> Result<String> {
+    node.sh(&format!("dpkg-query -W -f '${{Version}}' {package}"))
+}
+
+/// Tasks of a node whose scripts run.
+fn running(node: &Node) -> Result<Vec<String>> {
+    let units = node.systemctl(&["list-units", "--plain", "--no-legend", "--state=activating", TASK])?;
+    Ok(units.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect())
+}
+
+#[test]
+fn a_cluster_of_packages_runs_a_job() -> Result<()> {
+    let cluster = cluster(2)?;
+    let controller = cluster.controller()?;
+    controller.install(Release::Current, &["perilog", "perilog-controller"])?;
+    let down = "disabled inactive";
+    ensure!(
+        state(controller, "perilog-controller.service")? == down,
+        "it has no name for its cluster, for all dpkg knows"
+    );
+    start_controller(controller)?;
+    for node in cluster.nodes() {
+        node.install(Release::Current, &["perilog-agent"])?;
+        assert_eq!(state(node, "perilog-agent.service")?, "enabled active");
+        // Nothing is before the agent when the node goes down.
+        assert_eq!(state(node, "perilog-shutdown.service")?, "static active");
+    }
+    cluster.wait_online()?;
+
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("j", &[0, 1])?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_exact("j", &["prolog"])?;
+
+    // The controller is not root, and what it needs of root's it was given.
+    let pid = controller.systemctl(&["show", "--value", "--property=MainPID", "perilog-controller"])?;
+    assert_eq!(controller.sh(&format!("ps -o user= -p {pid}"))?, "perilog");
+    let owned = controller.sh(
+        "stat -c '%U:%G %a %n' /var/lib/perilog /var/lib/perilog/controller.db /etc/perilog/tls/key.pem /run/perilog",
+    )?;
+    let expected = "perilog:perilog 700 /var/lib/perilog\nperilog:perilog 600 /var/lib/perilog/controller.db\n\
+                    root:perilog 640 /etc/perilog/tls/key.pem\nroot:root 755 /run/perilog";
+    assert_eq!(owned, expected);
+    for (node, unit) in [(controller, "perilog-controller"), (cluster.node(0)?, "perilog-agent")] {
+        let status = node.systemctl(&["show", "--value", "--property=StatusText", unit])?;
+        ensure!(!status.is_empty(), "{unit} has no status line");
+    }
+
+    // An upgrade to itself restarts the agent and nothing else, and what somebody changed in a configuration file stays.
+    let node = cluster.node(0)?;
+    node.sh("echo '# by hand' >> /etc/perilog/agent.toml")?;
+    let before = node.systemctl(&["show", "--value", "--property=MainPID", "perilog-agent"])?;
+    node.apt(&[
+        "install",
+        "--reinstall",
+        "-o",
+        "Dpkg::Options::=--force-confold",
+        &node.hand_over(Release::Current, "perilog-agent", "deb")?,
+    ])?
+    .ok()?;
+    ensure!(node.read_file("/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "it was replaced");
+    ensure!(
+        node.systemctl(&["show", "--value", "--property=MainPID", "perilog-agent"])? != before,
+        "the old agent runs on"
+    );
+    cluster.wait_online()
+}
+
+#[test]
+fn an_upgrade_under_prologs_and_epilogs_loses_nothing() -> Result<()> {
+    let cluster = cluster(2)?;
+    let (controller, n0, n1) = (cluster.controller()?, cluster.node(0)?, cluster.node(1)?);
+    controller.install(Release::Earlier, &["perilog", "perilog-controller"])?;
+    start_controller(controller)?;
+    for node in cluster.nodes() {
+        node.install(Release::Earlier, &["perilog-agent"])?;
+        node.systemctl(&["enable", "--now", "perilog-agent.service"])?;
+    }
+    cluster.wait_online()?;
+    let tables = || controller.sh("sqlite3 -readonly /var/lib/perilog/controller.db 'PRAGMA user_version'");
+    assert_eq!(tables()?, "1");
+
+    let mut prolog = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    let mut epilog = cluster.start_perilog(&["run", "epilog", "--job", "k", "--nodes", "n[0-1]"])?;
+    for job in ["j", "k"] {
+        cluster.wait_begun(job, &[0, 1])?;
+    }
+    let units = running(n0)?;
+    assert_eq!(units.len(), 2, "{units:?}");
+
+    // A new agent with an old controller, then a new controller with an old agent.
+    n0.install(Release::Current, &["perilog-agent"])?;
+    cluster.wait_online()?;
+    controller.install(Release::Current, &["perilog", "perilog-controller"])?;
+    cluster.wait_online()?;
+    ensure!(tables()? != "1", "the store has the tables that it had");
+    assert_eq!(state(controller, "perilog-controller.service")?, "enabled active");
+    assert_eq!(
+        (version(controller, "perilog-controller")?, version(n1, "perilog-agent")?),
+        (env!("CARGO_PKG_VERSION").into(), "0.0.1".into())
+    );
+    assert_eq!(running(n0)?, units, "scripts go on");
+    for job in ["j", "k"] {
+        ensure!(cluster.runs(job)?.iter().all(|(_, run)| run.ended.is_none()), "a script of {job} was ended");
+    }
+    cluster.open_gate(1)?;
+    for job in ["j", "k"] {
+        cluster.wait_scripts_ended(job, &[1])?;
+    }
+    n1.install(Release::Current, &["perilog-agent"])?;
+    cluster.open_gate(0)?;
+    cluster.wait_end(&mut prolog)?;
+    cluster.wait_end(&mut epilog)?;
+    cluster.assert_exact("j", &["prolog"])?;
+    cluster.assert_exact("k", &["epilog"])?;
+
+    // And all of it is new now.
+    cluster.close_gates()?;
+    let mut again = cluster.start_perilog(&["run", "prolog", "--job", "l", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("l", &[0, 1])?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut again)?;
+    cluster.assert_exact("l", &["prolog"])
+}
+
+#[test]
+fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
+    let cluster = cluster(1)?;
+    let (controller, node) = (cluster.controller()?, cluster.node(0)?);
+    controller.install(Release::Current, &["perilog", "perilog-controller"])?;
+    start_controller(controller)?;
+    node.install(Release::Current, &["perilog-agent"])?;
+    cluster.wait_online()?;
+    let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    let units = running(node)?;
+    let unit = units.first().context("a unit that runs")?;
+
+    let said = node.apt(&["remove", "perilog-agent"])?.ok()?;
+    ensure!(said.contains("go on without it") && said.contains(unit.as_str()), "it does not say what goes on: {said}");
+    ensure!(!node.run(&["test", "-e", "/usr/sbin/perilog-agent"])?.success(), "it is there");
+    assert_eq!(running(node)?, units);
+    let said = node.apt(&["purge", "perilog-agent"])?.ok()?;
+    ensure!(said.contains("/run/perilog is left"), "it does not say what it left: {said}");
+    ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0])?;
+
+    // Once there is an agent again, what happened without one is told.
+    node.install(Release::Current, &["perilog-agent"])?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_exact("j", &["epilog"])?;
+
+    node.sh("rm -r /etc/perilog/agent.d /etc/perilog/tls /etc/perilog/prolog.d /etc/perilog/epilog.d")?;
+    node.apt(&["purge", "perilog-agent"])?.ok()?;
+    controller.sh("rm -r /etc/perilog/controller.d /etc/perilog/tls")?;
+    controller.apt(&["purge", "perilog-controller", "perilog"])?.ok()?;
+    for node in [node, controller] {
+        // The bed's own drop-ins are the site's.
+        let left =
+            node.sh("find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path '/var/lib/perilog-*'")?;
+        ensure!(left.is_empty(), "{} has still\n{left}", node.name());
+        let run = node.sh("ls -d /run/perilog* 2>/dev/null || true")?;
+        ensure!(!run.lines().any(|path| path == "/run/perilog"), "{}: /run/perilog is there", node.name());
+    }
+    cluster.bed().wait_until("no unit of ours is loaded", SOON, || {
+        let units = node.systemctl(&["list-units", "--all", "--plain", "--no-legend", "perilog-agent*"])?;
+        Ok(units.is_empty())
+    })
+}

@@ -1,0 +1,104 @@
+//! The .rpm files: what is in them and with which rights, what they depend on, and that they install into a root of their own, where their
+//! scriptlets make the user and enable what is to be enabled; an upgrade keeps what was configured, and removal takes all of it away.
+
+use anyhow::{Result, ensure};
+use perilog_tests::{Bed, Node, Release};
+
+/// A root with nothing of its own but what a host needs to run scriptlets: `/usr` is this machine's under a layer.
+const MAKE_ROOT: &str = "
+mkdir -p /tmp/el/{usr,etc,var,run,proc,tmp,upper,work} && cd /tmp/el
+mount -t overlay overlay -o lowerdir=/usr,upperdir=upper,workdir=work usr
+for name in bin sbin lib lib64; do ln -s usr/$name $name; done
+mkdir -p etc/systemd/system
+# systemctl tells by it that it is in a root of another system, and then only makes links.
+mount --bind /proc proc
+grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; : >etc/shadow; : >etc/gshadow
+cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
+rpm --root /tmp/el --initdb";
+
+fn rpm(node: &Node, arguments: &str) -> Result<String> {
+    node.sh(&format!("rpm --root /tmp/el {arguments} 2>&1"))
+}
+
+fn files(node: &Node, name: &str) -> Result<String> {
+    let path = node.hand_over(Release::Current, name, "rpm")?;
+    let listed = node.sh(&format!(
+        "rpm -qp --qf '[%{{FILEMODES:perms}} %{{FILEUSERNAME}}:%{{FILEGROUPNAME}} %{{FILEFLAGS:fflags}} %{{FILENAMES}}\\n]' {path}"
+    ))?;
+    let interesting =
+        |line: &&str| !line.contains("/share/") && !line.contains("/.build-id") && !line.contains("/usr/lib/.build-id");
+    let mut lines: Vec<String> =
+        listed.lines().filter(interesting).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    lines.sort_by_key(|line| line.rsplit(' ').next().map(str::to_owned));
+    Ok(lines.join("\n"))
+}
+
+#[test]
+fn they_install_upgrade_and_go() -> Result<()> {
+    let bed = Bed::builder().node("n0").boot()?;
+    let node = bed.node("n0")?;
+    node.sh(MAKE_ROOT)?;
+    let mut paths = Vec::new();
+    for name in ["perilog", "perilog-agent", "perilog-controller"] {
+        paths.push(node.hand_over(Release::Current, name, "rpm")?);
+    }
+
+    let agent = files(node, "perilog-agent")?;
+    for line in [
+        "drwxr-xr-x root:root /etc/perilog",
+        "-rw-r--r-- root:root cn /etc/perilog/agent.toml",
+        "-rwxr-xr-x root:root /usr/bin/perilog-report",
+        "-rwxr-xr-x root:root /usr/libexec/perilog/perilog-runner",
+        "-rwxr-xr-x root:root /usr/sbin/perilog-agent",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-agent.service",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-shutdown.service",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-task-.service.d/shutdown.conf",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/perilog.slice",
+    ] {
+        ensure!(agent.lines().any(|found| found == line), "no {line:?} in\n{agent}");
+    }
+    let controller = files(node, "perilog-controller")?;
+    for line in [
+        "-rw-r--r-- root:root cn /etc/perilog/controller.toml",
+        "-rwxr-xr-x root:root /usr/sbin/perilog-controller",
+        "-rw-r--r-- root:root /usr/lib/sysusers.d/perilog-controller.conf",
+        "-rw-r--r-- root:root /usr/lib/tmpfiles.d/perilog-controller.conf",
+    ] {
+        ensure!(controller.lines().any(|found| found == line), "no {line:?} in\n{controller}");
+    }
+    for (path, needs) in [
+        (&paths[0], &["libc.so.6"][..]),
+        (&paths[1], &["systemd >= 239", "dbus", "/bin/sh", "libc.so.6"]),
+        (&paths[2], &["systemd >= 239", "shadow-utils", "/bin/sh", "libc.so.6"]),
+    ] {
+        let found = node.sh(&format!("rpm -qpR {path}"))?;
+        for need in needs {
+            ensure!(found.lines().any(|line| line.starts_with(need)), "{path} does not need {need}:\n{found}");
+        }
+        ensure!(!found.contains("python") && !found.contains("perl"), "{path}:\n{found}");
+    }
+
+    // This machine's packages are Debian's: rpm knows of none, so what they need was asked for above.
+    rpm(node, &format!("-i --nodeps {}", paths.join(" ")))?;
+    ensure!(
+        rpm(node, "-V --nodeps perilog perilog-agent perilog-controller")?.is_empty(),
+        "what is there is not what was packed"
+    );
+    let root = |command: &str| node.sh(&format!("chroot /tmp/el {command}"));
+    assert_eq!(root("perilog --version")?, format!("perilog {}", env!("CARGO_PKG_VERSION")));
+    root("perilog-agent --check-config")?;
+    ensure!(root("getent passwd perilog")?.contains("/var/lib/perilog"), "no user");
+    let enabled = node.sh("cd /tmp/el/etc/systemd/system && find . -type l")?;
+    assert_eq!(
+        enabled, "./multi-user.target.wants/perilog-agent.service",
+        "the agent, and no controller without a cluster's name"
+    );
+
+    node.sh("echo '# by hand' >>/tmp/el/etc/perilog/agent.toml")?;
+    rpm(node, &format!("-U --nodeps --force {}", paths.join(" ")))?;
+    ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "an upgrade replaced it");
+    rpm(node, "-e perilog perilog-agent perilog-controller")?;
+    let left = node.sh("cd /tmp/el && find usr/sbin usr/libexec usr/lib/systemd usr/bin etc var/lib -path '*perilog*' -not -path 'var/lib/rpm/*'")?;
+    assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what somebody changed is kept");
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! `cargo xtask dist [deb] [rpm]`: packages for sites, in `target/dist`.
+//!
+//! What is built for sites is built here in release, and then laid out by the distribution's own tools from `packaging/`: dpkg-buildpackage and
+//! rpmbuild. Distributions that build everything themselves use `packaging/` without this (docs/building.md).
+//!
+//! `cargo xtask test` makes packages too, of the programs that it has built for its tests ([`for_tests`]): the same layout, scripts and units around
+//! programs that were not optimised and have fault points.
+
+mod deb;
+pub(crate) mod earlier;
+mod lint;
+mod rpm;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::stages::say;
+use crate::{Usage, cargo, pages, prerequisites};
+
+/// The programs of the product, by the packages of the workspace.
+const PROGRAMS: [&str; 6] = ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller"];
+
+/// Below the directory of the programs under test.
+const FOR_TESTS: &str = "packages";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Deb,
+    Rpm,
+}
+
+/// What goes into packages.
+struct Contents<'a> {
+    /// Where the programs are.
+    binaries: &'a Path,
+    /// Manual pages and completions.
+    pages: &'a Path,
+}
+
+/// As a user: builds, then packs.
+pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
+    let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
+    let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
+    prerequisites::ensure_packagers()?;
+    cargo::run(&[&["build", "--release", "--locked"], &PROGRAMS[..]].concat())?;
+    let target = cargo::target()?;
+    let pages = target.join("pages");
+    pages::make(&pages)?;
+    let made = pack(&kinds, &Contents { binaries: &target.join("release"), pages: &pages }, &target.join("dist"))?;
+    lint::check(&made)?;
+    for package in &made {
+        let size = package.metadata().with_context(|| format!("asking for {}", package.display()))?.len();
+        say(&format!("{:8.1} KiB  {}", size as f64 / 1024.0, package.display()))?;
+    }
+    Ok(true)
+}
+
+/// All packages around these programs, checked by lintian and rpmlint, for tests on real nodes to install.
+pub(crate) fn for_tests(binaries: &Path) -> Result<()> {
+    let directory = binaries.join(FOR_TESTS);
+    let pages = cargo::target()?.join("pages");
+    pages::make(&pages)?;
+    let made = pack(&[Kind::Deb, Kind::Rpm], &Contents { binaries, pages: &pages }, &directory)?;
+    lint::check(&made)?;
+    earlier::pack(&directory.join("earlier"))?;
+    say(&format!("{} packages in {}", made.len(), directory.display()))
+}
+
+/// Where [`for_tests`] puts what it makes.
+pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
+    binaries.join(FOR_TESTS)
+}
+
+fn pack(kinds: &[Kind], contents: &Contents<'_>, directory: &Path) -> Result<Vec<PathBuf>> {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory).with_context(|| format!("removing {}", directory.display()))?;
+    }
+    let mut made = Vec::new();
+    for kind in kinds {
+        made.extend(match kind {
+            Kind::Deb => deb::pack(contents, directory)?,
+            Kind::Rpm => rpm::pack(contents, directory)?,
+        });
+    }
+    Ok(made)
+}
+
+impl Kind {
+    fn named(name: &str) -> Result<Self> {
+        match name {
+            "deb" => Ok(Self::Deb),
+            "rpm" => Ok(Self::Rpm),
+            other => Err(Usage(format!("dist makes deb and rpm, not {other}")).into()),
+        }
+    }
+}
+
+/// The product's version.
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Runs a packager. What it prints is shown only if it fails: it prints a lot.
+fn succeed(command: &mut Command) -> Result<String> {
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("running {:?}", command.get_program()))?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    Ok(out.into_owned())
+}
+
+/// Moves what a packager made to where it is looked for; sorted.
+fn collect(from: &Path, extension: &str, to: &Path) -> Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let path = entry.with_context(|| format!("reading {}", from.display()))?.path();
+        if let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|found| found == extension)) {
+            let target = to.join(name);
+            std::fs::rename(&path, &target).with_context(|| format!("moving {}", path.display()))?;
+            made.push(target);
+        }
+    }
+    made.sort();
+    ensure!(!made.is_empty(), "no .{extension} in {}", from.display());
+    Ok(made)
+}

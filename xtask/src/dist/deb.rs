@@ -1,0 +1,22 @@
+//! .deb by dpkg-buildpackage(1) and debhelper(7), from `packaging/deb`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::{Contents, collect, succeed, tree, version};
+
+pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<PathBuf>> {
+    let above = directory.join("deb");
+    let source = above.join(format!("perilog-{}", version()));
+    tree::copy(&source)?;
+    // Debian looks for it at the top, which is ours.
+    tree::copy_directory(&source.join("packaging/deb"), &source.join("debian"))?;
+    let mut command = Command::new("dpkg-buildpackage");
+    // Programs are built already, by whichever cargo runs us: what a distribution builds with need not be installed.
+    command.args(["--build=binary", "--no-check-builddeps", "--no-sign"]).current_dir(&source);
+    command.env("PERILOG_BINARIES", contents.binaries).env("PERILOG_PAGES", contents.pages);
+    succeed(&mut command)?;
+    collect(&above, "deb", directory)
+}

@@ -1,0 +1,99 @@
+//! Packages of an earlier commit, for the test of upgrades: its programs with the tables and messages that they had then, and its units.
+//!
+//! They are built from git's history, so that nobody has to believe a file of bytes. That commit had no packaging, so these are the plainest
+//! packages that there can be: files, configuration, no scripts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{PROGRAMS, succeed};
+use crate::cargo;
+
+/// The last commit whose store has tables of version 1, before jobs held anything.
+const COMMIT: &str = "4671af0";
+/// Below every version that was ever released.
+const VERSION: &str = "0.0.1";
+
+/// Each with its programs and their places, its units, and its configuration: the example in the sources, and its name.
+type Package = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static [&'static str],
+    Option<(&'static str, &'static str)>,
+);
+
+const PACKAGES: [Package; 3] = [
+    (
+        "perilog-agent",
+        &[("perilog-agent", "usr/sbin"), ("perilog-runner", "usr/libexec/perilog"), ("perilog-report", "usr/bin")],
+        &["perilog-agent.service", "perilog.slice"],
+        Some(("agent/agent.toml.example", "etc/perilog/agent.toml")),
+    ),
+    (
+        "perilog-controller",
+        &[("perilog-controller", "usr/sbin")],
+        &["perilog-controller.service", "perilog-controller.socket"],
+        Some(("controller/controller.toml.example", "etc/perilog/controller.toml")),
+    ),
+    ("perilog", &[("perilog", "usr/bin")], &[], None),
+];
+
+/// Builds the programs of [`COMMIT`] and packs them into `directory`.
+pub(super) fn pack(directory: &Path) -> Result<()> {
+    let (source, binaries) = build()?;
+    std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    for (package, programs, units, configuration) in PACKAGES {
+        let root = directory.join(package);
+        let install = |from: &Path, to: PathBuf, mode: &str| {
+            succeed(Command::new("install").args(["-D", "-m", mode]).arg(from).arg(to)).map(drop)
+        };
+        for (program, place) in programs {
+            let to = root.join(place).join(program);
+            install(&binaries.join(program), to.clone(), "755")?;
+            succeed(Command::new("strip").arg(&to))?;
+        }
+        for unit in units {
+            install(&source.join("units").join(unit), root.join("usr/lib/systemd/system").join(unit), "644")?;
+        }
+        if let Some((example, name)) = configuration {
+            install(&source.join(example), root.join(name), "644")?;
+            let listed = root.join("DEBIAN/conffiles");
+            install(Path::new("/dev/null"), listed.clone(), "644")?;
+            std::fs::write(&listed, format!("/{name}\n")).context("writing conffiles")?;
+        }
+        let control = format!(
+            "Package: {package}\nVersion: {VERSION}\nArchitecture: {}\nMaintainer: nobody <nobody@localhost>\n\
+             Description: {package} of commit {COMMIT}\n",
+            succeed(Command::new("dpkg").arg("--print-architecture"))?.trim()
+        );
+        let debian = root.join("DEBIAN");
+        std::fs::create_dir_all(&debian).with_context(|| format!("making {}", debian.display()))?;
+        std::fs::write(debian.join("control"), control).context("writing a control file")?;
+        succeed(Command::new("dpkg-deb").args(["--root-owner-group", "-Zgzip", "--build"]).arg(&root).arg(directory))?;
+    }
+    Ok(())
+}
+
+/// The sources of [`COMMIT`], and where its programs are.
+fn build() -> Result<(PathBuf, PathBuf)> {
+    let target = cargo::target()?;
+    let (source, own) = (target.join("earlier/source"), target.join("earlier/built"));
+    std::fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
+    let archive = target.join("earlier/source.tar");
+    let mut git = Command::new("git");
+    git.arg("-C").arg(cargo::root()).args(["archive", "--format=tar", "--output"]).arg(&archive).arg(COMMIT);
+    succeed(&mut git).context(
+        "the test of upgrades builds an earlier commit: it needs a clone with its history (git fetch --unshallow)",
+    )?;
+    // Times are the commit's: what was built of it once is not built again.
+    succeed(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
+    let mut cargo = cargo::command();
+    cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins"]).args(PROGRAMS);
+    // What it has in common with ours, the libraries of others, is built once for both where cargo can (1.91).
+    cargo.env("CARGO_TARGET_DIR", &own).env("CARGO_BUILD_BUILD_DIR", &target);
+    let status = cargo.status().context("running cargo")?;
+    ensure!(status.success(), "commit {COMMIT} cannot be built");
+    Ok((source, own.join("debug")))
+}

@@ -1,0 +1,34 @@
+//! What distributions hold against packages: lintian and rpmlint. What is overridden is said, with its reason, in
+//! `packaging/deb/*.lintian-overrides` and `packaging/rpm/rpmlint.toml`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo;
+
+pub(super) fn check(packages: &[PathBuf]) -> Result<()> {
+    let of = |extension: &str| -> Vec<&PathBuf> {
+        packages.iter().filter(|package| package.extension().is_some_and(|found| found == extension)).collect()
+    };
+    let (debs, rpms) = (of("deb"), of("rpm"));
+    if !debs.is_empty() {
+        let mut lintian = Command::new("lintian");
+        // Whoever runs it; as root it would only warn that it is.
+        lintian.args(["--allow-root", "--no-tag-display-limit", "--info", "--fail-on", "error,warning,info,pedantic"]);
+        said("lintian", lintian.args(["--display-info", "--pedantic"]).args(debs))?;
+    }
+    if !rpms.is_empty() {
+        let rules: &Path = &cargo::root().join("packaging/rpm/rpmlint.toml");
+        said("rpmlint", Command::new("rpmlint").arg("--strict").arg("--config").arg(rules).args(rpms))?;
+    }
+    Ok(())
+}
+
+fn said(name: &str, command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("running {name}"))?;
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{name} ({}):\n{text}", output.status);
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The source tree as a release has it: what git knows, as it stands here.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+
+/// Copies the sources to `to`, which is made anew.
+pub(super) fn copy(to: &Path) -> Result<()> {
+    if to.exists() {
+        std::fs::remove_dir_all(to).with_context(|| format!("removing {}", to.display()))?;
+    }
+    let root = cargo::root();
+    let listed = super::succeed(Command::new("git").arg("-C").arg(&root).args(["ls-files", "-z"]))?;
+    for name in listed.split('\0').filter(|name| !name.is_empty()) {
+        // Removed here, and not yet there.
+        if root.join(name).is_file() {
+            put(&root.join(name), &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a directory's files, and those of the directories in it.
+pub(super) fn copy_directory(from: &Path, to: &Path) -> Result<()> {
+    let mut open: Vec<PathBuf> = vec![from.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
+            let path = entry.with_context(|| format!("reading {}", directory.display()))?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                put(&path, &to.join(path.strip_prefix(from).context("a path below its directory")?))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Modes are those of a release, whatever umask the checkout was made with.
+fn put(from: &Path, to: &Path) -> Result<()> {
+    let put = || -> std::io::Result<()> {
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::copy(from, to)?;
+        let mode = if from.metadata()?.permissions().mode() & 0o100 == 0 { 0o644 } else { 0o755 };
+        std::fs::set_permissions(to, std::fs::Permissions::from_mode(mode))
+    };
+    put().with_context(|| format!("copying {} to {}", from.display(), to.display()))
+}
