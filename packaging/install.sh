@@ -32,8 +32,14 @@ for kind in sysusers tmpfiles; do
     done
 done
 
-# An agent does something with every default. A controller has to be told its cluster's name, which nobody can guess.
+# An agent does something with every default: its prolog and its epilog have nothing to do until there are scripts in their directories. (Without a
+# table an action is refused, and a node that cannot say that it is clean is drained.) A controller has to be told its cluster's name, which nobody can
+# guess.
 put 644 "$tree/agent/agent.toml.example" /etc/perilog/agent.toml
+sed -i 's/^#! \[action\.prolog\]$/[action.prolog]/' "$destdir/etc/perilog/agent.toml"
+grep -qx '\[action\.prolog\]' "$destdir/etc/perilog/agent.toml"
+printf '\n[action.epilog]\n' >> "$destdir/etc/perilog/agent.toml"
+for action in prolog epilog; do install -d -m 755 "$destdir/etc/perilog/$action.d"; done
 put 644 "$tree/controller/controller.toml.example" /etc/perilog/controller.toml
 sed -i 's/^cluster = .*/#! cluster = "NAME"/' "$destdir/etc/perilog/controller.toml"
 grep -qx '#! cluster = "NAME"' "$destdir/etc/perilog/controller.toml"

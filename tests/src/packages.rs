@@ -1,4 +1,4 @@
-//! Packages that `cargo xtask test` has made of what is under test (`xtask/src/dist.rs`), and nodes that get them as a site's nodes do.
+//! Packages that `cargo xtask test packages` has made of what is under test (`xtask/src/dist.rs`), and nodes that get them as a site's nodes do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub enum Release {
 pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf> {
     let Some(directory) = std::env::var_os(PACKAGES_VARIABLE).map(PathBuf::from) else {
         bail!(
-            "there are no packages to install: `cargo xtask test` makes them and names their directory in {PACKAGES_VARIABLE}"
+            "there are no packages to install: `cargo xtask test packages` makes them and names their directory in {PACKAGES_VARIABLE}"
         )
     };
     let directory = match release {

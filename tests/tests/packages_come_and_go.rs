@@ -49,6 +49,10 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     for node in cluster.nodes() {
         node.install(Release::Current, &["perilog-agent"])?;
         assert_eq!(state(node, "perilog-agent.service")?, "enabled active");
+        // Of itself it has a prolog and an epilog with nothing to do, and refuses neither.
+        let fresh = "mkdir /root/fresh && cp /etc/perilog/agent.toml /root/fresh && perilog-agent --config /root/fresh/agent.toml";
+        let checked = node.sh(&format!("{fresh} --check-config 2>&1"))?;
+        assert_eq!(checked, "/root/fresh/agent.toml: ok");
         // Nothing is before the agent when the node goes down.
         assert_eq!(state(node, "perilog-shutdown.service")?, "static active");
     }

@@ -47,6 +47,8 @@ fn they_install_upgrade_and_go() -> Result<()> {
     for line in [
         "drwxr-xr-x root:root /etc/perilog",
         "-rw-r--r-- root:root cn /etc/perilog/agent.toml",
+        "drwxr-xr-x root:root /etc/perilog/epilog.d",
+        "drwxr-xr-x root:root /etc/perilog/prolog.d",
         "-rwxr-xr-x root:root /usr/bin/perilog-report",
         "-rwxr-xr-x root:root /usr/libexec/perilog/perilog-runner",
         "-rwxr-xr-x root:root /usr/sbin/perilog-agent",

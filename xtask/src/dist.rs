@@ -3,7 +3,7 @@
 //! What is built for sites is built here in release, and then laid out by the distribution's own tools from `packaging/`: dpkg-buildpackage and
 //! rpmbuild. Distributions that build everything themselves use `packaging/` without this (docs/building.md).
 //!
-//! `cargo xtask test` makes packages too, of the programs that it has built for its tests ([`for_tests`]): the same layout, scripts and units around
+//! `cargo xtask test packages` makes packages too, of the programs that it has built for its tests ([`for_tests`]): the same layout, scripts and units around
 //! programs that were not optimised and have fault points.
 
 mod deb;

@@ -31,7 +31,9 @@ usage: cargo xtask COMMAND
   demo release
           an epilog hangs on one node of four: the others are given back, each with its part of R, over kills
           of the controller; the one is held, drained, and settled by hand
-  test    everything that passes or fails: format, lints, tidy, pure tests, tests on real nodes
+  test    everything that passes or fails but packages: format, lints, tidy, pure tests, tests on real nodes
+  test packages
+          makes .deb and .rpm of what it has built, installs, upgrades, removes and purges them on real nodes
   ci      the same: CI runs nothing of its own
   sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
           shrunk and kept under sim/regressions
@@ -68,6 +70,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["demo"] => demo::run(demo::FIRST),
         ["demo", name] if demo::is_there(name) => demo::run(name),
         ["test" | "ci"] => test::run(),
+        ["test", "packages"] => test::packages(),
         ["sim", arguments @ ..] => sim::run(arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
