@@ -1,7 +1,39 @@
-//! A command line that cannot be meant so: an error whose status is not that of a failure.
+//! What there is to do, and a command line that cannot be meant so: an error whose status is not that of a failure.
 
 use std::error::Error;
 use std::fmt;
+
+/// What there is to do.
+pub(crate) const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  demo    boot a controller and four real systemd nodes on this machine, run a prolog and an epilog on
+          them, kill daemons in the middle, and compare what the scripts wrote with what the controller knows
+  demo tolerance
+          one node of four fails a check: what a job may be forgiven, and what never; how it goes on without
+  demo release
+          an epilog hangs on one node of four: the others are given back, each with its part of R, over kills
+          of the controller; the one is held, drained, and settled by hand
+  test    everything that passes or fails but packages: format, lints, tidy, pure tests, tests on real nodes
+  test packages
+          makes .deb and .rpm of what it has built, installs, upgrades, removes and purges them on real nodes
+  ci      the same: CI runs nothing of its own
+  sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
+          shrunk and kept under sim/regressions
+  mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
+          turned red
+  tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes
+  bench [unit|idle|fan|core] [--OPTION NUMBER...]
+          what a task, an idle agent and ten thousand agents cost, beside the bare parts (docs/performance.md)
+  pages DIR
+          manual pages and shell completions, as packages install them: DIR/man, DIR/completions
+  dist [deb] [rpm]
+          packages for sites in target/dist, built in release and checked by lintian and rpmlint (docs/building.md)
+  help    this text
+
+Nodes need root. As another user, run the command as yourself: it builds as you and asks sudo(8) for the rest.
+What the system lacks is named and installed through apt-get or dnf.
+";
 
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
