@@ -26,6 +26,9 @@ use crate::task::{Ended, Start};
 /// Most late results that are kept of one rank; a peer may send as many as it likes.
 const MAX_LATE: usize = 8;
 
+/// The boots of a node are counted from 1.
+const UNKNOWN_BOOT: u32 = 0;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Action {
     pub(super) row: ActionRow,
@@ -320,6 +323,10 @@ impl Action {
 
     /// The rank's one outcome. Must be open, or `ok` of a prolog that a reboot undid.
     pub(super) fn end(&mut self, rank: Rank, ended: Ended) {
+        if ended.outcome != Outcome::Ok && self.row.unknown.contains(rank.0) && self.boot(rank).is_none() {
+            // It may have been begun, in a boot that nobody knows.
+            self.seen_in(rank, UNKNOWN_BOOT);
+        }
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
         if !self.row.resolving.is_empty() {

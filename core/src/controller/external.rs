@@ -9,8 +9,8 @@
 //! What has ended has ended: the same report again is nothing new, another one is recorded as late. Whatever the service says renews its lease, which
 //! is on the monotonic clock and whole again when a controller begins: it is lost for its own silence, not for ours.
 //!
-//! Its ranks are `accepted` from the beginning: whoever starts it has them. It waits for nothing that was begun before it, and what is begun
-//! after it waits for its end on each rank.
+//! Its ranks are `accepted` from the beginning: whoever starts it has them. It waits for nothing of its attempt; what is begun after it, and any
+//! epilog, waits for its end on each rank. While an older attempt is at work on a host or a resource of it its start is refused, to be asked again.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,8 @@ use crate::controller::machine::Machine;
 use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
-use crate::ids::{ActionId, Rank, ResourceName, TaskId};
+use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
+use crate::idset::IdSet;
 use crate::job::Part;
 use crate::outcome::{Failure, Loss, Outcome};
 use crate::task::{Check, Ended, Tail};
@@ -53,7 +54,7 @@ impl External {
 pub(super) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
-    ActionRow { waiting: crate::IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
+    ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
 /// Whose job has these resources, and still has them?
@@ -113,7 +114,7 @@ impl Machine {
     }
 
     pub(super) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
-        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
+        let (number, attempt) = self.attempt_reported(report)?;
         let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
         let none = || {
             let (job, name) = (&report.job, &report.action);
@@ -141,6 +142,65 @@ impl Machine {
         }
         let action = self.actions.get(&id).ok_or_else(none)?;
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
+    }
+
+    /// The attempt that a report is of. A service that names none, and began before another attempt did, means the one that it works for: where the
+    /// open one has no such action, and just one of the others has it open.
+    fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
+        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
+        let of = |number| self.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
+        if report.attempt.is_some() || of(number).is_some() {
+            return Ok((number, attempt));
+        }
+        let at_work = |action: &Action| action.row.external.is_some() && action.is_open();
+        let all = self.jobs.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
+        let mut older = all.filter(|(older, _)| of(**older).is_some_and(at_work));
+        match (older.next(), older.next()) {
+            (Some((only, attempt)), None) => Ok((*only, attempt)),
+            _ => Ok((number, attempt)),
+        }
+    }
+
+    /// Attempts never overlap, on a host or on a resource; nothing is sent to a service, so it is refused until the older one is done there.
+    ///
+    /// # Errors
+    /// `Unavailable`, with what is at work where; and where the attempt is none yet, and one before it is to be cleaned up after.
+    pub(super) fn check_alone(
+        &self,
+        run: &RunRequest,
+        asked: &External,
+        number: Attempt,
+        layout: &Layout,
+        ranks: &IdSet,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.jobs.get(&run.job).filter(|_| !defect!(ServiceOverlaps)) else { return Ok(()) };
+        let RunRequest { job, action, .. } = run;
+        let is_new = !entry.attempts.contains_key(&number);
+        for (older, before) in entry.attempts.range(..number) {
+            if is_new && !before.complete {
+                let text = format!(
+                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when that was begun (job add, run)"
+                );
+                return Err(Refusal::Unavailable(text));
+            }
+            for there in self.of(before) {
+                let at = |(_, host): &(Rank, &str)| {
+                    before.layout.rank(host).is_some_and(|rank| there.is_open_on(Rank(rank)))
+                };
+                let host = layout.pairs(ranks).find(at).map(|(_, host)| host.to_owned());
+                let shared = |name: &ResourceName| asked.resources.contains(name);
+                let open = there.open_part().resources;
+                let resource = open.into_iter().find(shared).map(|name| name.to_string());
+                if let Some(at) = host.or(resource) {
+                    let name = &there.row.name;
+                    let text = format!(
+                        "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} can start when it has"
+                    );
+                    return Err(Refusal::Unavailable(text));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
@@ -335,6 +395,21 @@ impl Action {
         let bad: serde_json::Map<_, _> =
             bad.map(|(name, outcome)| (name.to_string(), json!(outcome.to_string()))).collect();
         (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
+    }
+
+    /// What has not ended and was not asked to stop.
+    pub(super) fn not_cancelling(&self) -> Part {
+        let mut part = self.open_part();
+        part.subtract(&self.cancelling_part());
+        part
+    }
+
+    /// Its service is to stop working on these.
+    pub(super) fn stop_service(&mut self, part: &Part, why: &str) {
+        part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
+        if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {
+            external.cancelling = true;
+        }
     }
 
     /// What of that is to stop.

@@ -65,7 +65,7 @@ impl Machine {
         action.row.external.is_none() && self.settings.after.contains(&action.row.name)
     }
 
-    fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
+    pub(super) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
         attempt.actions.iter().filter_map(|id| self.actions.get(id))
     }
 

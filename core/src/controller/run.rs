@@ -62,6 +62,9 @@ impl Machine {
         if !self.settings.after.contains(&run.action) {
             self.check_not_followed(&run, attempt, &ranks)?;
         }
+        if let Some(asked) = &external {
+            self.check_alone(&run, asked, attempt, &layout, &ranks)?;
+        }
         match entry {
             None => {
                 let attempt_of = JobAttempt::new(layout, run.userid, Terms::default(), false, now.wall_ms);

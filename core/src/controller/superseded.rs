@@ -15,6 +15,7 @@ use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank};
 use crate::idset::IdSet;
+use crate::job::Part;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
@@ -27,6 +28,7 @@ impl Machine {
         let part = entry.let_go(&entry.whole());
         self.batch.attempts.insert((job.clone(), number));
         self.withdraw(job, number, by, now);
+        self.stop_services(job, number, by, now);
         let begun = self.begun(job, number).intersection(&part.ranks);
         for name in self.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
@@ -41,7 +43,7 @@ impl Machine {
     fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
-        actions.filter(|action| !self.settings.after.contains(&action.row.name))
+        actions.filter(|action| !self.follows(action))
     }
 
     /// What was never sent to its node is not begun for an attempt that is over. On a node that nobody has heard of it may run, begun by a store
@@ -67,6 +69,25 @@ impl Machine {
         }
     }
 
+    /// Services outside are to stop, as by `job cancel`: they find it in the answer to what they say next, and in the job's events.
+    fn stop_services(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
+        let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
+        let parts: Vec<(ActionId, Part)> = at_work
+            .map(|action| (action.row.id, action.not_cancelling()))
+            .filter(|(_, part)| !part.is_empty())
+            .collect();
+        for (id, part) in parts {
+            let Some(action) = self.actions.get_mut(&id).filter(|_| !defect!(SupersededServiceUntold)) else {
+                continue;
+            };
+            let (name, why) = (action.row.name.clone(), format!("attempt {by} was opened"));
+            action.stop_service(&part, &why);
+            let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources, "why": why});
+            self.event(job, now, "cancel", context);
+            self.touch(id, now);
+        }
+    }
+
     /// Ranks on which something may have been begun that prepares them, as far as is known.
     fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         let mut begun = IdSet::new();
@@ -78,7 +99,8 @@ impl Machine {
 }
 
 impl Action {
-    /// All that it covers, but for what came to an end without a Start. What a service outside was asked for it has begun.
+    /// All that it covers, but for what came to an end without a Start. What a service outside was asked for it has begun; of what another controller
+    /// began nobody knows better.
     fn begun(&self) -> IdSet {
         let mut never = self.row.ended.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));

@@ -98,6 +98,8 @@ table! {
     EpilogBesideService: "an epilog begins where a service outside is at work for the job", "5 of DESIGN.md: never beside it", Hunt::Simulator;
     PrologAfterEpilog: "a prolog begins where its epilog has been, and none follows it", "5 of DESIGN.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     AttemptsOverlap: "an attempt begins on a host on which one before it has still to do", "6: nothing of one attempt changes another", Hunt::Simulator;
+    SupersededServiceUntold: "a service of an attempt that another takes the place of is never told to stop", "8: what is waited for, somebody can end", Hunt::Simulator;
+    ServiceOverlaps: "a service is let to work where an older attempt is at work still", "6: nothing of one attempt changes another", Hunt::Simulator;
     PruneUntold: "an attempt is forgotten with releases that its hook has not carried out", "5: at least once", Hunt::Simulator;
     PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain", "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "4 of DESIGN.md: in order per job", Hunt::Simulator;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, External};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{ActionId, Attempt, HostName, IdSet, JobId};
 
@@ -16,6 +16,8 @@ pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
     /// Hosts on which an epilog has done its work.
     cleaned: BTreeSet<(JobId, Attempt, String)>,
+    /// Actions of services that were begun.
+    served: BTreeSet<ActionId>,
     pruned: BTreeSet<(JobId, Attempt)>,
 }
 
@@ -62,6 +64,7 @@ impl Attempts {
     pub(super) fn forget(&mut self) {
         self.open.clear();
         self.cleaned.clear();
+        self.served.clear();
     }
 }
 
@@ -96,6 +99,37 @@ impl Truth {
         if is_first && self.attempts.cleaned.contains(&key) {
             let stem = run.stem.clone();
             self.broken(|| format!("5 epilog: {stem} begins, and the epilog has done its work there: nothing follows"));
+        }
+    }
+
+    /// After a commit: no service begins where an older attempt is at work, and one whose attempt was superseded is told to stop.
+    pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
+        let Some(external) = row.external.as_deref().filter(|_| !self.given.forgetful) else { return };
+        let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
+        let open = row.open();
+        let work = external.resources.iter().any(|name| !external.ended.contains_key(name));
+        let untold = !open.is_subset(&row.cancelling) || work && !external.cancelling;
+        if attempt(row.attempt).is_some_and(|attempt| !attempt.open) && untold {
+            let (name, job, number) = (&row.name, &row.job, row.attempt);
+            return self.broken(|| format!("8 services: {name} of {job} attempt {number} is over, and it is not told"));
+        }
+        if !self.attempts.served.insert(row.id) {
+            return;
+        }
+        let hosts = |row: &ActionRow, ranks: &IdSet| -> BTreeSet<String> {
+            let pairs = attempt(row.attempt).into_iter().flat_map(|of| of.ranks.iter().zip(of.hosts.iter()));
+            pairs.filter(|(rank, _)| ranks.contains(*rank)).map(|(_, host)| host.to_owned()).collect()
+        };
+        let mine = hosts(row, &row.ranks);
+        let beside = store.actions.iter().filter(|a| a.job == row.job && a.attempt < row.attempt).find(|other| {
+            let works = |of: &External| {
+                of.resources.iter().any(|n| external.resources.contains(n) && !of.ended.contains_key(n))
+            };
+            !mine.is_disjoint(&hosts(other, &other.open())) || other.external.as_deref().is_some_and(works)
+        });
+        if let Some(other) = beside {
+            let text = format!("{} of {} begins, and {} of attempt {}", row.name, row.job, other.name, other.attempt);
+            self.broken(|| format!("6 attempts: {text} has not ended there"));
         }
     }
 

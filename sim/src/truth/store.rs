@@ -134,6 +134,7 @@ impl Truth {
             self.check_sets(which, row);
             if which == 0 {
                 self.check_resources(row, t);
+                self.check_service(store, row);
                 self.attempts.note(store, row);
             }
             self.check_action(which, store, row, t);

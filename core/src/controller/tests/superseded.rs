@@ -260,3 +260,113 @@ fn a_store_that_was_lost_meets_both_again() {
         assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
     }
 }
+
+fn stage(attempt: Option<u64>, resources: &str) -> Request {
+    let run = request("stage", "j", None, attempt);
+    let resources = resources.split_terminator(',').map(|name| ResourceName::new(name).unwrap()).collect();
+    Request::ActionStart(Box::new(ActionStart { run, resources, lease_ms: 60_000 }))
+}
+
+fn report(attempt: Option<u64>, said: Said) -> Request {
+    let action = ActionName::new("stage").unwrap();
+    let attempt = attempt.map(Attempt::from_number);
+    Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, said }))
+}
+
+/// What it hears of: ended just now, still open, to stop.
+fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
+    let (reply, _) = b.ask(request);
+    let Ok(Reply::Reported { ended, open, cancelling, .. }) = reply else { panic!("{reply:?}") };
+    (ended.to_string(), open.to_string(), cancelling.to_string())
+}
+
+/// A service knows of no requeue: what it says without an attempt is of the one that it works for, and the answer says that it is to stop.
+#[test]
+fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
+    let failed = || Said::Failed { check: None, message: "stopped".into() };
+    for attempt in [None, Some(0)] {
+        let (mut b, _) = bench(1, |_| {});
+        let resources = ["rabbit1".to_owned()].map(|name| ResourceName::new(&name).unwrap());
+        b.ask(add("j", "n0", Terms { resources: resources.into(), ..Terms::default() })).0.unwrap();
+        b.ask(stage(None, "")).0.unwrap();
+        assert_eq!(begun(&again(&mut b, 1)), []);
+        let whys: Vec<_> = waits(&mut b).into_iter().map(|(of, _, why)| format!("{of}: {why}")).collect();
+        assert_eq!(
+            whys,
+            ["prolog of 1: stage of attempt 0 has not ended there", "epilog of 0: stage has not ended there"]
+        );
+        assert_eq!(contexts(&b, "cancel")[0]["why"], "attempt 1 was opened");
+        let open = "rank 0".to_owned();
+        assert_eq!(hears(&mut b, report(attempt, Said::Renew)), ("nothing".into(), open.clone(), open.clone()));
+        // It lives, over a restart and for longer than its lease; then it has stopped. Nobody is drained.
+        let mut b = b.restart();
+        b.pass(50_000);
+        assert_eq!(hears(&mut b, report(attempt, Said::Renew)).2, open);
+        b.pass(50_000);
+        let (n0, _) = b.up("n0", "b", vec![]);
+        assert_eq!(hears(&mut b, report(attempt, failed())).0, "rank 0");
+        assert_eq!(b.outcome(of(0, "stage", 0)), Outcome::Cancelled { status: None });
+        assert_eq!(b.action("epilog", "j", 0).sent.to_string(), "0");
+        assert_eq!(begun(&b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok))), named("prolog", "1"));
+        assert!(b.store.drains.is_empty());
+        // Of nothing that is open: who means the new attempt starts it first.
+        assert!(matches!(b.ask(report(None, Said::Renew)).0, Err(Refusal::NoSuchAction(_))));
+    }
+}
+
+/// Also its resources are told of, and two that are open are told apart by their attempts only.
+#[test]
+fn a_report_without_an_attempt_is_of_the_only_one_that_it_can_mean() {
+    let (mut b, _) = bench(1, |_| {});
+    let resources = ["rabbit1", "rabbit2"].map(|name| ResourceName::new(name).unwrap());
+    let requeued = |number: u64, b: &mut Bench| {
+        let terms = Terms { resources: resources.clone().into(), ..Terms::default() };
+        let Request::JobAdd(mut add) = add("j", "n0", terms) else { unreachable!() };
+        add.attempt = Some(Attempt::from_number(number));
+        b.ask(Request::JobAdd(add)).0.unwrap();
+    };
+    requeued(0, &mut b);
+    b.ask(stage(None, "rabbit1")).0.unwrap();
+    requeued(1, &mut b);
+    assert_eq!(hears(&mut b, report(None, Said::Renew)).2, "rabbit1");
+    b.ask(stage(None, "rabbit2")).0.unwrap();
+    assert_eq!(hears(&mut b, report(None, Said::Renew)).1, "rabbit2");
+    requeued(2, &mut b);
+    assert!(matches!(b.ask(report(None, Said::Renew)).0, Err(Refusal::NoSuchAction(_))));
+    assert_eq!(hears(&mut b, report(Some(0), Said::Ok)).0, "rabbit1");
+    assert_eq!(hears(&mut b, report(None, Said::Renew)).2, "rabbit2");
+}
+
+#[test]
+fn a_service_starts_when_the_older_attempt_is_done_on_its_hosts_and_resources() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
+    let refused = |text: &str| Err(Refusal::Unavailable(text.to_owned()));
+    // A service takes nobody's place: what follows the older attempt would run beside it.
+    let text =
+        "attempt 0 of job j has not been given back: stage of attempt 1 can start when that was begun (job add, run)";
+    assert_eq!(b.ask(stage(Some(1), "")).0, refused(text));
+    assert_eq!(b.store.attempts.len(), 1);
+    assert_eq!(begun(&again(&mut b, 1)), named("epilog", "0"));
+    let text = "epilog of attempt 0 of job j has not ended on n0: stage of attempt 1 can start when it has";
+    for attempt in [None, Some(1)] {
+        assert_eq!(b.ask(stage(attempt, "")).0, refused(text));
+    }
+    end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok);
+    b.ask(stage(None, "")).0.unwrap();
+    assert_eq!(hears(&mut b, report(None, Said::Ok)).0, "rank 0");
+}
+
+/// The store was lost, and of one rank nobody can say whether its prolog ran: it is cleaned up after.
+#[test]
+fn what_another_controller_may_have_begun_is_followed() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    b.up("n1", "b", vec![]);
+    assert_eq!(b.outcome(of(0, "prolog", 1)).word(), "lost");
+    assert_eq!(begun(&again(&mut b, 1)), named("epilog", "0"));
+    assert_eq!(b.action("epilog", "j", 0).ranks.to_string(), "0-1");
+    end(&mut b, n0, of(0, "prolog", 0), Outcome::Ok);
+    assert_eq!(b.action("epilog", "j", 0).sent.to_string(), "0-1");
+}
