@@ -83,6 +83,7 @@ pub(crate) enum Verb {
     Status(verb::status::Args),
     Quiesce(verb::quiet::Args),
     Resume(verb::quiet::Resume),
+    Export(verb::export::Args),
     Controller(verb::controller::Args),
     Ca(verb::ca::Args),
     Try(verb::try_::Args),

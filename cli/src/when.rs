@@ -1,7 +1,10 @@
 //! Moments as an operator's clock shows them: local time, as systemd and journalctl write it.
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use perilog_core::Span;
+use perilog_host::clock;
 
 /// `2026-11-20 03:12:07`. `wall_ms`: milliseconds since the epoch.
 pub(crate) fn second(wall_ms: u64) -> String {
@@ -21,6 +24,20 @@ pub(crate) fn day(wall_ms: u64) -> String {
 /// RFC 3339 in UTC, for programs.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%dT%H:%M:%SZ", &TimeZone::UTC)
+}
+
+/// A length of time that has passed (`2h`), a date, or a date and time of the local clock, or RFC 3339: milliseconds since the epoch.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    if let Ok(span) = text.parse::<Span>() {
+        let ms = span.as_millis().ok_or("expected a time that has an end")?;
+        return Ok(clock::wall_ms().saturating_sub(ms));
+    }
+    let local = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp());
+    let moment = text.parse::<Timestamp>().ok().or_else(local);
+    let ms = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
+    ms.ok_or_else(|| {
+        "expected a length of time (2h), a date (2026-11-20), or a date and time (\"2026-11-20 03:12\")".to_owned()
+    })
 }
 
 fn shown(wall_ms: u64, format: &str, zone: &TimeZone) -> String {

@@ -13,6 +13,7 @@ mod api;
 pub mod arguments;
 pub mod config;
 pub mod daemon;
+pub mod export;
 mod hooks;
 mod listener;
 mod metrics;

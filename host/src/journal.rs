@@ -7,13 +7,14 @@
 
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use tracing::level_filters::LevelFilter;
 use tracing_journald::{Priority, PriorityMappings};
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, reload};
 
 /// Goes before the level in the configuration.
 const LEVEL_VARIABLE: &str = "PERILOG_LOG";
@@ -39,9 +40,7 @@ pub enum JournalError {
 /// `level` is error, warn, info, debug, trace or off, and meant for our own crates; libraries are heard from `warn`. `PERILOG_LOG` goes before it.
 /// Either may name targets instead (`perilog_agent=trace,zbus=info`).
 pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
-    let level =
-        std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned());
-    let targets = targets(&level)?;
+    let (targets, handle) = reload::Layer::new(targets(&effective(level))?);
     let registry = tracing_subscriber::registry();
     if libsystemd::logging::connected_to_journal() {
         let layer = tracing_journald::Layer::new()
@@ -59,7 +58,30 @@ pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
             .with_writer(io::stderr);
         registry.with(layer.with_filter(targets)).try_init()
     }
-    .map_err(|_| JournalError::Again)
+    .map_err(|_| JournalError::Again)?;
+    // Set once: whoever comes second was turned away above.
+    let _ = FILTER.set(handle);
+    Ok(())
+}
+
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
+/// Another level from now on, as [`init`] takes it; nothing where logging was not set up.
+///
+/// # Errors
+/// [`JournalError::Level`]: it is none, and the one before stays.
+pub fn set_level(level: &str) -> Result<(), JournalError> {
+    let targets = targets(&effective(level))?;
+    if let Some(filter) = FILTER.get() {
+        // Only a subscriber that is gone cannot be told, and ours is the process's.
+        let _ = filter.reload(targets);
+    }
+    Ok(())
+}
+
+/// What the environment says goes before the configuration.
+fn effective(level: &str) -> String {
+    std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned())
 }
 
 /// journald's own scale: what is normal is informational, not a notice.

@@ -3,6 +3,7 @@
 //! | module | is | is not |
 //! |---|---|---|
 //! | [`clock`] | the only place that reads a clock | a source of timers |
+//! | [`command`] | the command line of a daemon, and what comes before it serves | what it serves |
 //! | [`config`] | TOML files and drop-ins, with errors that point | a schema: that is the daemon's |
 //! | [`journal`] | where log lines go | what is logged |
 //! | [`notify`], [`activation`] | what we and systemd tell each other | D-Bus |
@@ -18,6 +19,7 @@
 pub mod accounts;
 pub mod activation;
 pub mod clock;
+pub mod command;
 pub mod config;
 #[cfg(feature = "defects")]
 pub mod defect;

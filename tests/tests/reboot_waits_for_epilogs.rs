@@ -35,8 +35,10 @@ fn the_script_ends_first_and_its_status_arrives() -> Result<()> {
     wait_going(&cluster, node)?;
     let agent = node.systemctl(&["show", "--value", "--property=ActiveState", "perilog-agent"])?;
     assert_eq!(agent, "active", "who else would tell");
-    let status = node.systemctl(&["show", "--value", "--property=StatusText", "perilog-shutdown"])?;
-    ensure!(status.contains("waiting for 1 to end: perilog-task-epilog-j-0-"), "{status:?}");
+    cluster.bed().wait_until("the shutdown says what it waits for", SOON, || {
+        let status = node.systemctl(&["show", "--value", "--property=StatusText", "perilog-shutdown"])?;
+        Ok(status.contains("waiting for 1 to end: perilog-task-epilog-j-0-"))
+    })?;
     ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
     cluster.open_gate(0)?;
     // Before the node is back: it was told before it went.

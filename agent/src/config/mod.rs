@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::agent::io::Policy;
 use perilog_core::ids::{ActionName, HostName};
-use perilog_host::config::{self, ConfigError, MainFile};
+use perilog_host::config::{self, ConfigError, Loaded, MainFile};
 use perilog_host::tls::TlsFiles;
 use serde::{Deserialize, Serialize};
 
@@ -142,9 +142,9 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`]: all that is wrong, each with file, line, column, key, and what is expected.
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+    pub fn read(file: &Path) -> Result<Loaded<Self>, ConfigError> {
         let loaded = config::load::<Self>(file, MainFile::Optional, Some(&file.with_extension("d")))?;
-        Ok(loaded.value.complete())
+        Ok(loaded.map(Self::complete))
     }
 
     /// The same of a text.

@@ -14,6 +14,7 @@ mod effects;
 mod heard;
 mod identity;
 mod join;
+mod reload;
 mod roll;
 mod start;
 mod status;
@@ -31,7 +32,6 @@ use perilog_host::{clock, notify, shutdown};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::config::Config;
 use crate::link::{Controllers, LinkEdge, Session, Window};
 use crate::local::{Agent, Asked, Callers};
 use crate::logs::Logs;
@@ -92,6 +92,7 @@ struct Daemon {
     joined_once: bool,
     /// When the machine wants a tick, CLOCK_BOOTTIME.
     wake_ms: Option<u64>,
+    read: reload::Read,
     status: status::StatusLine,
     heard: heard::Heard,
 }
@@ -172,26 +173,6 @@ impl Daemon {
         let roll = &self.roll;
         let input = self.callers.asked(asked, |stem| roll.task(stem));
         self.inputs.extend(input);
-    }
-
-    /// SIGHUP: what is wrong is reported, and the old configuration stays in force.
-    fn reload(&mut self) {
-        notify::reloading();
-        match Config::load(&self.places.config) {
-            Ok(config) => {
-                self.controllers.send_if_modified(|current| {
-                    let new = start::controllers(&config);
-                    let changed = *current != new;
-                    *current = new;
-                    changed
-                });
-                self.inputs.push_back(Input::Policy(config.policy()));
-                self.agent.configure(config);
-                tracing::info!("{} read again", self.places.config.display());
-            }
-            Err(error) => tracing::error!("{error}\nthe configuration that was read before stays in force"),
-        }
-        notify::ready(&self.machine.status_line());
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::identity::{self, IdentityError};
-use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, heard, roll, status};
+use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, heard, reload, roll, status};
 use crate::config::Config;
 use crate::link::{self, Controllers, Window};
 use crate::local::{Agent, Callers};
@@ -75,6 +75,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let node =
         Node { host: host.clone(), machine, boot: boot.clone(), version: version.clone(), policy: config.policy() };
+    let read = reload::Read::new(config.clone());
     let agent = Arc::new(Agent::new(host, boot, config, spool.clone(), ask));
     let mut daemon = Daemon {
         machine: Machine::new(node),
@@ -93,6 +94,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         epoch: spool.epoch(),
         joined_once: false,
         wake_ms: None,
+        read,
         status: status::StatusLine::default(),
         heard: heard::Heard::default(),
         spool,

@@ -11,13 +11,28 @@ const PAUSE_MS: u64 = 1_000;
 pub(super) struct StatusLine {
     shown: String,
     wanted: Option<String>,
+    /// What the last reload left to be done.
+    remark: Option<String>,
     /// CLOCK_MONOTONIC; not before this is another shown.
     next_ms: u64,
 }
 
 impl StatusLine {
+    pub(super) fn remark(&mut self, remark: Option<String>) {
+        self.remark = remark;
+    }
+
+    /// A line with the remark behind it.
+    pub(super) fn whole(&self, line: String) -> String {
+        match &self.remark {
+            Some(remark) => format!("{line}; {remark}"),
+            None => line,
+        }
+    }
+
     /// What is to be shown now, or as soon as it may.
     pub(super) fn show(&mut self, line: String) {
+        let line = self.whole(line);
         self.wanted = (line != self.shown).then_some(line);
         if clock::mono_ms() < self.next_ms {
             return;

@@ -67,9 +67,6 @@ impl Agent {
 
     /// After a reload. A node keeps its name for as long as its agent runs.
     pub fn configure(&self, config: Config) {
-        if config.host.as_ref().is_some_and(|host| *host != self.host) {
-            tracing::warn!("`host` has changed; it counts from the agent's next start on");
-        }
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 

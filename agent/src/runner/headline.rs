@@ -1,4 +1,5 @@
-//! The unit's status text, which `systemctl status` shows: `prolog f123 rank 3: 2/4 20-lustre, mounting /p/lustre1`.
+//! The unit's status text, which `systemctl status` shows: `prolog f123 rank 3: 2/4 20-lustre, mounting /p/lustre1 (since 03:12:07Z,
+//! limit 5m)`. Since when, not for how long: that would take a timer to stay true; the unit's own age is on the line above it.
 //!
 //! Sent to systemd (sd_notify(3)) without ever waiting for it: a status that PID 1 is too busy for is a status less, and no script is late for it.
 //! What has passed before a person could read it is not sent at all: each text wakes PID 1, which has the units of all tasks in hand.
@@ -8,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use perilog_core::Span;
 use perilog_core::task::Start;
 
 use crate::output::one_line;
@@ -20,6 +22,8 @@ pub(crate) struct Headline {
     task: String,
     of: usize,
     script: String,
+    /// Since when it runs, and how long it may.
+    about: String,
     /// When to say which script runs.
     due: Option<u64>,
     /// Something is shown, which would be wrong when all is over.
@@ -31,7 +35,7 @@ pub(crate) struct Headline {
 impl Headline {
     pub(crate) fn new(start: &Start) -> Self {
         let task = format!("{} {} rank {}", start.action, start.job, start.task.rank);
-        Self { task, of: 0, script: String::new(), due: None, shown: false, systemd: systemd() }
+        Self { task, of: 0, script: String::new(), about: String::new(), due: None, shown: false, systemd: systemd() }
     }
 
     /// How many scripts there are.
@@ -39,9 +43,12 @@ impl Headline {
         self.of = of;
     }
 
-    /// The `index`th script begins, counted from 1. `now`: CLOCK_MONOTONIC.
-    pub(crate) fn script(&mut self, index: usize, name: &str, now: u64) {
+    /// The `index`th script begins, counted from 1. `now`: CLOCK_MONOTONIC; `wall_ms`: milliseconds since 1970; `limit_ms`: its own, or the task's.
+    pub(crate) fn script(&mut self, index: usize, name: &str, now: u64, wall_ms: u64, limit_ms: Option<u64>) {
         self.script = format!("{index}/{} {name}", self.of);
+        let second = wall_ms / 1000;
+        let limit = limit_ms.map_or_else(|| "no limit".to_owned(), |ms| format!("limit {}", Span::from_millis(ms)));
+        self.about = format!("(since {:02}:{:02}:{:02}Z, {limit})", second / 3_600 % 24, second / 60 % 60, second % 60);
         self.due.get_or_insert(now.saturating_add(UNSEEN_MS));
     }
 
@@ -53,13 +60,13 @@ impl Headline {
     /// Says which script runs, when that is due.
     pub(crate) fn tick(&mut self, now: u64) {
         if self.due.take_if(|at| *at <= now).is_some() {
-            self.tell(&self.script.clone());
+            self.tell(&format!("{} {}", self.script, self.about));
         }
     }
 
     /// What the script is at.
     pub(crate) fn detail(&mut self, text: &str) {
-        self.tell(&format!("{}, {text}", self.script));
+        self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
     /// All is over. `well`: as it mostly is, and the unit is unloaded before anybody looks.
@@ -102,7 +109,15 @@ mod tests {
 
     fn headline(systemd: &UnixDatagram) -> Headline {
         let systemd = systemd.local_addr().ok();
-        Headline { task: "t".to_owned(), of: 3, script: String::new(), due: None, shown: false, systemd }
+        Headline {
+            task: "t".to_owned(),
+            of: 3,
+            script: String::new(),
+            about: String::new(),
+            due: None,
+            shown: false,
+            systemd,
+        }
     }
 
     fn said(systemd: &UnixDatagram) -> Option<String> {
@@ -118,7 +133,7 @@ mod tests {
         systemd.set_nonblocking(true).unwrap();
 
         let mut quick = headline(&systemd);
-        quick.script(1, "a", 100);
+        quick.script(1, "a", 100, 0, None);
         quick.tick(99 + UNSEEN_MS);
         quick.end("well", true);
         assert_eq!(said(&systemd), None);
@@ -127,14 +142,20 @@ mod tests {
 
         // Many short scripts are not nothing: some of their names are shown.
         let mut slow = headline(&systemd);
-        slow.script(1, "a", 100);
-        slow.script(2, "b", 200);
+        slow.script(1, "a", 100, 0, None);
+        slow.script(2, "b", 200, 97_328_000, Some(300_000));
         assert_eq!(slow.next(), Some(100 + UNSEEN_MS));
         slow.tick(100 + UNSEEN_MS);
-        assert_eq!((said(&systemd).as_deref(), slow.next()), (Some("STATUS=t: 2/3 b\n"), None));
-        slow.script(3, "c", 400);
+        assert_eq!(
+            (said(&systemd).as_deref(), slow.next()),
+            (Some("STATUS=t: 2/3 b (since 03:02:08Z, limit 5m)\n"), None)
+        );
+        slow.script(3, "c", 400, 1_000, None);
         slow.detail("at it");
-        assert_eq!((said(&systemd).as_deref(), slow.next()), (Some("STATUS=t: 3/3 c, at it\n"), None));
+        assert_eq!(
+            (said(&systemd).as_deref(), slow.next()),
+            (Some("STATUS=t: 3/3 c, at it (since 00:00:01Z, no limit)\n"), None)
+        );
         slow.end("well", true);
         assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: well\n"));
     }

@@ -117,7 +117,9 @@ impl<'a> Sequence<'a> {
                 break;
             }
             let name = &next.script.name;
-            self.headline.script(index + 1, name, clock::mono_ms());
+            let task_ms = self.limit.map(|limit| limit.limit_ms);
+            let limit_ms = next.timeout_ms.into_iter().chain(task_ms).min();
+            self.headline.script(index + 1, name, clock::mono_ms(), clock::wall_ms(), limit_ms);
             match self.tries(next, of) {
                 Ok(end) => {
                     let stop = end.is_error() && self.intent.plan.on_error == OnError::Stop;

@@ -1,4 +1,7 @@
-//! `perilog controller take-over`: makes agents obey this controller whatever they have obeyed before.
+//! `perilog controller`: what is done to the controller itself. `take-over` makes agents obey it whatever they have obeyed before; `backup` copies
+//! its store.
+
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,8 +10,9 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
+use crate::verb::backup;
 
-/// Make this the controller that agents obey
+/// Make this the controller that agents obey, or copy its store
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,6 +26,14 @@ enum What {
     /// For a controller whose store was lost or restored from a copy, when `perilog status` says that agents obey another one. First make
     /// sure that the other one is stopped: this is what keeps two controllers from commanding one node.
     TakeOver,
+    /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at all.
+    ///
+    /// To restore it: stop perilog-controller and its socket, remove controller.db-wal and controller.db-shm, put the copy in the place of the store
+    /// (`install -o perilog -g perilog -m 600 FILE /var/lib/perilog/controller.db`), start both, and `perilog controller take-over`. What nodes did since then they tell; nothing runs twice.
+    Backup {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -31,6 +43,30 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             out.show(&answer)?;
             Ok(Exit::Ok)
         }
+        What::Backup { file } => {
+            let bytes = backup::take(&file, door)?;
+            out.show(&Copied { file, bytes })?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+struct Copied {
+    file: PathBuf,
+    bytes: u64,
+}
+
+impl Faces for Copied {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!("{}: {} bytes", self.file.display(), self.bytes));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(json!({ "file": self.file.display().to_string(), "bytes": self.bytes }))
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        page.line(self.file.display());
     }
 }
 

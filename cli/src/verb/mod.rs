@@ -1,12 +1,14 @@
 //! The verbs, one file each: what it takes, what it asks, what it shows.
 
 pub(crate) mod action;
+pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod cancel;
 pub(crate) mod controller;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod events;
+pub(crate) mod export;
 pub(crate) mod failed;
 pub(crate) mod hook;
 pub(crate) mod job;
@@ -63,6 +65,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Status(args) => status::run(args, &door, out),
         Verb::Quiesce(args) => quiet::run(args, door, out),
         Verb::Resume(args) => quiet::resume(args, &door, out),
+        Verb::Export(args) => export::run(args, &door, out),
         Verb::Controller(args) => controller::run(args, &door, out),
         Verb::Ca(args) => ca::run(args, out),
         Verb::Try(args) => try_::run(args, out),

@@ -5,7 +5,9 @@
 //! `io.perilog.Controller.Refused` with code `invalid` and the position.
 
 mod actions;
+mod backup;
 mod events;
+mod export;
 mod jobs;
 mod logs;
 mod outbox;
@@ -52,6 +54,9 @@ pub(crate) struct Api {
     /// Changes when the outbox has grown.
     pub(crate) outbox: watch::Receiver<()>,
     pub(crate) calls: Calls,
+    /// Its file, for those who want all of it.
+    pub(crate) store: std::path::PathBuf,
+    pub(crate) backup: tokio::sync::Mutex<()>,
 }
 
 /// Calls that have not been answered yet.
@@ -122,6 +127,8 @@ impl Api {
             "Timeline" => took::timeline(self, call).await,
             "Stats" => took::stats(self, call).await,
             "Skew" => took::skew(self, call).await,
+            "Export" => export::serve(self, call).await,
+            "Backup" => backup::serve(self, call).await,
             "Outbox" => outbox::serve(self, call).await,
             "Run" => self.simple::<parameters::Run>(call).await,
             "Cancel" => self.simple::<parameters::Cancel>(call).await,

@@ -1,8 +1,9 @@
 //! `/etc/perilog/controller.toml` and the drop-ins of `controller.d/`: every key with its default. `controller.toml.example` says the same for
 //! people, and a test holds the two together.
 //!
-//! A value checks itself, so that an error points at its line; what [`Config::load`] returns can be used without a further look.
+//! A value checks itself, so that an error points at its line; what [`Config::read`] returns can be used without a further look.
 
+mod check;
 mod values;
 
 use std::collections::BTreeMap;
@@ -12,12 +13,13 @@ use std::path::{Path, PathBuf};
 use perilog_core::controller::Settings;
 use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::{ActionName, ClusterId, Span};
-use perilog_host::config::{ConfigError, MainFile};
+use perilog_host::config::{ConfigError, Loaded, MainFile};
 use perilog_host::tls::TlsFiles;
 use serde::{Deserialize, Serialize};
 
 use crate::hooks;
 
+pub use check::warnings;
 pub use values::{AbsolutePath, Argv, ClusterName, Limit, Log, Read};
 
 /// Where the configuration is, unless `--config` says otherwise.
@@ -218,9 +220,8 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`]: all that is wrong, with lines.
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let dropins = file.with_extension("d");
-        perilog_host::config::load(file, MainFile::Required, Some(&dropins)).map(|loaded| loaded.value)
+    pub fn read(file: &Path) -> Result<Loaded<Self>, ConfigError> {
+        perilog_host::config::load(file, MainFile::Required, Some(&file.with_extension("d")))
     }
 
     /// All of it, defaults filled in, as a file that could be used instead.

@@ -8,7 +8,7 @@ use perilog_core::controller::io::{Client, Refusal, Reply, Request, SessionId};
 use perilog_core::controller::{Effect, Input};
 use perilog_core::message::ToAgent;
 use perilog_core::task::Start;
-use perilog_core::{BootId, HostName, JobId, Rank};
+use perilog_core::{BootId, Event, HostName, JobId, Rank};
 use perilog_host::fault;
 use perilog_proto::{MAX_FORGET, StartFan, encode_to_agent};
 use tokio::sync::{oneshot, watch};
@@ -114,6 +114,7 @@ impl Delivery {
                 }
                 Effect::Reply { client, reply } => self.reply(client, reply),
                 Effect::Publish { job, sequence, event } => {
+                    log_verdict(&job, &event);
                     if let Some(followers) = self.followers.get_mut(&job) {
                         let event = Arc::new((sequence, event));
                         followers.retain(|queue| queue.put(event.clone()).is_ok());
@@ -235,6 +236,16 @@ fn text(refusal: &Refusal) -> &str {
     | R::Invalid(text)
     | R::Unavailable(text)) = refusal;
     text
+}
+
+/// One line for each action, so that `journalctl PERILOG_JOB=` here tells how it ended; what happened on the way is in the event log.
+fn log_verdict(job: &JobId, event: &Event) {
+    let word = |name: &str| event.context().and_then(|context| context.get(name)).and_then(|value| value.as_str());
+    if event.name() == "verdict"
+        && let (Some(action), Some(verdict)) = (word("action"), word("verdict"))
+    {
+        tracing::info!(job = %job, action, "{action} of {job}: {verdict}");
+    }
 }
 
 fn log(level: Level, job: Option<&str>, host: Option<&str>, text: &str) {

@@ -42,14 +42,15 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let mut signals = Signals::new().map_err(Fault::Signals)?;
     let Started { inlet, sessions, calls, tls, mut writer, mut doors, hooks, mut status } =
         start::start(&config).await?;
-    let mut reload = Reload::new(file, config, inlet.clone(), tls, hooks);
+    let (remark, remarks) = watch::channel(None);
+    let mut reload = Reload::new(file, config, inlet.clone(), tls, hooks, remark);
     notify::ready(&status.borrow_and_update().clone());
-    let telling = tokio::spawn(tell(status));
+    let telling = tokio::spawn(tell(status.clone(), remarks));
     loop {
         tokio::select! {
             ended = &mut writer => return Err(start::ended(ended).err().unwrap_or(Fault::WriterEnded)),
             signal = signals.next() => match signal {
-                Signal::Reload => reload.now().await,
+                Signal::Reload => reload.now(&status).await,
                 Signal::Terminate => break,
             }
         }
@@ -66,10 +67,19 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
 }
 
 /// Shows the status line. On a thread of its own: a service manager that hangs makes sd_notify wait, and nothing else may wait for it.
-async fn tell(mut status: watch::Receiver<String>) {
-    while status.changed().await.is_ok() {
-        let line = status.borrow_and_update().clone();
+async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<Option<String>>) {
+    loop {
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() { return },
+            changed = remark.changed() => if changed.is_err() { return },
+        }
+        let line = whole_status(&status.borrow_and_update(), remark.borrow_and_update().as_deref());
         // Told or not, the next one is newer.
         let _ = tokio::task::spawn_blocking(move || notify::status(&line)).await;
     }
+}
+
+/// The writer's line, and what a reload left to be done.
+fn whole_status(line: &str, remark: Option<&str>) -> String {
+    remark.map_or_else(|| line.to_owned(), |remark| format!("{line}; {remark}"))
 }

@@ -1,21 +1,30 @@
-//! SIGHUP: settings and certificates are read again. What is wrong is logged, and what was in force stays so.
+//! SIGHUP: settings and certificates are read again. What can be applied is, what needs a restart is said key by key; of a wrong configuration
+//! nothing is applied.
 
 use std::path::{Path, PathBuf};
 
-use perilog_host::notify;
+use perilog_host::config::Changes;
 use perilog_host::tls::ServerTls;
+use perilog_host::{journal, notify};
 use tokio::sync::watch;
 
 use super::inlet::{Entry, Inlet};
 use super::start::Hooks;
+use super::whole_status;
 use crate::config::Config;
+
+/// What is opened once. `cluster`: every action's id is made with it.
+const TAKES_RESTART: [&str; 5] = ["cluster", "listen", "store", "api", "metrics"];
 
 pub(super) struct Reload {
     file: PathBuf,
-    config: Config,
+    started: Config,
+    last: Config,
     inlet: Inlet,
     tls: watch::Sender<Option<ServerTls>>,
     hooks: Hooks,
+    /// What `systemctl status` shows behind the writer's line.
+    remark: watch::Sender<Option<String>>,
 }
 
 impl Reload {
@@ -25,49 +34,48 @@ impl Reload {
         inlet: Inlet,
         tls: watch::Sender<Option<ServerTls>>,
         hooks: Hooks,
+        remark: watch::Sender<Option<String>>,
     ) -> Self {
-        Self { file: file.to_owned(), config, inlet, tls, hooks }
+        Self { file: file.to_owned(), last: config.clone(), started: config, inlet, tls, hooks, remark }
     }
 
-    pub(super) async fn now(&mut self) {
+    /// `status`: the writer's line.
+    pub(super) async fn now(&mut self, status: &watch::Receiver<String>) {
         notify::reloading();
-        let status = match self.apply().await {
-            Ok(()) => "configuration read again".to_owned(),
+        let remark = match self.apply().await {
+            Ok(changes) => {
+                changes.tell("perilog-controller");
+                changes.remark()
+            }
             Err(text) => {
                 for line in text.lines() {
                     tracing::error!("{line}");
                 }
-                "the configuration is wrong; the one before is in force (see the log)".to_owned()
+                tracing::error!("the configuration that was read before stays in force");
+                Some("the configuration is wrong, the one before is in force (see the journal)".to_owned())
             }
         };
-        notify::ready(&status);
+        let line = whole_status(&status.borrow(), remark.as_deref());
+        self.remark.send_replace(remark);
+        notify::ready(&line);
     }
 
-    async fn apply(&mut self) -> Result<(), String> {
-        let config = Config::load(&self.file).map_err(|error| error.to_string())?;
+    async fn apply(&mut self) -> Result<Changes, String> {
+        let new = Config::read(&self.file).map_err(|error| error.to_string())?;
+        let changes = Changes::between(&self.started, &self.last, &new, &TAKES_RESTART)?;
+        let config = new.value;
         let tls =
             config.tls.files().map(|files| ServerTls::load(&files)).transpose().map_err(|error| error.to_string())?;
-        for (key, changed) in [
-            ("cluster", config.cluster != self.config.cluster),
-            ("listen", config.listen != self.config.listen),
-            ("store", config.store != self.config.store),
-            ("log", config.log != self.config.log),
-            ("[api]", config.api != self.config.api),
-            ("[metrics]", config.metrics != self.config.metrics),
-        ] {
-            if changed {
-                tracing::warn!("{key} has changed: that takes a restart");
-            }
+        if config.log != self.last.log {
+            journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
         let mut settings = config.settings();
-        // Every action's id is made with it.
-        settings.cluster = self.config.settings().cluster;
+        settings.cluster = self.started.settings().cluster;
         self.tls.send_replace(tls);
         self.hooks.configure(&config);
         // An ending writer needs no settings.
         let _ = self.inlet.put(Entry::Settings(settings)).await;
-        self.config = Config { cluster: self.config.cluster.clone(), ..config };
-        tracing::info!("configuration and certificates were read again");
-        Ok(())
+        self.last = config;
+        Ok(changes)
     }
 }

@@ -175,7 +175,16 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
             tracing::error!(%error, "figures for Prometheus are not served any more");
         });
     }
-    let api = Api { inlet: inlet.clone(), reader, steps, access, outbox: outbox_grew, calls: calls.clone() };
+    let api = Api {
+        inlet: inlet.clone(),
+        reader,
+        steps,
+        access,
+        outbox: outbox_grew,
+        calls: calls.clone(),
+        store: config.store.to_path_buf(),
+        backup: tokio::sync::Mutex::default(),
+    };
     clients.spawn(async move {
         let Err(error) = api::serve(local, api).await;
         tracing::error!(%error, "the local API ended");

@@ -34,16 +34,38 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
             .into_iter()
             .collect(),
     };
-    put_moved(&db, &mut snapshot)?;
-    put_given(&db, &mut snapshot)?;
+    put_moved(&db, &mut snapshot, "")?;
+    put_given(&db, &mut snapshot, "")?;
     Ok(snapshot)
 }
 
+/// What is known of one job.
+pub(super) struct Job {
+    pub(super) attempts: Vec<AttemptRow>,
+    pub(super) actions: Vec<ActionRow>,
+    pub(super) ranks: Vec<RankRow>,
+}
+
+pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
+    // A job's id has no quote: [A-Za-z0-9._-].
+    let of = format!("job = '{job}'");
+    let ids = format!("action IN (SELECT id FROM actions WHERE {of})");
+    let mut part = Snapshot {
+        attempts: rows(db, "attempts", &format!("SELECT * FROM attempts WHERE {of} ORDER BY attempt"), attempt)?,
+        actions: rows(db, "actions", &format!("SELECT * FROM actions WHERE {of} ORDER BY number"), action)?,
+        ranks: rows(db, "ranks", &format!("SELECT * FROM ranks WHERE {ids} ORDER BY action, rank"), rank)?,
+        ..Snapshot::default()
+    };
+    put_moved(db, &mut part, &format!("WHERE {ids}"))?;
+    put_given(db, &mut part, &format!("WHERE {of}"))?;
+    Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
+}
+
 /// What was written beside the rows of actions, over them.
-fn put_moved(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError> {
+fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
     let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
-    for (id, stands) in rows(db, "moved", "SELECT * FROM moved ORDER BY action, number", moved)? {
+    for (id, stands) in rows(db, "moved", &format!("SELECT * FROM moved {only} ORDER BY action, number"), moved)? {
         if let Some(row) = by_id.get_mut(&id) {
             row.put(&stands);
         }
@@ -52,11 +74,12 @@ fn put_moved(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError>
 }
 
 /// The same of attempts.
-fn put_given(db: &Connection, snapshot: &mut Snapshot) -> Result<(), StoreError> {
+fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
     let given = |row: &Row<'_>| Ok(((parsed(row, "job")?, parsed(row, "attempt")?), json::<Holds>(row, "holds")?));
-    for (key, holds) in rows(db, "given", "SELECT * FROM given ORDER BY job, attempt, number", given)? {
+    for (key, holds) in rows(db, "given", &format!("SELECT * FROM given {only} ORDER BY job, attempt, number"), given)?
+    {
         if let Some(row) = by_key.get_mut(&key) {
             row.put(&holds);
         }

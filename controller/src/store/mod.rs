@@ -11,10 +11,13 @@
 //! | `took`, `skew` | that, read again, added up and compared |
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
+//! | `export`, `backup` | connections of their own, for all of it as lines or as a file |
 //! | `place`, `reserve` | file systems, the lock, the room that is held back for a full disk |
 
+mod backup;
 mod error;
 mod events;
+mod export;
 mod load;
 mod place;
 mod reserve;
@@ -33,8 +36,10 @@ use perilog_core::controller::{Record, Snapshot};
 use perilog_core::defect;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+pub use backup::backup;
 pub use error::{OpenError, StoreError};
 pub use events::{EventReader, Numbered};
+pub use export::{Exporter, Wanted, head as export_head};
 pub use skew::Skew;
 pub use steps::Ran;
 pub use took::{Page, Pending, Place, Since, StepReader, Which};

@@ -13,7 +13,7 @@ use super::place::beside;
 /// What all running actions of a large cluster can still write: a completion with output is at most some 100 KiB, nearly all are under 1 KiB.
 const SIZE: u64 = 8 * 1024 * 1024;
 /// Room that must be there before the reserve is made again: twice its size, or it would be full again at once.
-const ROOM: u64 = 2 * SIZE;
+pub(super) const ROOM: u64 = 2 * SIZE;
 /// With less than that an I/O error of SQLite is taken for a full disk: its shared memory and checkpoints do not always say so.
 const NO_ROOM: u64 = 256 * 1024;
 

@@ -181,6 +181,16 @@ pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     }
 }
 
+/// Is this a store of this version?
+pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
+    let pragma = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    match (pragma("application_id")?, pragma("user_version")?) {
+        (APPLICATION, VERSION) => Ok(()),
+        (APPLICATION, version) => Err(OpenError::Version { found: version, ours: VERSION }),
+        _ => Err(OpenError::Foreign),
+    }
+}
+
 /// From the tables of each earlier version to those of the next. What an earlier version began is held as it would be held now.
 const MIGRATIONS: [&str; (VERSION - 1) as usize] = ["
 ALTER TABLE attempts ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';

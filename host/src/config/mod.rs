@@ -14,6 +14,8 @@
 //! The files say what root runs, so a file or directory that others can write is refused.
 
 mod known;
+mod origin;
+mod reload;
 mod report;
 mod source;
 mod tree;
@@ -27,6 +29,8 @@ use self::source::{Sources, dropins_of, read};
 use self::tree::{Step, Tree, dotted};
 
 pub use self::known::keys;
+pub use self::origin::Origins;
+pub use self::reload::{Change, Changes};
 pub use self::report::{ConfigError, Problem};
 
 /// After that many problems nobody reads on; it also bounds the passes over a hopeless file.
@@ -37,6 +41,15 @@ const MAX_PROBLEMS: usize = 20;
 pub struct Loaded<T> {
     pub value: T,
     pub files: Vec<PathBuf>,
+    /// Where each value was written.
+    pub origins: Origins,
+}
+
+impl<T> Loaded<T> {
+    /// The same files, and what follows from them.
+    pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Loaded<U> {
+        Loaded { value: then(self.value), files: self.files, origins: self.origins }
+    }
 }
 
 /// Whether the main file must exist.
@@ -77,7 +90,7 @@ pub fn load<T: DeserializeOwned>(
         }
     }
     let value = check(&sources, file, &mut problems);
-    finish(value, problems).map(|value| Loaded { value, files: sources.paths() })
+    finish(value, problems).map(|(value, origins)| Loaded { value, files: sources.paths(), origins })
 }
 
 /// The same for a text in memory, named `name` in errors: for tests of a schema, and for configurations that are handed over.
@@ -86,7 +99,7 @@ pub fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigErr
     let mut sources = Sources::default();
     sources.add(Path::new(name), text.to_owned());
     let value = check(&sources, Path::new(name), &mut problems);
-    finish(value, problems)
+    finish(value, problems).map(|(value, _)| value)
 }
 
 fn finish<T>(value: Option<T>, problems: Vec<Problem>) -> Result<T, ConfigError> {
@@ -97,7 +110,7 @@ fn finish<T>(value: Option<T>, problems: Vec<Problem>) -> Result<T, ConfigError>
 }
 
 /// Parses and checks all sources; `main` is where a missing key is missed.
-fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec<Problem>) -> Option<T> {
+fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec<Problem>) -> Option<(T, Origins)> {
     let mut readable = problems.is_empty();
     let mut merged = Tree::default();
     for source in sources.iter() {
@@ -120,9 +133,10 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
     if !readable {
         return None;
     }
+    let origins = Origins::of(&merged, sources);
     let (value, found) = examine(merged);
     problems.extend(found.into_iter().map(|finding| finding.into_problem(sources, main)));
-    value
+    value.map(|value| (value, origins))
 }
 
 /// One thing that is wrong in a tree.

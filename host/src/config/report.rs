@@ -114,7 +114,7 @@ impl fmt::Display for Problem {
 }
 
 /// A file must not steer the terminal of whoever reads what is wrong with it.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::*;
 
@@ -265,4 +265,62 @@ fn what_is_no_text_file_is_refused() {
     assert!(files.load().unwrap_err().to_string().contains("UTF-8 at byte 5"));
     fs::write(files.path("main.toml"), vec![b'#'; 2 << 20]).unwrap();
     assert!(files.load().unwrap_err().to_string().contains("larger"));
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Default)]
+#[serde(rename_all = "kebab-case", default)]
+struct Node {
+    max_tasks: u32,
+    names: Vec<String>,
+    log: String,
+    action: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+fn node(files: &Files) -> Loaded<Node> {
+    load(&files.path("main.toml"), MainFile::Required, Some(&files.path("d"))).unwrap()
+}
+
+#[test]
+fn each_value_is_printed_with_the_line_that_it_is_from_and_reads_back() {
+    let files = Files::new(&[
+        ("main.toml", "max-tasks = 3\n[action.'a b']\nuser = 'x # \"y\"'\ncwd = '/'\n"),
+        ("d/10.toml", "\n\nmax-tasks = 4\naction.'a b'.user = 'u\\n'\nnames = ['1',\n '2']\n"),
+    ]);
+    let loaded = node(&files);
+    let text = loaded.print().unwrap();
+    let (main, dropin) = (files.path("main.toml"), files.path("d/10.toml"));
+    let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{key}: {text}"));
+    for (key, origin) in [
+        ("max-tasks = 4 ", format!("# {}:3", dropin.display())),
+        ("names = [\"1\", \"2\"] ", format!("# {}:5", dropin.display())),
+        ("log = \"\" ", "# default".to_owned()),
+        ("cwd = \"/\" ", format!("# {}:4", main.display())),
+        ("user = ", format!("# {}:4", dropin.display())),
+    ] {
+        assert!(line(key).ends_with(&origin), "{key}: {text}");
+    }
+    assert!(text.starts_with(&format!("# read: {}\n# read: {}\n", main.display(), dropin.display())), "{text}");
+    assert_eq!(parse::<Node>("printed", &text).unwrap(), loaded.value, "{text}");
+}
+
+#[test]
+fn a_reload_tells_what_counts_now_and_what_at_the_next_start() {
+    let files = Files::new(&[("main.toml", "max-tasks = 3\nlog = 'info'\n[action.a]\nuser = 'x'\n")]);
+    let started = node(&files).value;
+    let keys = |changes: &[Change]| changes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let main = files.path("main.toml").display().to_string();
+    let late = ["max-tasks", "act"];
+
+    fs::write(files.path("main.toml"), "log = 'debug'\nmax-tasks = 4\n").unwrap();
+    let second = node(&files);
+    let changes = Changes::between(&started, &started, &second, &late).unwrap();
+    assert_eq!(keys(&changes.applied), ["action.a.user (default)".to_owned(), format!("log ({main}:1)")]);
+    assert_eq!(keys(&changes.waiting), [format!("max-tasks ({main}:2)")]);
+    assert_eq!(changes.remark().as_deref(), Some("restart needed for max-tasks"));
+
+    // Read once more nothing is new, and what waits still does; taken back, it waits no more.
+    let changes = Changes::between(&started, &second.value, &second, &late).unwrap();
+    assert_eq!((changes.applied.len(), changes.waiting.len()), (0, 1));
+    fs::write(files.path("main.toml"), "log = 'debug'\nmax-tasks = 3\n").unwrap();
+    assert_eq!(Changes::between(&started, &second.value, &node(&files), &late).unwrap(), Changes::default());
 }

@@ -1,0 +1,60 @@
+//! SIGHUP: the configuration is read again. What can be applied is, what needs a restart is said key by key; of a wrong one nothing is applied.
+
+use perilog_core::agent::io::Input;
+use perilog_host::config::Changes;
+use perilog_host::{journal, notify};
+
+use super::{Daemon, start};
+use crate::config::Config;
+
+/// What an agent is for as long as it runs. The rest counts at once, but for `controller` and `tls`, which count at the next dial.
+const TAKES_RESTART: [&str; 1] = ["host"];
+
+/// What changes are told against.
+pub(super) struct Read {
+    started: Config,
+    last: Config,
+}
+
+impl Read {
+    pub(super) fn new(started: Config) -> Self {
+        Self { last: started.clone(), started }
+    }
+}
+
+impl Daemon {
+    pub(super) fn reload(&mut self) {
+        notify::reloading();
+        let remark = match self.apply() {
+            Ok(changes) => {
+                changes.tell("perilog-agent");
+                changes.remark()
+            }
+            Err(text) => {
+                tracing::error!("{text}\nthe configuration that was read before stays in force");
+                Some("the configuration is wrong, the one before is in force (see the journal)".to_owned())
+            }
+        };
+        self.status.remark(remark);
+        notify::ready(&self.status.whole(self.machine.status_line()));
+    }
+
+    fn apply(&mut self) -> Result<Changes, String> {
+        let new = Config::read(&self.places.config).map_err(|error| error.to_string())?;
+        let changes = Changes::between(&self.read.started, &self.read.last, &new, &TAKES_RESTART)?;
+        let config = new.value;
+        if config.log != self.read.last.log {
+            journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
+        }
+        self.controllers.send_if_modified(|current| {
+            let new = start::controllers(&config);
+            let changed = *current != new;
+            *current = new;
+            changed
+        });
+        self.inputs.push_back(Input::Policy(config.policy()));
+        self.agent.configure(config.clone());
+        self.read.last = config;
+        Ok(changes)
+    }
+}

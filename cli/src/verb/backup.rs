@@ -1,0 +1,66 @@
+//! `perilog controller backup FILE`: a copy of the store while the controller runs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::door::{Answer, Door};
+use crate::fault::Fault;
+
+#[derive(Debug, Deserialize)]
+struct Piece {
+    #[serde(default)]
+    data: Option<String>,
+    #[serde(default)]
+    size: Option<u64>,
+}
+
+/// Writes the whole copy or nothing (temporary file, fsync, rename); its bytes. Only its owner may read it, as with the store itself.
+pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
+    let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
+    let mut name = file.file_name().ok_or_else(|| Fault::Usage(format!("{}: no file", file.display())))?.to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = file.with_file_name(name);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
+    let taken = fill(made, file, door).and_then(|size| {
+        fs::rename(&temporary, file).map_err(failed)?;
+        let directory =
+            file.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        Ok(size)
+    });
+    if taken.is_err() {
+        // Nothing to do about a second failure; the first one is told.
+        let _ = fs::remove_file(&temporary);
+    }
+    taken
+}
+
+fn fill(mut made: File, file: &Path, door: &Door) -> Result<u64, Fault> {
+    let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
+    let malformed = |why: &str| Fault::Malformed { daemon: door.daemon, why: why.to_owned() };
+    let mut client = door.open()?;
+    // A large store on a slow disk is copied and checked before the first piece comes.
+    door.wait_for_ever(&mut client)?;
+    let (mut written, mut size) = (0, None);
+    door.follow(&mut client, "Backup", &json!({}), |answer: Answer<Piece>| {
+        if let Some(data) = &answer.body.data {
+            let bytes = STANDARD.decode(data).map_err(|error| malformed(&error.to_string()))?;
+            made.write_all(&bytes).map_err(failed)?;
+            written += bytes.len() as u64;
+        }
+        size = answer.body.size.or(size);
+        Ok::<(), Fault>(())
+    })?;
+    if size != Some(written) {
+        return Err(malformed("the copy is not whole"));
+    }
+    made.sync_all().map_err(failed)?;
+    Ok(written)
+}

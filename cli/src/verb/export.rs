@@ -1,0 +1,84 @@
+//! `perilog export`: what the controller's store knows of jobs, as JSON lines.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use perilog_core::JobId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::{values, when};
+
+/// Where the package puts it; the store is on the host where it is.
+const CONTROLLER: &str = "/usr/sbin/perilog-controller";
+
+/// Jobs, attempts, actions, ranks that are not ok, and event logs, as JSON lines
+///
+/// Each line is an object with its `kind`: export, job, attempt, action, rank, event (docs/operate.md). A job comes whole or not at all. Asks the
+/// controller, which goes on meanwhile; where it is down, --store reads its file.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Args {
+    /// Only this job.
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: Option<JobId>,
+    /// Jobs of which something happened since then: a length of time that has passed (2h), a date, or a date and time.
+    #[arg(long = "since", value_name = "TIME", value_parser = when::parse)]
+    since_ms: Option<u64>,
+    /// Jobs that began before then.
+    #[arg(long = "until", value_name = "TIME", value_parser = when::parse)]
+    until_ms: Option<u64>,
+    /// Read this store or copy of one, on this host, without a controller.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    store: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    if let Some(store) = &args.store {
+        let mut command = Command::new(CONTROLLER);
+        command.arg("--export").arg(store);
+        for (name, value) in [
+            ("--job", args.job.as_ref().map(ToString::to_string)),
+            ("--since-ms", args.since_ms.map(|ms| ms.to_string())),
+            ("--until-ms", args.until_ms.map(|ms| ms.to_string())),
+        ] {
+            if let Some(value) = value {
+                command.arg(name).arg(value);
+            }
+        }
+        // It takes our place: its exit status is ours.
+        return Err(Fault::File { what: "cannot run", path: CONTROLLER.into(), source: command.exec() });
+    }
+    let mut client = door.open()?;
+    door.follow(&mut client, "Export", &args, |answer: Answer<Lines>| {
+        answer.body.lines.into_iter().try_for_each(|line| out.show(&Line(line)))
+    })?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Lines {
+    lines: Vec<Value>,
+}
+
+/// The same in every face.
+struct Line(Value);
+
+impl Faces for Line {
+    fn table(&self, page: &mut Page) {
+        page.line(&self.0);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(json!(self.0))
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        page.line(&self.0);
+    }
+}

@@ -1,0 +1,56 @@
+//! The store's copy, in pieces over the local socket: whoever asks writes the file, so that the controller needs no right to do that anywhere.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use perilog_core::controller::io::Refusal;
+use perilog_host::varlink::{Call, Gone};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Api, refuse};
+use crate::store;
+
+/// Bytes in one reply.
+const PIECE: u64 = 192 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {}
+
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    if !call.more {
+        // Before anything is copied.
+        let mut reply = call.reply;
+        return reply.more(json!({})).await;
+    }
+    let Some((Parameters {}, _, mut reply)) = call.parse::<Parameters>().await else { return Ok(()) };
+    // One after the other: each takes as much of the disk as the store does.
+    let _alone = api.backup.lock().await;
+    let path = api.store.clone();
+    let made = tokio::task::spawn_blocking(move || store::backup(&path)).await;
+    let made = made.map_err(|error| error.to_string()).and_then(|made| made.map_err(|error| error.to_string()));
+    let (mut file, size) = match made {
+        Ok(made) => made,
+        Err(text) => return refuse(reply, &Refusal::Unavailable(text)).await,
+    };
+    loop {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut piece = Vec::new();
+            file.by_ref().take(PIECE).read_to_end(&mut piece).map(|_| (file, piece))
+        });
+        let piece = match read.await.map_err(|error| error.to_string()).and_then(|read| read.map_err(|e| e.to_string()))
+        {
+            Ok((rest, piece)) => {
+                file = rest;
+                piece
+            }
+            Err(text) => return refuse(reply, &Refusal::Unavailable(format!("the copy cannot be read: {text}"))).await,
+        };
+        if piece.is_empty() {
+            return reply.done(json!({ "size": size })).await;
+        }
+        reply.more(json!({ "data": STANDARD.encode(&piece) })).await?;
+    }
+}

@@ -1,0 +1,39 @@
+//! What is well formed and yet will not work here, for `--check-config`: some of it keeps the controller from starting, some is only found out
+//! when a hook is run.
+
+use std::path::Path;
+
+use perilog_host::accounts;
+use perilog_host::tls::ServerTls;
+
+use super::{Config, Hook};
+
+/// The units make them when they start (`StateDirectory=`, `RuntimeDirectory=`), so that they are missing before the first start only.
+const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
+
+/// Sentences for people, each about one thing.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    match config.tls.files() {
+        Some(files) => warnings.extend(ServerTls::load(&files).err().map(|error| format!("tls: {error}"))),
+        None => warnings.push("tls.enabled is false: whoever reaches the port can say that they are a node".to_owned()),
+    }
+    if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {
+        warnings.push(format!("api.group: {error}"));
+    }
+    for (key, path) in [("store", &config.store), ("api.socket", &config.api.socket)] {
+        let is_missing =
+            |directory: &&Path| !directory.is_dir() && !MADE_BY_UNITS.iter().any(|made| *directory == Path::new(made));
+        if let Some(directory) = path.parent().filter(is_missing) {
+            warnings.push(format!("{key}: there is no directory {}", directory.display()));
+        }
+    }
+    warnings.extend([("release", &config.release), ("drain", &config.drain)].into_iter().filter_map(of_hook));
+    warnings
+}
+
+fn of_hook((table, hook): (&str, &Hook)) -> Option<String> {
+    let program = hook.command.as_ref()?.words().first()?;
+    let is_there = Path::new(program).is_file();
+    (!is_there).then(|| format!("{table}.command: there is no program {program}; it will be tried again and again"))
+}

@@ -1,0 +1,40 @@
+//! `perilog-controller --export STORE`: a store that no controller has open, or a copy of one, as JSON lines on standard output. What
+//! `perilog export --store` runs.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use perilog_core::JobId;
+use perilog_host::clock;
+use perilog_host::command::Arguments;
+
+use crate::arguments::{JOB, SINCE, UNTIL};
+use crate::store::{Exporter, Wanted, export_head};
+
+/// # Errors
+/// Text, for standard error.
+pub fn export(store: &Path, arguments: &Arguments) -> Result<(), String> {
+    let millis = |name: &str| {
+        let parse = |text: &str| text.parse().map_err(|_| format!("{name} {text}: expected milliseconds since 1970"));
+        arguments.own(name).map(parse).transpose()
+    };
+    let job = arguments.own(JOB).map(|text| text.parse::<JobId>().map_err(|error| error.to_string())).transpose()?;
+    let named = job.clone();
+    let wanted = Wanted { job, since_ms: millis(SINCE)?, until_ms: millis(UNTIL)? };
+    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", store.display());
+    let mut exporter = Exporter::open(store, wanted).map_err(|error| told(&error))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut line = |value: &serde_json::Value| writeln!(out, "{value}");
+    let written = |result: io::Result<()>| result.map_err(|error| format!("cannot write the output: {error}"));
+    written(line(&export_head(clock::wall_ms())))?;
+    let mut none = true;
+    while let Some(lines) = exporter.next_job().map_err(|error| told(&error))? {
+        none = false;
+        written(lines.iter().try_for_each(&mut line))?;
+    }
+    written(out.flush())?;
+    match named {
+        Some(job) if none => Err(told(&format!("no job {job}"))),
+        _ => Ok(()),
+    }
+}

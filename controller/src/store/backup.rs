@@ -1,0 +1,60 @@
+//! A copy of the store while the controller writes, by SQLite's online backup: all of one moment, checked, and without a log beside it.
+//!
+//! It is made beside the store, where there is a disk that may be written, and has no name any more when it is handed over. It is taken in one
+//! step: the writer goes on meanwhile (WAL), and no later page gets in.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::statvfs;
+
+use super::{StoreError, place, reserve};
+
+/// The copy, from its beginning, and its bytes. Blocks for as long as the disk needs.
+///
+/// # Errors
+/// [`StoreError`]: there is no room for it beside the store, or the store cannot be read.
+pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
+    let other = |error: &dyn std::fmt::Display| StoreError::Other(format!("backup: {error}"));
+    let size = fs::metadata(store).map_err(|error| other(&error))?.len();
+    let found = statvfs(super::directory(store)).map_err(|error| other(&error))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    // With less the copy would bring about what the reserve is for.
+    if free < size.saturating_add(reserve::ROOM) {
+        return Err(other(&format!("the copy needs {size} bytes beside the store for a moment, and {free} are free")));
+    }
+    let path = place::beside(store, "backup");
+    // Of a controller that was killed in the middle of one.
+    let _ = fs::remove_file(&path);
+    let made = copy(store, &path).and_then(|()| File::open(&path).map_err(|error| other(&error)));
+    let _ = fs::remove_file(&path);
+    let file = made?;
+    let size = file.metadata().map_err(|error| other(&error))?.len();
+    Ok((file, size))
+}
+
+fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
+    place::create_private(to).map_err(|error| StoreError::Other(format!("backup: {error}")))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let from = Connection::open_with_flags(store, flags)?;
+    from.busy_timeout(std::time::Duration::from_millis(super::BUSY_MS.into()))?;
+    let mut to = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    {
+        let backup = Backup::new(&from, &mut to)?;
+        match backup.step(-1)? {
+            StepResult::Done => {}
+            step => {
+                return Err(StoreError::Other(format!("backup: the store is locked by another program ({step:?})")));
+            }
+        }
+    }
+    // One file, whole: a log beside it could be forgotten.
+    to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+    let verdict: String = to.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
+    if verdict != "ok" {
+        return Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {verdict}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The command line of a daemon, and all that it does without serving: its configuration is checked or printed, its version and usage are said.
+//!
+//! Exit status of every daemon: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::{ConfigError, Loaded};
+
+/// It cannot run, or had to end.
+const CANNOT: u8 = 1;
+/// Wrong usage, or a wrong configuration: nothing was started.
+const WRONG: u8 = 2;
+
+/// A daemon, as its command line knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    pub name: &'static str,
+    pub version: &'static str,
+    pub usage: &'static str,
+    /// Its configuration, unless `--config` says otherwise.
+    pub config: &'static str,
+    /// Options of its own that take a value, such as `--run-dir`.
+    pub options: &'static [&'static str],
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    Serve,
+    CheckConfig,
+    PrintConfig,
+    Version,
+    Help,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments {
+    pub act: Act,
+    pub config: PathBuf,
+    own: BTreeMap<String, String>,
+}
+
+impl Arguments {
+    /// The value of an option of the daemon's own.
+    pub fn own(&self, name: &str) -> Option<&str> {
+        self.own.get(name).map(String::as_str)
+    }
+}
+
+impl Program {
+    /// Reads the arguments after the program's name; `--option VALUE` and `--option=VALUE` are the same. The last of several counts.
+    ///
+    /// # Errors
+    /// Text that names the argument.
+    pub fn parse(&self, arguments: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
+        let mut parsed = Arguments { act: Act::Serve, config: self.config.into(), own: BTreeMap::new() };
+        let mut rest = arguments.into_iter();
+        while let Some(argument) = rest.next() {
+            let (name, attached) = match argument.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+                _ => (argument.as_str(), None),
+            };
+            let act = match name {
+                name if name == "--config" || self.options.contains(&name) => {
+                    let value = attached.or_else(|| rest.next()).filter(|value| !value.is_empty());
+                    let value = value.ok_or_else(|| format!("{name} needs a value"))?;
+                    if name == "--config" {
+                        parsed.config = value.into();
+                    } else {
+                        parsed.own.insert(name.to_owned(), value);
+                    }
+                    continue;
+                }
+                "--check-config" => Act::CheckConfig,
+                "--print-config" => Act::PrintConfig,
+                "--version" | "-V" => Act::Version,
+                "--help" | "-h" => Act::Help,
+                _ => return Err(format!("unknown argument {argument:?}")),
+            };
+            if attached.is_some() {
+                return Err(format!("{name} takes no value"));
+            }
+            parsed.act = act;
+        }
+        Ok(parsed)
+    }
+
+    /// Does what is asked that is not serving; otherwise gives what to serve by. `warnings`: what is well formed and will not work here.
+    ///
+    /// # Errors
+    /// The exit status: everything was said.
+    pub fn begin<T: Serialize>(
+        &self,
+        load: impl FnOnce(&Arguments) -> Result<Loaded<T>, ConfigError>,
+        warnings: impl FnOnce(&T) -> Vec<String>,
+    ) -> Result<(Arguments, Loaded<T>), ExitCode> {
+        let arguments = self.parse(std::env::args().skip(1)).map_err(|text| self.misused(&text))?;
+        match arguments.act {
+            Act::Help => return Err(say(self.usage)),
+            Act::Version => return Err(say(&format!("{} {}\n", self.name, self.version))),
+            Act::Serve | Act::CheckConfig | Act::PrintConfig => {}
+        }
+        let loaded = load(&arguments).map_err(|error| self.complain(&error.to_string(), WRONG))?;
+        match arguments.act {
+            Act::CheckConfig => {
+                for warning in warnings(&loaded.value) {
+                    let _ = writeln!(std::io::stderr(), "warning: {warning}");
+                }
+                Err(say(&format!("{}: ok\n", arguments.config.display())))
+            }
+            Act::PrintConfig => Err(match loaded.print() {
+                Ok(text) => say(&text),
+                Err(text) => self.complain(&text, CANNOT),
+            }),
+            _ => Ok((arguments, loaded)),
+        }
+    }
+
+    /// Says what is wrong with the command line, and how it is used.
+    pub fn misused(&self, text: &str) -> ExitCode {
+        self.complain(&format!("{text}\n\n{}", self.usage), WRONG)
+    }
+
+    /// What it served until, as an exit status.
+    pub fn end(&self, served: Result<(), String>) -> ExitCode {
+        served.map_or_else(|text| self.complain(&text, CANNOT), |()| ExitCode::SUCCESS)
+    }
+
+    /// Standard error may be closed; then nobody wants to know.
+    fn complain(&self, text: &str, status: u8) -> ExitCode {
+        let _ = writeln!(std::io::stderr(), "{}: {}", self.name, text.trim_end());
+        ExitCode::from(status)
+    }
+}
+
+/// The same of standard output.
+fn say(text: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let program =
+            Program { name: "d", version: "1", usage: "Usage: d", config: "/etc/d.toml", options: &["--run-dir"] };
+        let parse = |line: &str| program.parse(line.split_whitespace().map(str::to_owned));
+        let default = parse("").unwrap();
+        assert_eq!((default.act, default.config.to_str()), (Act::Serve, Some("/etc/d.toml")));
+        assert_eq!(default.own("--run-dir"), None);
+        let both = parse("--config=/a.toml --run-dir /r --check-config").unwrap();
+        assert_eq!((both.act, both.config.to_str()), (Act::CheckConfig, Some("/a.toml")));
+        assert_eq!(both.own("--run-dir"), Some("/r"));
+        for (line, part) in [
+            ("--config", "--config needs a value"),
+            ("--config=", "needs a value"),
+            ("--run-dir", "--run-dir needs a value"),
+            ("--help=x", "takes no value"),
+            ("-x", "\"-x\""),
+            ("serve", "\"serve\""),
+        ] {
+            assert!(parse(line).unwrap_err().contains(part), "{line}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Where each value of a configuration was written, and the configuration that is in force with that beside it:
+//!
+//! ```text
+//! max-tasks = 64                          # /etc/perilog/agent.d/10-site.toml:4
+//! ```
+//!
+//! What is printed is a configuration itself: read again it gives the same.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use toml::de::{DeTable, DeValue};
+
+use super::Loaded;
+use super::report::printable;
+use super::source::Sources;
+use super::tree::{Step, Tree, dotted};
+
+/// What no file says.
+const DEFAULT: &str = "default";
+/// The column of the origins; a longer line has its own.
+const COLUMN: usize = 40;
+
+/// Files and lines, by dotted key. A key that is not here has its default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origins(BTreeMap<String, (PathBuf, usize)>);
+
+impl Origins {
+    /// Of all values of the merged tree: of several files the one that counts.
+    pub(super) fn of(tree: &Tree<'_>, sources: &Sources) -> Self {
+        let mut origins = BTreeMap::new();
+        each_value(tree.root().get_ref(), &mut Vec::new(), &mut |path, span| {
+            if let Some((source, span)) = sources.home(&span) {
+                let line = source.text.as_bytes()[..span.start.min(source.text.len())].iter();
+                let line = line.filter(|byte| **byte == b'\n').count() + 1;
+                origins.insert(dotted(path), (source.path.clone(), line));
+            }
+        });
+        Self(origins)
+    }
+
+    /// `/etc/perilog/agent.toml:12`, or `default`.
+    pub fn shown(&self, key: &str) -> String {
+        self.0.get(key).map_or_else(|| DEFAULT.to_owned(), |(file, line)| place(file, *line))
+    }
+}
+
+/// A path is no place for a line break: what follows would count as a key.
+fn place(file: &Path, line: usize) -> String {
+    printable(&format!("{}:{line}", file.display()))
+}
+
+impl<T: Serialize> Loaded<T> {
+    /// All of it, defaults filled in, each value with its origin.
+    ///
+    /// # Errors
+    /// Text, if a value has no TOML form; none of ours does.
+    pub fn print(&self) -> Result<String, String> {
+        let bare = toml::to_string(&self.value).map_err(|error| error.to_string())?;
+        let table = DeTable::parse(&bare).map_err(|error| error.to_string())?;
+        let mut notes = BTreeMap::new();
+        each_value(table.get_ref(), &mut Vec::new(), &mut |path, span| {
+            notes.insert(span.end, self.origins.shown(&dotted(path)));
+        });
+        let mut text = String::new();
+        for file in &self.files {
+            text.push_str(&format!("# read: {}\n", printable(&file.display().to_string())));
+        }
+        let mut from = 0;
+        for (end, origin) in notes {
+            text.push_str(&bare[from..end]);
+            let begun = text.rfind('\n').map_or(0, |newline| newline + 1);
+            let width = text[begun..].chars().count();
+            text.push_str(&format!("{}# {origin}", " ".repeat(COLUMN.saturating_sub(width).max(2))));
+            from = end;
+        }
+        text.push_str(&bare[from..]);
+        Ok(text)
+    }
+}
+
+/// Every value that is no table, with the span of its text. An array is one value: drop-ins replace it whole.
+fn each_value(table: &DeTable<'_>, path: &mut Vec<Step>, take: &mut impl FnMut(&[Step], std::ops::Range<usize>)) {
+    for (key, value) in table {
+        path.push(Step::Key(key.get_ref().to_string()));
+        match value.get_ref() {
+            DeValue::Table(inner) => each_value(inner, path, take),
+            _ => take(path, value.span()),
+        }
+        path.pop();
+    }
+}
