@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use fake::{Place, Said};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use serde_json::Value;
@@ -197,4 +197,63 @@ fn a_certificate_does_not_outlive_its_authority() {
         shown["certificates"][0]["not_after"].clone()
     };
     assert_eq!(end("ca/ca.pem"), end("n0/cert.pem"));
+}
+
+/// Whether a controller that has this list lets this node in: a real verifier says so.
+fn let_in(ca: &Ca, node: &str) -> Result<(), rustls::Error> {
+    let (chain, _, roots) = load(&ca.path(node));
+    let list = CertificateRevocationListDer::from_pem_file(ca.path("ca/crl.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).with_crls([list]).build().unwrap();
+    verifier.verify_client_cert(&chain[0], &[], rustls::pki_types::UnixTime::now()).map(drop)
+}
+
+#[test]
+fn what_is_revoked_is_refused_and_stays_so_and_the_others_are_not() {
+    let ca = Ca::new();
+    ca.issue("node", &["n[0-3]"], "nodes");
+    let (dir, revoked) = (ca.path("ca"), Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked)));
+    let revoke = |what: &[&str]| ca.run(&[&["ca", "revoke", "--dir", &dir], what].concat());
+    let serial = |file: &str| {
+        let shown: Value = serde_json::from_str(&ca.run(&["ca", "show", &ca.path(file), "--json"]).out).unwrap();
+        shown["certificates"][0]["serial"].as_str().unwrap().to_owned()
+    };
+    // The list of a new authority is empty, and good.
+    (0..4).for_each(|n| let_in(&ca, &format!("nodes/n{n}")).unwrap());
+    assert!(revoke(&[]).out.contains("nothing is revoked"));
+
+    // By its host, of which there are two certificates by now; by its number; by its file; and again.
+    ca.issue("node", &["n0", "--force"], "again");
+    let said = revoke(&["n0"]);
+    assert_eq!((said.code, said.err.contains("reload")), (Some(0), true), "{} {}", said.out, said.err);
+    assert_eq!((let_in(&ca, "nodes/n0"), let_in(&ca, "again")), (revoked.clone(), revoked.clone()));
+    let number = serial("nodes/n1/cert.pem");
+    assert_eq!(revoke(&["-q", &format!("0x{number}")]).out, number.clone() + "\n");
+    assert_eq!(revoke(&["-q", &ca.path("nodes/n2/cert.pem")]).out, serial("nodes/n2/cert.pem") + "\n");
+    assert_eq!(revoke(&["-q", "n0"]).out, "", "it is revoked already");
+    for (node, expect) in [("n0", &revoked), ("n1", &revoked), ("n2", &revoked), ("n3", &Ok(()))] {
+        assert_eq!(&let_in(&ca, &format!("nodes/{node}")), expect, "{node}");
+    }
+    let listed: Value = serde_json::from_str(&revoke(&["--json"]).out).unwrap();
+    let names: Vec<_> = listed["revoked"].as_array().unwrap().iter().map(|row| row["names"].clone()).collect();
+    assert_eq!(names, ["n0", "n0", "n1", "n2"]);
+
+    // Who is renewed after that is let in.
+    ca.issue("node", &["n0"], "renewed");
+    let_in(&ca, "renewed").unwrap();
+
+    let other = Ca::new();
+    other.issue("node", &["n9"], "n9");
+    #[rustfmt::skip]
+    let table = [
+        ("n9", "has no record of a certificate for n9"),
+        (&other.path("n9/cert.pem"), "is not of the authority in"),
+        (&ca.path("ca/ca.pem"), "is not of the authority in"),
+        ("0xzz", "expected at most 40 hexadecimal digits"),
+        ("n 9", "malformed host name"),
+    ];
+    for (what, part) in table {
+        let said = revoke(&[what]);
+        assert_eq!((said.code, said.err.contains(part)), (Some(2), true), "{what}: {}", said.err);
+    }
 }

@@ -4,16 +4,15 @@
 //! units: they come up with their node, now and after a power failure.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use perilog_core::controller::view::{JobView, NodeView};
 use serde::Deserialize;
 
+use crate::authority::Authority;
 use crate::bed::Bed;
-use crate::command::{self, Output, Running};
+use crate::command::{Output, Running};
 use crate::layer::Layer;
 use crate::ledger::{self, Comparison, Ledger};
 use crate::node::Node;
@@ -23,12 +22,9 @@ pub const CONTROLLER: &str = "ctl";
 
 /// For a loaded machine; an agent is online some tens of milliseconds after its start.
 const ONLINE: Duration = Duration::from_secs(60);
-/// `perilog ca` computes a few signatures.
-const CA: Duration = Duration::from_secs(60);
 /// A deliberate defect for every daemon of the cluster, where they are built to have one (`perilog_host::defect`, `cargo xtask mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
 const DEFECT_FILE: &str = "/etc/perilog/defect";
-const TLS: &str = "/etc/perilog/tls";
 /// A node's boot id is a bind mount over the machine's. These two give a unit a fresh /proc, where it would see the machine's again.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
@@ -90,8 +86,8 @@ impl ClusterBuilder {
             }
         }
         let authority = Authority::new(&bed, &layer)?;
-        let cluster = Cluster { bed };
-        let controller = cluster.controller()?;
+        let cluster = Cluster { bed, authority };
+        let (controller, authority) = (cluster.controller()?, &cluster.authority);
         authority.issue("controller", controller)?;
         // Packages bring the files that drop-ins are for.
         let main = |daemon: &str| format!("/etc/perilog/{daemon}.{}", if self.bare { "d/site.toml" } else { "toml" });
@@ -132,6 +128,7 @@ impl ClusterBuilder {
 #[derive(Debug)]
 pub struct Cluster {
     bed: Bed,
+    pub(crate) authority: Authority,
 }
 
 impl Cluster {
@@ -228,41 +225,4 @@ pub(crate) fn own_boot_id(node: &Node) -> Result<()> {
 
 fn with_perilog<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     [&["perilog"], arguments].concat()
-}
-
-/// A certificate authority in the bed's directory, made by the product itself.
-struct Authority {
-    program: PathBuf,
-    directory: PathBuf,
-}
-
-impl Authority {
-    fn new(bed: &Bed, layer: &Layer) -> Result<Self> {
-        let program = match layer {
-            Layer::Installed(root) => root.join("usr/bin/perilog"),
-            Layer::Built(binaries) => binaries.join("perilog"),
-        };
-        let authority = Self { program, directory: bed.directory().join("ca") };
-        authority.ca(&["init"])?;
-        Ok(authority)
-    }
-
-    fn ca(&self, arguments: &[&str]) -> Result<()> {
-        let mut command = Command::new(&self.program);
-        let (verb, rest) = arguments.split_first().context("a verb of `perilog ca`")?;
-        command.args(["--quiet", "ca", verb, "--dir"]).arg(&self.directory).args(rest);
-        command::run(format!("perilog ca {verb}"), &mut command, CA)?.ok().map(drop)
-    }
-
-    /// Puts in place what a daemon on that node needs.
-    fn issue(&self, role: &str, node: &Node) -> Result<()> {
-        let out = self.directory.join(node.name());
-        self.ca(&["issue", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;
-        for (name, mode) in [("ca.pem", 0o644), ("cert.pem", 0o644), ("key.pem", 0o600)] {
-            let path: &Path = &out.join(name);
-            let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-            node.write_with_mode(&format!("{TLS}/{name}"), bytes, mode)?;
-        }
-        Ok(())
-    }
 }

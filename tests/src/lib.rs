@@ -14,6 +14,7 @@
 //!
 //! Beds need root; `cargo xtask test` and `cargo xtask demo` see to that.
 
+mod authority;
 mod bed;
 pub mod book;
 mod clock;

@@ -9,6 +9,7 @@ mod proofs;
 mod purity;
 mod requests;
 mod rust;
+mod security;
 
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,7 @@ pub(crate) fn check() -> Result<()> {
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
     programs.check(&page(proofs::PAGE)?, &mut findings);
+    security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;
     for warning in &findings.warnings {

@@ -4,6 +4,7 @@
 //!   accept ── TLS ── preambles ── Hello ── open: both ways until one side ends
 //!                └────── within a limit ─┘
 //! ```
+//! Who was revoked since is found when certificates are loaded again, and its session ends.
 //! Whoever is not right (garbage, a frame over the limit, another version, a wrong certificate) is refused, and logged with its address.
 
 mod complaints;
@@ -77,9 +78,10 @@ pub(crate) async fn accept(
             }
             incoming = listener.next() => incoming,
         };
-        let sessions = sessions.clone();
+        // Whatever is loaded from here on, it hears of.
+        let (sessions, tls) = (sessions.clone(), tls.clone());
         tokio::spawn(async move {
-            session::serve(incoming, plain, &sessions).await;
+            session::serve(incoming, plain, tls, &sessions).await;
             drop(place);
         });
     }

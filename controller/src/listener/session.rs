@@ -10,7 +10,9 @@ use perilog_core::defect;
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_host::fault;
 use perilog_host::link::{FrameReader, FrameWriter, Incoming, Link, LinkError};
+use perilog_host::tls::{PeerChain, ServerTls};
 use perilog_proto::{Decoded, Preamble, decode_from_agent, decode_to_agent, encode_to_agent, negotiate};
+use tokio::sync::watch;
 
 use super::Sessions;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
@@ -43,20 +45,25 @@ impl From<LinkError> for Over {
     }
 }
 
-pub(super) async fn serve(incoming: Incoming, plain: bool, sessions: &Sessions) {
+pub(super) async fn serve(
+    incoming: Incoming,
+    plain: bool,
+    tls: watch::Receiver<Option<ServerTls>>,
+    sessions: &Sessions,
+) {
     let peer = incoming.peer;
     match incoming.handshake().await {
         Err(error) => sessions.complaints.refused(peer, &error),
         Ok(link) => {
-            if let Over::Refused(why) = talk(link, plain, sessions).await {
+            if let Over::Refused(why) = talk(link, plain, tls, sessions).await {
                 sessions.complaints.refused(peer, &why);
             }
         }
     }
 }
 
-async fn talk(link: Link, plain: bool, sessions: &Sessions) -> Over {
-    let Link { peer, names, mut reader, mut writer } = link;
+async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
+    let Link { peer, names, chain, mut reader, mut writer } = link;
     match tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)).await {
         Err(_) => return refused("nothing was said"),
         Ok(Err(over)) => return over,
@@ -75,6 +82,7 @@ async fn talk(link: Link, plain: bool, sessions: &Sessions) -> Over {
     let over = tokio::select! {
         over = reading => over,
         over = &mut writing => over,
+        () = revoked(&chain, tls) => refused("its certificate was revoked"),
         end = end => match end {
             // Its queue is let go of, too: what is in it is still written, then a goodbye.
             Ok(End::Close(why)) => {
@@ -90,6 +98,17 @@ async fn talk(link: Link, plain: bool, sessions: &Sessions) -> Over {
     // The writer may have ended before.
     let _ = sessions.inlet.put(Entry::Closed { session: id, why: why.clone() }).await;
     over
+}
+
+/// Until a revocation list names the peer, if one ever does.
+async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>) {
+    while tls.changed().await.is_ok() {
+        let current = tls.borrow_and_update().clone();
+        if current.is_some_and(|tls| tls.has_revoked(chain)) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Both preambles. Ours goes first, so that a peer of another version can say what it met.

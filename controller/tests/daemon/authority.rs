@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use perilog_host::tls::{ClientTls, TlsFiles};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
 pub(crate) struct Authority {
@@ -19,7 +20,7 @@ impl Authority {
         fs::create_dir_all(dir).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
         Self { dir: dir.to_owned(), issuer }
@@ -40,6 +41,7 @@ impl Authority {
     fn issue(&self, file: &str, name: &str, usage: ExtendedKeyUsagePurpose) -> TlsFiles {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.extended_key_usages = vec![usage];
+        params.serial_number = Some(serial(file));
         let key = KeyPair::generate().unwrap();
         let path = |what: &str| self.dir.join(format!("{file}.{what}"));
         let files = TlsFiles { ca: self.dir.join("ca.pem"), cert: path("pem"), key: path("key"), crl: None };
@@ -48,4 +50,44 @@ impl Authority {
         fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
         files
     }
+    /// A list that revokes the certificates of these hosts; where it is.
+    pub(crate) fn revoke(&self, hosts: &[&str]) -> PathBuf {
+        let certificate = |host: &&str| RevokedCertParams {
+            serial_number: serial(host),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2200, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: hosts.iter().map(certificate).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.dir.join("crl.pem");
+        fs::write(&path, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
+    }
+
+    /// A certificate for `host` that the owner of another one's key has signed with it, and the two as a chain.
+    pub(crate) fn forged(&self, host: &str, thief: &str) -> TlsFiles {
+        let stolen = self.files(thief);
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        let signer = KeyPair::from_pem(&text(&stolen.key)).unwrap();
+        let issuer = Issuer::from_ca_cert_pem(&text(&stolen.cert), signer).unwrap();
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let chain = params.signed_by(&key, &issuer).unwrap().pem() + &text(&stolen.cert);
+        fs::write(&stolen.cert, chain).unwrap();
+        fs::write(&stolen.key, key.serialize_pem()).unwrap();
+        stolen
+    }
+}
+
+/// Of the bytes of a name: the same each time it is issued to.
+fn serial(name: &str) -> SerialNumber {
+    SerialNumber::from_slice(&[b"1", &name.as_bytes()[..name.len().min(15)]].concat())
 }

@@ -54,6 +54,12 @@ impl Bed {
         self.tls = "[tls]\nenabled = false\n".to_owned();
     }
 
+    /// With a revocation list, from the next reading of the configuration on.
+    pub(crate) fn revocations(&mut self, list: &std::path::Path) {
+        writeln!(self.tls, "crl = {list:?}").unwrap();
+        self.write_config();
+    }
+
     /// Puts the store into a directory for a disk of its own.
     pub(crate) fn use_disk(&mut self) -> PathBuf {
         let dir = self.dir.path().join("disk");

@@ -105,3 +105,56 @@ async fn a_certificate_of_another_authority_is_refused() {
     assert!(line.contains("authority"), "{line}");
     Agent::connect(&bed, &controller, "n0").await;
 }
+
+/// Dials with these files, as far as it gets; what the controller logs of it.
+async fn refusal(controller: &Controller, files: &perilog_host::tls::TlsFiles, why: &str) -> String {
+    let tls = perilog_host::tls::ClientTls::load(files).unwrap();
+    let address = format!("localhost:{}", controller.address.port());
+    if let Ok(mut link) = perilog_host::link::dial(&perilog_host::link::Dial::tls(address, tls)).await {
+        let _ = link.writer.send(Preamble::ours("test").encode()).await;
+        assert_ended(link).await;
+    }
+    controller.log.wait_for(why)
+}
+
+/// Whoever has a node's key can sign with it; the authority never said that they may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_signs_is_no_authority() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let forged = bed.authority.forged("n0", "n1");
+    let line = refusal(&controller, &forged, "refused 127.0.0.1:").await;
+    assert!(line.contains("the peer's certificate is signed by no authority of ours"), "{line}");
+    assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 0);
+}
+
+/// By a reload: the session of a certificate that is revoked ends, the others stand, and it does not come in again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut good = Agent::connect(&bed, &controller, "n0").await;
+    let stolen = bed.authority.files("n1");
+    let thief = Agent::connect(&bed, &controller, "n1").await;
+    let list = bed.authority.revoke(&[]);
+    bed.revocations(&list);
+    let reload = || {
+        controller.signal(rustix::process::Signal::HUP);
+        controller.wait_notified("READY=1")
+    };
+    reload();
+    // An empty list revokes nobody.
+    assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 2);
+    bed.authority.revoke(&["n1"]);
+    reload();
+    assert_ended(thief.link).await;
+    controller.log.wait_for("its certificate was revoked");
+    refusal(&controller, &stolen, "the peer's certificate was revoked").await;
+    good.link.writer.send(vec![0x7f, 0xff].into()).await.unwrap();
+    good.next().await;
+    assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
+    // A list that cannot be read changes nothing, least of all that somebody is let in.
+    std::fs::write(&list, "nothing").unwrap();
+    assert!(reload().contains("the configuration is wrong"));
+    refusal(&controller, &stolen, "the peer's certificate was revoked").await;
+}

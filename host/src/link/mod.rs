@@ -27,21 +27,25 @@ pub use self::stream::Stream;
 
 use std::net::SocketAddr;
 
+use crate::tls::PeerChain;
+
 /// One connection, ready for frames.
 #[derive(Debug)]
 pub struct Link {
     pub peer: SocketAddr,
     /// DNS names in the peer's verified certificate; none in plain text.
     pub names: Vec<String>,
+    /// What the peer showed; empty in plain text.
+    pub chain: PeerChain,
     pub reader: FrameReader,
     pub writer: FrameWriter,
 }
 
 impl Link {
     pub(crate) fn new(peer: SocketAddr, stream: Stream) -> Self {
-        let names = stream.peer_names();
+        let (names, chain) = (stream.peer_names(), stream.peer_chain());
         let (reader, writer) = frame::split(peer, stream);
-        Self { peer, names, reader, writer }
+        Self { peer, names, chain, reader, writer }
     }
 }
 

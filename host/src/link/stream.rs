@@ -4,11 +4,12 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use crate::tls::dns_names;
+use crate::tls::{PeerChain, dns_names};
 
 /// A connection, with TLS or without.
 #[derive(Debug)]
@@ -21,11 +22,17 @@ pub enum Stream {
 impl Stream {
     /// DNS names in the peer's verified certificate.
     pub(super) fn peer_names(&self) -> Vec<String> {
+        self.peer_certificates().first().map(dns_names).unwrap_or_default()
+    }
+
+    pub(super) fn peer_chain(&self) -> PeerChain {
+        PeerChain::of(self.peer_certificates())
+    }
+
+    fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         match self {
-            Self::Plain(_) => Vec::new(),
-            Self::Tls(tls) => {
-                tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(dns_names).unwrap_or_default()
-            }
+            Self::Plain(_) => &[],
+            Self::Tls(tls) => tls.get_ref().1.peer_certificates().unwrap_or_default(),
         }
     }
 }

@@ -41,7 +41,7 @@ impl TlsFault {
         error.get_ref()?.downcast_ref::<Error>().map(Self::of_rustls)
     }
 
-    fn of_rustls(error: &Error) -> Self {
+    pub(super) fn of_rustls(error: &Error) -> Self {
         match error {
             Error::InvalidCertificate(certificate) => Self::of_certificate(certificate),
             Error::NoCertificatesPresented => Self::NoCertificate,

@@ -10,18 +10,21 @@
 mod fault;
 mod files;
 mod names;
+mod peer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ServerConfig};
 
 pub use self::fault::TlsFault;
 pub use self::files::TlsError;
 pub use self::names::dns_names;
+pub use self::peer::PeerChain;
 
 use self::files::Loaded;
 
@@ -44,6 +47,8 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
+    /// Only where there is a revocation list.
+    revocations: Option<Arc<dyn ClientCertVerifier>>,
     names: Arc<[String]>,
 }
 
@@ -71,12 +76,13 @@ impl ServerTls {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|source| TlsError::pair(files, source))?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(verifier.clone())
             .with_single_cert(chain, key)
             .map_err(|source| TlsError::pair(files, source))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self { config: Arc::new(config), names })
+        let revocations = files.crl.is_some().then_some(verifier);
+        Ok(Self { config: Arc::new(config), revocations, names })
     }
 
     /// The DNS names in our own certificate.

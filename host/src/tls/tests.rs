@@ -45,7 +45,7 @@ impl Authority {
         self.issue_with(name, usage, |_| {})
     }
 
-    fn issue_with(
+    pub(crate) fn issue_with(
         &self,
         name: &str,
         usage: &[ExtendedKeyUsagePurpose],
@@ -68,7 +68,7 @@ impl Authority {
         files
     }
 
-    fn revoke(&self, serial: u64) -> PathBuf {
+    pub(crate) fn revoke(&self, serial: u64) -> PathBuf {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
             next_update: date_time_ymd(2200, 1, 1),

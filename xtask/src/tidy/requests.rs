@@ -24,6 +24,11 @@ impl Tests {
         self.0.extend(tests);
     }
 
+    /// Is there a test of this name, or a program of tests on real nodes?
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
     /// `page`: what docs/requests.md says.
     pub(super) fn check(&self, page: &str, findings: &mut Findings) {
         let mut find = |text: String| findings.errors.push(format!("{PAGE}: {text}"));

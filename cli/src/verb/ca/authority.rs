@@ -1,19 +1,30 @@
-//! Certificates out of names and days. No file is touched here.
+//! Certificates out of names and days, and the list of those that count no more.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use perilog_core::HostName;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, RevokedCertParams, SanType, SerialNumber,
+    date_time_ymd,
 };
 
+use super::files::{self, CA_CERT, CA_KEY};
+use super::read::certificates;
 use crate::fault::Fault;
 
 /// Certificates begin a little before they are made: a node's clock may be behind.
 const BACKDATED_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 86_400_000;
+
+/// What `rcgen` takes for a moment, of milliseconds since the epoch.
+macro_rules! moment {
+    ($ms:expr) => {
+        date_time_ymd(1970, 1, 1) + Duration::from_secs($ms / 1000)
+    };
+}
 
 /// Whom a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,9 +59,38 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// Of an authority's certificate and key (PEM). `not_after_ms`: when the certificate ends.
-    pub(super) fn new(cert: &str, key: &str, not_after_ms: u64) -> Result<Self, Fault> {
-        Ok(Self { issuer: Issuer::from_ca_cert_pem(cert, KeyPair::from_pem(key)?)?, not_after_ms })
+    /// Of the authority in this directory, which has not run out.
+    pub(super) fn open(dir: &Path, now_ms: u64) -> Result<Self, Fault> {
+        let path = dir.join(CA_CERT);
+        let cert = files::read(&path)?;
+        let key = files::read_secret(&dir.join(CA_KEY))?;
+        let not_after_ms = certificates(&path, &cert)?.first().map(|read| read.not_after_ms);
+        let Some(not_after_ms) = not_after_ms.filter(|end| *end > now_ms) else {
+            return Err(Fault::Usage(format!(
+                "{} has expired: make a new authority (perilog ca init)",
+                path.display()
+            )));
+        };
+        Ok(Self { issuer: Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(&key)?)?, not_after_ms })
+    }
+
+    /// A revocation list (PEM). It lasts as long as the authority: whoever has no newer one goes by it.
+    pub(super) fn revocations(&self, number: u64, list: &[Revoked], now_ms: u64) -> Result<String, Fault> {
+        let certificate = |revoked: &Revoked| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&bytes(&revoked.serial)),
+            revocation_time: moment!(revoked.at_ms),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: moment!(now_ms.saturating_sub(BACKDATED_MS)),
+            next_update: moment!(self.not_after_ms),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: None,
+            revoked_certs: list.iter().map(certificate).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        Ok(params.signed_by(&self.issuer)?.pem()?)
     }
 
     /// A certificate for these names, the first of which is the subject; it does not outlive its authority.
@@ -69,6 +109,21 @@ impl Signer {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         Ok(Made { cert: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
     }
+}
+
+/// A certificate that counts no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Revoked {
+    /// Hexadecimal, two digits a byte.
+    pub(super) serial: String,
+    /// Milliseconds since the epoch.
+    pub(super) at_ms: u64,
+}
+
+/// Of hexadecimal digits, two a byte.
+fn bytes(hexadecimal: &str) -> Vec<u8> {
+    let digits = |at: usize| hexadecimal.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    (0..hexadecimal.len()).step_by(2).filter_map(digits).collect()
 }
 
 /// A name that a peer is known by.
@@ -95,11 +150,10 @@ impl Name {
 }
 
 fn lasting(now_ms: u64, until_ms: u64) -> CertificateParams {
-    let moment = |ms: u64| date_time_ymd(1970, 1, 1) + Duration::from_secs(ms / 1000);
     let mut params = CertificateParams::default();
     // Its own default subject would be "rcgen self signed cert".
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.not_before = moment(now_ms.saturating_sub(BACKDATED_MS));
-    params.not_after = moment(until_ms);
+    params.not_before = moment!(now_ms.saturating_sub(BACKDATED_MS));
+    params.not_after = moment!(until_ms);
     params
 }

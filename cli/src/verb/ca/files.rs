@@ -10,12 +10,16 @@ use crate::fault::Fault;
 /// An authority's directory.
 pub(super) const CA_CERT: &str = "ca.pem";
 pub(super) const CA_KEY: &str = "ca-key.pem";
+/// What the authority has revoked.
+pub(super) const CRL: &str = "crl.pem";
 /// What a daemon has under /etc/perilog/tls, beside `ca.pem`.
 pub(super) const CERT: &str = "cert.pem";
 pub(super) const KEY: &str = "key.pem";
 
 /// A certificate or key has no megabyte.
 const LARGEST: u64 = 1024 * 1024;
+/// What an authority has issued and revoked: a hundred thousand certificates many times over.
+const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
@@ -27,6 +31,17 @@ pub(super) enum Who {
 pub(super) fn directory(dir: &Path) -> Result<(), Fault> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
+}
+
+/// Keeps others who ask for it out of an authority's directory, until it is dropped.
+pub(super) fn lock(dir: &Path) -> Result<File, Fault> {
+    let locked = File::open(dir).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
+}
+
+/// Nothing is there. Not: it cannot be looked at.
+pub(super) fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Refuses where one of `names` is in `dir` already.
@@ -62,13 +77,19 @@ fn write_new(path: &PathBuf, who: Who, text: &str) -> io::Result<()> {
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Fault> {
+    read_up_to(path, LARGEST, "a certificate has fewer")
+}
+
+/// A list of an authority, which grows with what it does.
+pub(super) fn read_list(path: &Path) -> Result<String, Fault> {
+    read_up_to(path, LARGEST_LIST, "no such list has more")
+}
+
+fn read_up_to(path: &Path, largest: u64, why: &str) -> Result<String, Fault> {
     let failed = |source| Fault::File { what: "cannot read", path: path.to_owned(), source };
     let size = fs::metadata(path).map_err(failed)?.len();
-    if size > LARGEST {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{size} bytes, a certificate has fewer"),
-        )));
+    if size > largest {
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, format!("{size} bytes, {why}"))));
     }
     fs::read_to_string(path).map_err(failed)
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use perilog_host::clock;
 
-use super::authority;
-use super::files::{self, CA_CERT, CA_KEY, Who};
+use super::authority::{self, Signer};
+use super::files::{self, CA_CERT, CA_KEY, CRL, Who};
 use super::read::certificates;
 use super::show::Certificates;
 use crate::exit::Exit;
@@ -13,6 +13,8 @@ use crate::fault::Fault;
 use crate::out::{Face, Out, aside};
 
 /// Makes an authority: DIR/ca.pem, which every node and controller gets, and DIR/ca-key.pem, which nobody gets.
+///
+/// DIR/crl.pem is its revocation list, empty at first (ca revoke).
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
@@ -29,13 +31,16 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     files::directory(&args.dir)?;
     files::absent(
         &args.dir,
-        &[CA_CERT, CA_KEY],
+        &[CA_CERT, CA_KEY, CRL],
         "an authority that is replaced shuts out all that it has let in; name another --dir",
     )?;
-    let made = authority::authority(&args.name, args.days, clock::wall_ms())?;
+    let now_ms = clock::wall_ms();
+    let made = authority::authority(&args.name, args.days, now_ms)?;
     files::write(&args.dir.join(CA_KEY), Who::OwnerOnly, &made.key)?;
     let cert = args.dir.join(CA_CERT);
     files::write(&cert, Who::Everybody, &made.cert)?;
+    let none = Signer::open(&args.dir, now_ms)?.revocations(1, &[], now_ms)?;
+    files::write(&args.dir.join(CRL), Who::Everybody, &none)?;
     out.show(&Certificates(certificates(&cert, &made.cert)?))?;
     if out.face == Face::Table {
         let dir = args.dir.display();

@@ -7,7 +7,8 @@ use perilog_core::{HostList, HostName};
 use perilog_host::clock;
 
 use super::authority::{Name, Role, Signer};
-use super::files::{self, CA_CERT, CA_KEY, CERT, KEY, Who};
+use super::files::{self, CA_CERT, CERT, KEY, Who};
+use super::issued;
 use super::read::{Read, certificates};
 use super::show::Certificates;
 use crate::exit::Exit;
@@ -18,7 +19,8 @@ use crate::values;
 /// Issues what a daemon has under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
 ///
 /// Nodes get one certificate each, in OUT/HOST where there are several; a controller gets one under all the names and addresses by which
-/// agents dial it. A key that was made once is not made again: hand the files over and forget OUT.
+/// agents dial it. A key that was made once is not made again: hand the files over and forget OUT. DIR/issued.jsonl remembers who got which
+/// certificate, so that it can be revoked; keys are nowhere else.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
@@ -45,14 +47,8 @@ pub(crate) struct Args {
 struct Names(Vec<Name>);
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
-    let ca_path = args.dir.join(CA_CERT);
-    let ca = files::read(&ca_path)?;
-    let key = files::read_secret(&args.dir.join(CA_KEY))?;
-    let not_after_ms = certificates(&ca_path, &ca)?.first().map(|read| read.not_after_ms);
-    let Some(not_after_ms) = not_after_ms.filter(|end| *end > clock::wall_ms()) else {
-        return Err(Fault::Usage(format!("{} has expired: make a new authority (perilog ca init)", ca_path.display())));
-    };
-    let signer = Signer::new(&ca, &key, not_after_ms)?;
+    let ca = files::read(&args.dir.join(CA_CERT))?;
+    let signer = Signer::open(&args.dir, clock::wall_ms())?;
 
     let jobs = args.jobs()?;
     if !args.force {
@@ -63,12 +59,15 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let mut issued: Vec<Read> = Vec::new();
     for (dir, names) in &jobs {
         let made = signer.issue(args.role, names, args.days, clock::wall_ms())?;
+        let cert = dir.join(CERT);
+        let read = certificates(&cert, &made.cert)?;
+        // Before anybody can have it: what is not on the list cannot be revoked by its host.
+        issued::add(&args.dir, &read)?;
         files::directory(dir)?;
         files::write(&dir.join(CA_CERT), Who::Everybody, &ca)?;
         files::write(&dir.join(KEY), Who::OwnerOnly, &made.key)?;
-        let cert = dir.join(CERT);
         files::write(&cert, Who::Everybody, &made.cert)?;
-        issued.extend(certificates(&cert, &made.cert)?);
+        issued.extend(read);
     }
     out.show(&Certificates(issued))?;
     Ok(Exit::Ok)

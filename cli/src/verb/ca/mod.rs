@@ -1,14 +1,21 @@
 //! `perilog ca`: a small certificate authority for sites that have none.
 //!
 //! `init` makes an authority in a directory, `issue` makes what a node or a controller needs under /etc/perilog/tls (ca.pem, cert.pem,
-//! key.pem), `show` reads certificates back. Keys are EC P-256. It keeps no list of what it issued: a node is shut out by its host name, in
-//! the controller, or by a new authority. Not here: revocation lists, and renewal by itself.
+//! key.pem), `revoke` takes that back, `show` reads certificates. Keys are EC P-256. An authority's directory:
+//!
+//! ```text
+//!   ca.pem, ca-key.pem     itself            issued.jsonl   whom it gave which certificate
+//!   crl.pem                what it revoked
+//! ```
+//! Not here: renewal by itself.
 
 mod authority;
 mod files;
 mod init;
 mod issue;
+mod issued;
 pub(super) mod read;
+mod revoke;
 mod show;
 
 use crate::exit::Exit;
@@ -26,6 +33,7 @@ pub(crate) struct Args {
 enum What {
     Init(init::Args),
     Issue(issue::Args),
+    Revoke(revoke::Args),
     Show(show::Args),
 }
 
@@ -33,6 +41,7 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     match args.what {
         What::Init(args) => init::run(&args, out),
         What::Issue(args) => issue::run(&args, out),
+        What::Revoke(args) => revoke::run(&args, out),
         What::Show(args) => show::run(args, out),
     }
 }

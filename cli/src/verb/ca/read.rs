@@ -4,10 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
-use x509_parser::prelude::X509Certificate;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::revocation_list::CertificateRevocationList;
 
+use super::authority::Revoked;
 use crate::fault::Fault;
 use crate::{text, when};
 
@@ -21,6 +23,10 @@ pub(in crate::verb) struct Read {
     pub(in crate::verb) role: &'static str,
     /// Host names and addresses (subjectAltName).
     pub(in crate::verb) names: Vec<String>,
+    /// Which key it is for and which has signed it, where it says so: authorities may share a name.
+    pub(in crate::verb) keys: (Option<String>, Option<String>),
+    /// Hexadecimal, two digits a byte.
+    pub(in crate::verb) serial: String,
     pub(in crate::verb) not_before_ms: u64,
     pub(in crate::verb) not_after_ms: u64,
     /// As `openssl x509 -fingerprint -sha256` writes it.
@@ -52,10 +58,46 @@ fn read(file: &Path, certificate: &X509Certificate<'_>, der: &[u8]) -> Read {
         issuer: text::line(&certificate.issuer().to_string()),
         role: role(certificate),
         names: names.map(|san| san.value.general_names.iter().map(name).collect()).unwrap_or_default(),
+        keys: keys(certificate),
+        serial: hexadecimal(&certificate.serial.to_bytes_be()),
         not_before_ms: ms(validity.not_before.timestamp()),
         not_after_ms: ms(validity.not_after.timestamp()),
         fingerprint: Sha256::digest(der).iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":"),
     }
+}
+
+/// A revocation list's number and what it revokes.
+pub(super) fn revocations(file: &Path, pem: &str) -> Result<(u64, Vec<Revoked>), Fault> {
+    let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
+    let block = Pem::iter_from_buffer(pem.as_bytes()).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
+    let block = block.ok_or_else(|| bad("no revocation list in PEM form".to_owned()))?;
+    let (_, list) = CertificateRevocationList::from_der(&block.contents)
+        .map_err(|error| bad(format!("malformed revocation list ({error})")))?;
+    let number = list.crl_number().and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    let revoked = list.iter_revoked_certificates().map(|revoked| Revoked {
+        serial: hexadecimal(&revoked.user_certificate.to_bytes_be()),
+        at_ms: u64::try_from(revoked.revocation_date.timestamp()).unwrap_or(0).saturating_mul(1000),
+    });
+    Ok((number, revoked.collect()))
+}
+
+/// Subject and authority key identifier (RFC 5280, 4.2.1.1 and 4.2.1.2).
+fn keys(certificate: &X509Certificate<'_>) -> (Option<String>, Option<String>) {
+    let (mut own, mut signer) = (None, None);
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => own = Some(hexadecimal(id.0)),
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                signer = id.key_identifier.as_ref().map(|id| hexadecimal(id.0))
+            }
+            _ => {}
+        }
+    }
+    (own, signer)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 fn role(certificate: &X509Certificate<'_>) -> &'static str {
@@ -87,10 +129,16 @@ fn name(name: &GeneralName<'_>) -> String {
 }
 
 impl Read {
+    /// Whether this authority has issued it, as far as names and key identifiers tell.
+    pub(super) fn is_of(&self, authority: &Self) -> bool {
+        let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
+        self.role != "authority" && self.issuer == authority.subject && same_key
+    }
+
     pub(in crate::verb) fn json(&self) -> Value {
         json!({
             "file": self.file, "subject": self.subject, "issuer": self.issuer, "role": self.role, "names": self.names,
-            "not_before": when::rfc3339(self.not_before_ms), "not_after": when::rfc3339(self.not_after_ms),
+            "serial": self.serial, "not_before": when::rfc3339(self.not_before_ms), "not_after": when::rfc3339(self.not_after_ms),
             "fingerprint_sha256": self.fingerprint,
         })
     }

@@ -95,6 +95,7 @@ impl Faces for Certificates {
                 line("names", cell(read.names.join(", ")));
             }
             line("valid", validity(read, page.now_ms));
+            line("serial", cell(&read.serial));
             line("sha256", cell(&read.fingerprint));
             page.indented(2, columns);
         }

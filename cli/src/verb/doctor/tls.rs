@@ -118,6 +118,8 @@ mod tests {
             issuer: String::new(),
             role: "node",
             names: vec![],
+            keys: (None, None),
+            serial: String::new(),
             not_before_ms: from_days * DAY_MS,
             not_after_ms: to_days * DAY_MS,
             fingerprint: String::new(),

@@ -19,8 +19,10 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
         }
         peer
     });
+    // Certificates never change.
+    let (_keep, tls) = watch::channel(None);
     let over = tokio::select! {
-        over = talk(link, true, &sessions) => over,
+        over = talk(link, true, tls, &sessions) => over,
         // The outlet must live for as long as the session.
         _ = async { let mut kept = Vec::new(); while let Some(entry) = entries.recv().await { kept.push(entry) } } => unreachable!(),
     };

@@ -1,0 +1,68 @@
+//! What a peer showed, kept for as long as its session: a revocation list may come to name it.
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+
+use super::{ServerTls, TlsFault};
+
+/// A peer's certificate and those between it and an authority; some hundred bytes.
+#[derive(Debug, Clone)]
+pub struct PeerChain {
+    chain: Box<[CertificateDer<'static>]>,
+    verified: UnixTime,
+}
+
+impl PeerChain {
+    /// Of a chain that has just been verified.
+    pub(crate) fn of(chain: &[CertificateDer<'static>]) -> Self {
+        Self { chain: chain.into(), verified: UnixTime::now() }
+    }
+}
+
+impl ServerTls {
+    /// Whether the peer of a session that stands has been revoked since. Nothing else ends one: not a new authority, nor that time has passed.
+    ///
+    /// Costs two signatures' checks where there is a list, and nothing where there is none.
+    pub fn has_revoked(&self, peer: &PeerChain) -> bool {
+        let (Some(verifier), Some((first, between))) = (&self.revocations, peer.chain.split_first()) else {
+            return false;
+        };
+        // As of then: a certificate that has run out since would be called expired, and not that it is on the list.
+        let verified = verifier.verify_client_cert(first, between, peer.verified);
+        verified.is_err_and(|error| TlsFault::of_rustls(&error) == TlsFault::Revoked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{CertificateParams, SerialNumber, date_time_ymd};
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::tls::TlsFiles;
+    use crate::tls::tests::{Authority, CLIENT, SERVER};
+
+    #[test]
+    fn what_is_revoked_since_is_found_though_it_has_run_out() {
+        let ca = Authority::new();
+        let ctl = ca.issue("ctl", SERVER);
+        let until_2020 = |number: u64| {
+            move |params: &mut CertificateParams| {
+                params.serial_number = Some(SerialNumber::from(number));
+                params.not_after = date_time_ymd(2020, 1, 1);
+            }
+        };
+        let in_2015 = UnixTime::since_unix_epoch(Duration::from_secs(45 * 365 * 86_400));
+        let peer = |number: u64| {
+            let files = ca.issue_with(&format!("n{number}"), CLIENT, until_2020(number));
+            PeerChain { chain: [CertificateDer::from_pem_file(files.cert).unwrap()].into(), verified: in_2015 }
+        };
+        let (bad, good) = (peer(66), peer(67));
+        let without = ServerTls::load(&ctl).unwrap();
+        assert!(!without.has_revoked(&bad), "there is no list");
+        let with = ServerTls::load(&TlsFiles { crl: Some(ca.revoke(66)), ..ctl }).unwrap();
+        assert!(with.has_revoked(&bad) && !with.has_revoked(&good));
+        assert!(!with.has_revoked(&PeerChain::of(&[])), "plain text");
+    }
+}

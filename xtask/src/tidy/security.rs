@@ -1,0 +1,63 @@
+//! Every "cannot" of the security model (docs/security.md) names a test that tries it, and each test that it names exists.
+
+use super::Findings;
+use super::requests::Tests;
+
+pub(crate) const PAGE: &str = "docs/security.md";
+/// Begins the part of the page that has the rows.
+const PART: &str = "## What cannot be done";
+
+/// `page`: what docs/security.md says.
+pub(super) fn check(page: &str, tests: &Tests, findings: &mut Findings) {
+    let part = page.split("\n## ").find(|part| PART.ends_with(part.lines().next().unwrap_or_default()));
+    let mut rows = 0;
+    for (cannot, named) in part.unwrap_or_default().lines().filter_map(row) {
+        rows += 1;
+        let mut find = |text: String| findings.errors.push(format!("{PAGE}: \"{cannot}\" {text}"));
+        if named.is_empty() {
+            find("names no test".to_owned());
+        }
+        for name in named.into_iter().filter(|name| !tests.has(name)) {
+            find(format!("names {name}, and there is no such test"));
+        }
+    }
+    if rows == 0 {
+        findings.errors.push(format!("{PAGE}: no rows under \"{PART}\""));
+    }
+}
+
+/// `| cannot | why | `test`, `test` |`: the first cell, and the names in the last; no headline and no rule.
+fn row(line: &str) -> Option<(&str, Vec<&str>)> {
+    let (first, rest) = line.strip_prefix('|')?.trim_end().strip_suffix('|')?.split_once('|')?;
+    let first = first.trim();
+    let is_row = first != "cannot" && first.bytes().any(|byte| byte != b'-');
+    let last = rest.rsplit('|').next().unwrap_or_default();
+    is_row.then(|| (first, last.split('`').skip(1).step_by(2).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cannot_has_a_test() {
+        let mut known = Tests::default();
+        known.read("core/src/x.rs", "#[test]\nfn there() {}");
+        known.read("tests/tests/program.rs", "#[test]\nfn inside() {}");
+        let head = "| cannot | why | test |\n|---|---|---|\n";
+        let page = |rows: &str| {
+            format!("# S\n\n## Doors\n| x | `no` |\n\n{PART}\n\n### A\n{head}{rows}\n\n## After\n| x | y | `no` |\n")
+        };
+        for (rows, expected) in [
+            ("| fly | no wings | `there`, `program` |", ""),
+            ("| fly `high` | no wings | `there` |\n| swim | - | by hand |", "\"swim\" names no test"),
+            ("| fly | no `there` | `gone` |", "\"fly\" names gone, and there is no such test"),
+            ("", "no rows under"),
+        ] {
+            let mut findings = Findings::default();
+            check(&page(rows), &known, &mut findings);
+            assert_eq!(findings.errors.is_empty(), expected.is_empty(), "{rows}: {:?}", findings.errors);
+            assert!(findings.errors.iter().all(|error| error.contains(expected)), "{:?}", findings.errors);
+        }
+    }
+}
