@@ -67,7 +67,7 @@ impl<'a> Evidence<'a> {
             // Nobody claimed: the unit can still tell that it could not execute the runner.
             None => true,
         };
-        self.unit.filter(|unit| unit.loaded && !unit.job_pending).filter(ours)
+        self.unit.filter(|unit| unit.loaded && !unit.is_to_start()).filter(ours)
     }
 
     /// The result, where it is the claiming runner's.

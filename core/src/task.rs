@@ -402,4 +402,9 @@ impl UnitFacts {
     pub fn main_ended(&self) -> bool {
         self.main_code != 0 && self.main_pid == 0
     }
+
+    /// Will its job bring a main process? A stop that waits for its turn, on a node that goes down, brings none after the one that has gone.
+    pub fn is_to_start(&self) -> bool {
+        self.job_pending && self.main_code == 0
+    }
 }

@@ -138,7 +138,7 @@ async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
 
 /// Is the main process there, or on its way?
 pub(super) fn runs(unit: &UnitFacts) -> bool {
-    unit.main_pid != 0 || unit.job_pending
+    unit.main_pid != 0 || unit.is_to_start()
 }
 
 #[cfg(test)]

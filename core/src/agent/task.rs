@@ -172,9 +172,9 @@ impl Task {
 }
 
 /// Is the main process of this loaded unit gone for good? `activating` and `deactivating` are on their way somewhere else, whatever their
-/// last main process did, and a pending job will change what is read.
+/// last main process did, and a start that is pending will change what is read.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
-    settled && !unit.job_pending && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
+    settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }

@@ -76,12 +76,13 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
         ("all of it", fine.clone(), Outcome::Ok),
         // What is not believed of the unit leaves the result, which is the runner's own word.
         ("a unit that is not loaded", with_unit(|u| u.loaded = false), Outcome::Ok),
-        ("a unit whose job is pending", with_unit(|u| u.job_pending = true), Outcome::Ok),
+        ("a unit whose start is pending", with_unit(|u| { u.job_pending = true; u.main_code = 0 }), Outcome::Ok),
         ("a unit of another invocation", with_unit(|u| u.invocation = Some(invocation(OTHER))), Outcome::Ok),
         // What is believed must agree.
         ("no main process", with_unit(|u| u.main_code = 0), failed(F::NoResult(None))),
         ("killed after its result", with_unit(|u| { u.main_code = 2; u.main_status = 9; u.result = "signal".into() }), failed(F::Signal(9))),
         ("dumped after its result", with_unit(|u| { u.main_code = 3; u.main_status = 11; u.result = "core-dump".into() }), failed(F::Signal(11))),
+        ("a unit whose stop waits for its turn", with_unit(|u| { u.job_pending = true; u.main_status = 5; u.result = "exit-code".into() }), failed(F::Exit(5))),
         ("another status than its result", with_unit(|u| { u.main_status = 5; u.result = "exit-code".into() }), failed(F::Exit(5))),
         ("out of memory with status 0", with_unit(|u| u.result = "oom-kill".into()), failed(F::Oom)),
         ("a time-out of systemd's with status 0", with_unit(|u| u.result = "timeout".into()), failed(F::Unit("timeout".into()))),

@@ -83,7 +83,7 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
     let table = [
         ("exited", base(), true),
         ("failed", exited(1, 3), true),
-        ("its job is pending", UnitFacts { job_pending: true, ..base() }, false),
+        ("its stop waits for its turn", UnitFacts { job_pending: true, ..base() }, true),
         ("its main process runs", UnitFacts { main_pid: 5, ..base() }, false),
         ("on its way up", UnitFacts { active: "activating".to_owned(), ..base() }, false),
         ("on its way down", UnitFacts { active: "deactivating".to_owned(), ..base() }, false),
