@@ -7,6 +7,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use super::{About, MAX_TEXT};
+use crate::systemd::SLICE;
 
 /// A journal of many gigabytes takes seconds.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -48,12 +49,13 @@ pub(super) async fn read(about: &About) -> Result<String, String> {
     }
 }
 
-/// Matches of different fields are all required (journalctl(1)). Ids have no character that means anything to it. `--all`: a line with colours
+/// Matches of different fields are all required (journalctl(1)). The slice: a controller on the same host writes of the job too. Ids have no character that means anything to it. `--all`: a line with colours
 /// in it would be "[42B blob data]"; whoever shows it makes it harmless.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();
     arguments.push(format!("--lines={}", about.lines));
+    arguments.push(format!("_SYSTEMD_SLICE={SLICE}"));
     arguments.push(format!("PERILOG_JOB={}", about.job));
     arguments.extend(about.action.iter().map(|action| format!("PERILOG_ACTION={action}")));
     arguments.extend(about.attempt.iter().map(|attempt| format!("PERILOG_ATTEMPT={attempt}")));
@@ -76,7 +78,10 @@ mod tests {
             lines: 50,
         };
         let shown = |about: &About| arguments(about)[5..].join(" ");
-        assert_eq!(shown(&about), "--lines=50 PERILOG_JOB=f1 PERILOG_ATTEMPT=2 PERILOG_RANK=0");
+        assert_eq!(
+            shown(&about),
+            "--lines=50 _SYSTEMD_SLICE=perilog.slice PERILOG_JOB=f1 PERILOG_ATTEMPT=2 PERILOG_RANK=0"
+        );
         about.action = Some(ActionName::new("epilog").unwrap());
         assert!(shown(&about).contains("PERILOG_ACTION=epilog"));
     }

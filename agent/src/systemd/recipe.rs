@@ -15,7 +15,7 @@ const STOP_USEC: u64 = 90 * 1_000_000;
 /// systemd's `infinity`.
 const INFINITY: u64 = u64::MAX;
 /// All tasks of a node live in one slice, so that a site can limit them together.
-pub(super) const SLICE: &str = "perilog.slice";
+pub(crate) const SLICE: &str = "perilog.slice";
 
 /// The properties for StartTransientUnit. `runner` and `run_dir`: what ExecStart names.
 pub fn recipe(

@@ -176,13 +176,19 @@ impl Machine {
         Ok(Reply::Reached { tasks: count })
     }
 
-    fn ask(&mut self, which: AskWhich, ask: Ask) -> Result<Reply, Refusal> {
+    fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
         if self.questions.len() >= MAX_QUESTIONS {
             return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));
         }
         let hosts = match which {
             AskWhich::Hosts(hosts) => hosts,
-            AskWhich::Tasks(which) => self.hosts_of_tasks(&which)?,
+            AskWhich::Tasks(which) => {
+                // A node has the lines of every attempt; which one is meant we know.
+                if let Ask::Logs { job, attempt, .. } = &mut ask {
+                    *attempt = Some(self.attempt_of(job, *attempt)?.0);
+                }
+                self.hosts_of_tasks(&which)?
+            }
         };
         let mut asked = Vec::new();
         let mut unreachable = Vec::new();

@@ -114,6 +114,25 @@ fn a_full_disk_stops_new_prologs_and_nothing_else() {
 }
 
 #[test]
+fn the_output_of_the_attempt_that_is_meant_is_asked_for() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![]);
+    b.run("prolog", "j", "n0");
+    assert!(b.ask(Request::Run(request("prolog", "j", None, Some(3)))).0.is_ok());
+    for (asked, meant) in [(None, 3), (Some(0), 0)] {
+        let attempt = asked.map(Attempt::from_number);
+        let ask = Ask::Logs { job: JobId::new("j").unwrap(), action: None, attempt, rank: None, lines: 9 };
+        let which = Which { attempt, ..which("j", None) };
+        let (_, effects) = b.ask(Request::Ask { which: AskWhich::Tasks(which), ask });
+        let Some(Effect::Send { message: ToAgent::Ask { ask: Ask::Logs { attempt, .. }, .. }, .. }) = effects.first()
+        else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(*attempt, Some(Attempt::from_number(meant)));
+    }
+}
+
+#[test]
 fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
