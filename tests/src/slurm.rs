@@ -28,6 +28,9 @@ pub const ON_NODES: &str = "Prolog=/etc/slurm/perilog/prolog\nEpilog=/etc/slurm/
 pub const BESIDE_SLURMCTLD: &str =
     "PrologSlurmctld=/etc/slurm/perilog/slurmctld-prolog\nEpilogSlurmctld=/etc/slurm/perilog/slurmctld-epilog\n";
 
+/// The drop-in that runs the controller as SlurmUser, as it stands in the book.
+const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");
+
 /// Short timers where Slurm's own take minutes: it sends TERMINATE_JOB again after KillWait and twice MessageTimeout.
 const CONFIGURATION: &str = "\
 ClusterName=bed
@@ -109,6 +112,15 @@ impl<'a> Slurm<'a> {
     /// slurmctld's node.
     pub fn control(&self) -> Result<&Node> {
         self.cluster.controller()
+    }
+
+    /// Has the controller run as SlurmUser from now on: nobody else may drain nodes in a Slurm without accounting.
+    pub fn controller_as_slurm(&self) -> Result<()> {
+        let node = self.control()?;
+        node.write_file("/etc/systemd/system/perilog-controller.service.d/slurm.conf", AS_SLURM)?;
+        node.systemctl(&["daemon-reload"])?;
+        node.systemctl(&["restart", "perilog-controller"])?;
+        self.cluster.wait_online()
     }
 
     /// A command of Slurm's that must succeed.

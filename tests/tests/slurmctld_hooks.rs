@@ -33,6 +33,7 @@ fn a_prolog_through_the_controller_survives_both() -> Result<()> {
 fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_elsewhere() -> Result<()> {
     let cluster = gated(3).controller(CONTROLLER).boot()?;
     let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
+    slurm.controller_as_slurm()?;
     slurm.open_all("epilog")?;
     slurm.open_all("prolog")?;
     slurm.open(0, "prolog", 9)?;
