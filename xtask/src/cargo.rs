@@ -6,10 +6,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// The cargo that runs us, from the root of the workspace.
+/// The cargo that runs us, from the root of the workspace. What cargo has told us about our own package is not for it: build scripts that look at
+/// such a variable would run again, and all that depends on them.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
