@@ -1,0 +1,51 @@
+//! A copy of the store is taken while the controller runs and a script does; a controller that is started on it meets what nodes hold, and nothing
+//! runs twice. What it knows comes out as lines, from the running controller, from its store, and from the copy.
+
+use anyhow::{Result, ensure};
+use perilog_tests::{AT_GATE, Cluster};
+
+const COPY: &str = "/root/copy/controller.db";
+
+#[test]
+fn while_a_script_runs() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    let controller = cluster.controller()?;
+    controller.sh("mkdir -m 700 /root/copy")?;
+    let said = cluster.perilog(&["controller", "backup", COPY])?.ok()?;
+    ensure!(said.contains(COPY) && said.contains(" bytes"), "{said}");
+    ensure!(controller.sh("ls -A /root/copy")?.trim() == "controller.db", "one file, and nothing beside it");
+    ensure!(controller.sh(&format!("stat -c %a {COPY}"))?.trim() == "600");
+    ensure!(controller.sh("ls /var/lib/perilog")?.lines().all(|name| !name.ends_with("backup")), "left behind");
+
+    // The same three ways; what is told of it later is only in the first two.
+    let of_copy = cluster.perilog(&["export", "--store", COPY])?.ok()?;
+    ensure!(of_copy.starts_with("{\"") && of_copy.contains("\"kind\":\"job\""), "{of_copy}");
+    ensure!(of_copy.contains("\"accepted\":\"0\"") && !of_copy.contains("\"name\":\"verdict\""), "{of_copy}");
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    cluster.wait_verdicts("j")?;
+    let outcome = cluster.outcome("j", "prolog", 0)?;
+    let lines = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    let asked = cluster.perilog(&["export", "j"])?.ok()?;
+    ensure!(asked.contains("\"name\":\"verdict\""), "{asked}");
+    let read = cluster.perilog(&["export", "j", "--store", "/var/lib/perilog/controller.db"])?.ok()?;
+    ensure!(lines(&asked) == lines(&read), "{asked}\n{read}");
+    ensure!(lines(&cluster.perilog(&["export", "--until", "1h"])?.ok()?).is_empty());
+    ensure!(lines(&cluster.perilog(&["export", "--since", "1h"])?.ok()?) == lines(&asked));
+    ensure!(cluster.perilog(&["export", "none"])?.code() != Some(0));
+
+    cluster.stop_controller()?;
+    cluster.replace_store(Some("/root/copy"))?;
+    // As the administrator's guide has it: a copy is root's, the store its controller's.
+    controller.sh("chown perilog:perilog /var/lib/perilog/controller.db")?;
+    cluster.start_controller()?;
+    // It counts on from the epoch of the copy, which is the one that agents have obeyed: no word of an operator is needed.
+    cluster.wait_online()?;
+    cluster.wait_verdicts("j")?;
+    ensure!(cluster.outcome("j", "prolog", 0)? == outcome);
+    cluster.assert_true("j", &["prolog"])
+}

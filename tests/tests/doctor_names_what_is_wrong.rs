@@ -1,0 +1,72 @@
+//! `perilog doctor` on a node and on the controller: nothing is wrong on a cluster that works, and each thing that is broken is named with what to do,
+//! also where the daemon is down.
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{Cluster, Node};
+use serde_json::Value;
+
+/// What is wrong there: about what, and the text.
+fn wrong(node: &Node, role: &str) -> Result<Vec<(String, String)>> {
+    let output = node.run(&["perilog", "--json", "doctor", role])?;
+    let told: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let findings = told["findings"].as_array().context("no findings")?;
+    let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    let found: Vec<(String, String)> = findings
+        .iter()
+        .filter(|finding| finding["level"] == "wrong")
+        .map(|finding| (text(finding, "about"), text(finding, "what")))
+        .collect();
+    let untold = findings.iter().find(|finding| finding["level"] == "wrong" && finding["todo"] == "");
+    ensure!(untold.is_none(), "nothing to do about {untold:?}");
+    ensure!(output.code() == Some(i32::from(!found.is_empty())), "{found:?}: {output:?}");
+    Ok(found)
+}
+
+fn names(found: &[(String, String)], about: &str, part: &str) -> Result<()> {
+    ensure!(found.iter().any(|(of, what)| of == about && what.contains(part)), "no {about} with {part:?} in {found:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
+    let cluster = Cluster::builder(2).script("prolog", "10-quick", "exit 0").build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let (node, controller) = (cluster.node(0)?, cluster.controller()?);
+    for (node, role) in [(node, "node"), (controller, "controller")] {
+        let found = wrong(node, role)?;
+        ensure!(found.is_empty(), "{role}: {found:?}");
+    }
+    // A script that anybody can write, and a key that anybody can read.
+    node.sh("chmod 0777 /etc/perilog/prolog.d/10-quick; chmod 0644 /etc/perilog/tls/key.pem")?;
+    let found = wrong(node, "node")?;
+    names(&found, "scripts", "/etc/perilog/prolog.d/10-quick: others than root can write it")?;
+    names(&found, "certificate", "key.pem")?;
+    ensure!(found.len() == 2, "{found:?}");
+    node.sh("chmod 0755 /etc/perilog/prolog.d/10-quick; chmod 0600 /etc/perilog/tls/key.pem")?;
+
+    // Another node's certificate.
+    let other = cluster.node(1)?;
+    let (cert, key) = (other.read_file("/etc/perilog/tls/cert.pem")?, other.read_file("/etc/perilog/tls/key.pem")?);
+    node.sh("cp -a /etc/perilog/tls /root/tls")?;
+    node.write_with_mode("/etc/perilog/tls/cert.pem", cert, 0o644)?;
+    node.write_with_mode("/etc/perilog/tls/key.pem", key, 0o600)?;
+    names(&wrong(node, "node")?, "certificate", "this host is n0")?;
+    node.sh("cp -a /root/tls/. /etc/perilog/tls/")?;
+
+    // The controller is down, and so is its socket: a node says that it cannot be reached, the controller's own host why.
+    cluster.kill_controller()?;
+    names(&wrong(node, "node")?, "controller", "ctl:5115")?;
+    let found = wrong(controller, "controller")?;
+    names(&found, "service", "perilog-controller does not run")?;
+    names(&found, "port", "no agent can connect")?;
+    controller.write_file("/etc/perilog/controller.d/typo.toml", "start_grace = \"5s\"\n")?;
+    names(&wrong(controller, "controller")?, "configuration", "did you mean `start-grace`?")?;
+    controller.sh("rm /etc/perilog/controller.d/typo.toml")?;
+
+    // The agent is down, its bus is gone.
+    cluster.kill_agent(0)?;
+    names(&wrong(node, "node")?, "service", "perilog-agent does not run")?;
+    node.systemctl(&["stop", "dbus.socket", "dbus.service"])?;
+    names(&wrong(node, "node")?, "bus", "no task can be started")
+}
