@@ -3,6 +3,7 @@
 mod bench;
 mod cargo;
 mod demo;
+mod dependencies;
 mod dist;
 mod mutate;
 mod nodes;

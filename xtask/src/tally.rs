@@ -7,6 +7,8 @@ use std::ops::AddAssign;
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
+    /// What could not be checked here, and why was said.
+    pub(crate) skipped: usize,
 }
 
 impl Tally {
@@ -18,13 +20,13 @@ impl Tally {
             let part = result.split([';', '.']).map(str::trim).find_map(|part| part.strip_suffix(word))?;
             part.trim().parse().ok()
         };
-        Some(Self { passed: count("passed")?, failed: count("failed")? })
+        Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored").unwrap_or(0) })
     }
 
     /// What a test program that has ended counts for. One that failed without a failed test, for instance because it
     /// crashed, is a failure of its own; so is one that ends well and says nothing.
     pub(crate) fn judge(output: &str, success: bool) -> Self {
-        let mut tally = Self::read(output).unwrap_or(Self { passed: 0, failed: 1 });
+        let mut tally = Self::read(output).unwrap_or(Self { failed: 1, ..Self::default() });
         if !success {
             tally.failed = tally.failed.max(1);
         }
@@ -40,12 +42,17 @@ impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.skipped += other.skipped;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed", self.passed, self.failed)
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
     }
 }
 
@@ -60,19 +67,21 @@ mod tests {
             ("", None),
             ("test a ... ok\n", None),
             ("test result: ok. many passed; 0 failed", None),
-            (line, Some((5, 2))),
-            (&format!("running\ntest result: ok. 9 passed; 9 failed\nmore\n{line}\n"), Some((5, 2))),
+            (line, Some((5, 2, 1))),
+            (&format!("running\ntest result: ok. 9 passed; 9 failed\nmore\n{line}\n"), Some((5, 2, 1))),
         ];
         for (text, expected) in cases {
-            let expected = expected.map(|(passed, failed)| Tally { passed, failed });
+            let expected = expected.map(|(passed, failed, skipped)| Tally { passed, failed, skipped });
             assert_eq!(Tally::read(text), expected, "{text}");
         }
-        assert_eq!(Tally { passed: 123, failed: 0 }.to_string(), "123 passed, 0 failed");
+        let tally = Tally { passed: 123, ..Tally::default() };
+        assert_eq!(tally.to_string(), "123 passed, 0 failed");
+        assert_eq!(Tally { skipped: 2, ..tally }.to_string(), "123 passed, 0 failed, 2 skipped");
     }
 
     #[test]
     fn a_program_that_dies_is_a_failure() {
-        let result = "test result: ok. 5 passed; 0 failed; 0 ignored";
+        let result = "test result: ok. 5 passed; 0 failed; 0 ignored;";
         let cases = [
             (result, true, (5, 0)),
             (result, false, (5, 1)),
@@ -81,7 +90,7 @@ mod tests {
             ("test result: FAILED. 5 passed; 2 failed", false, (5, 2)),
         ];
         for (output, success, (passed, failed)) in cases {
-            assert_eq!(Tally::judge(output, success), Tally { passed, failed }, "{output}");
+            assert_eq!(Tally::judge(output, success), Tally { passed, failed, skipped: 0 }, "{output}");
         }
     }
 }

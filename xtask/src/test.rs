@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cargo::{self, Built, TestProgram};
 use crate::stages::{Stages, say};
 use crate::tally::Tally;
-use crate::{dist, nodes, prerequisites, tidy};
+use crate::{dependencies, dist, nodes, prerequisites, tidy};
 
 /// A pure test program takes seconds; one that hangs shall not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
@@ -30,6 +30,7 @@ pub(crate) fn run() -> Result<bool> {
         cargo::run(&[&all[..], &cargo::TEST_FEATURES, &["--", "--deny", "warnings"]].concat())
     })?;
     stages.run("tidy", |_| tidy::check())?;
+    stages.run("dependencies", dependencies::check)?;
     if builds {
         let (on_nodes, pure): (Vec<_>, Vec<_>) = built.tests.iter().partition(|test| test.on_nodes);
         stages.run("pure tests", |tally| pure_tests(&pure, tally))?;
