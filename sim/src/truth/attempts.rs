@@ -18,7 +18,6 @@ pub(super) struct Attempts {
     cleaned: BTreeSet<(JobId, Attempt, String)>,
     /// Actions of services that were begun.
     served: BTreeSet<ActionId>,
-    pruned: BTreeSet<(JobId, Attempt)>,
 }
 
 #[derive(Debug)]
@@ -53,11 +52,6 @@ impl Attempts {
     /// Pruned: whoever asks for the attempt again has a new one.
     pub(super) fn uncleaned(&mut self, job: &JobId, attempt: Attempt) {
         self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
-    }
-
-    /// It was over, and forgotten. A node that was away may bring it back: what the others had begun for it nobody knows then.
-    pub(super) fn is_pruned(&self, job: &JobId, attempt: Attempt) -> bool {
-        self.pruned.contains(&(job.clone(), attempt))
     }
 
     /// Another store is in the place of the first.
@@ -164,7 +158,6 @@ impl Truth {
     pub(crate) fn check_pruned(&mut self, store: &Snapshot, records: &[Record]) {
         for (at, record) in records.iter().enumerate() {
             let Record::Prune { job, attempt, .. } = record else { continue };
-            self.attempts.pruned.insert((job.clone(), *attempt));
             let Some(row) = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt) else {
                 continue;
             };
@@ -172,6 +165,10 @@ impl Truth {
             if let Some(why) = self.owed_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
+            // A node that was away may bring it back: of what the others had done for it nobody knows any more.
+            let of_it = |row: &&ActionRow| row.job == *job && row.attempt == *attempt;
+            let actions: Vec<ActionId> = store.actions.iter().filter(of_it).map(|row| row.id).collect();
+            self.doubtful.extend(actions);
         }
     }
 

@@ -69,11 +69,9 @@ impl Truth {
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
             // A store that was put back may not know what it had asked of a boot that is over, or of an attempt that its nodes were told to
-            // forget; nobody else knows it either. Nor does a store that has pruned the attempt, if another node brings it back.
+            // forget; nobody else knows it either.
             let elsewhere = (node, of_boot) != (at, boot);
-            let is_forgotten = self.forgotten.contains(&task);
-            let pruned = is_forgotten && self.attempts.is_pruned(&start.job, start.attempt);
-            let unknowable = pruned || (self.is_doubtful(task, Some(at)) && (elsewhere || is_forgotten));
+            let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
             // Nor does anybody know of a run whose directory somebody removed, once its unit is gone: a unit that is there would have its name.
             if !unknowable && !self.is_cleared(task) && !intent.local {
                 self.broken(|| {

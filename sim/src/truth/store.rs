@@ -34,7 +34,10 @@ impl Shown {
         shown
     }
 
-    pub(super) fn forget(&mut self, actions: &BTreeSet<ActionId>) {
+    /// All of an attempt.
+    pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
+        let of_it = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
+        let actions: BTreeSet<ActionId> = self.of.iter().filter(|(_, of)| of_it(of)).map(|(id, _)| *id).collect();
         self.outcomes.retain(|task, _| !actions.contains(&task.action));
         self.since.retain(|task, _| !actions.contains(&task.action));
         self.verdicts.retain(|action, _| !actions.contains(action));

@@ -1,9 +1,7 @@
 //! Who was told what: callers on a node and the controller's watchers, of ends; and when what was told may be forgotten.
 
-use std::collections::BTreeSet;
-
 use perilog_core::controller::Snapshot;
-use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, TaskId};
+use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
 
 use super::Truth;
 use super::runs::Run;
@@ -75,18 +73,17 @@ impl Truth {
     }
 
     /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
-    /// longer than the retention. Then its action comes again, and what had been shown of it was forgotten with the attempt.
+    /// longer than the retention. Then its action comes again, and with the attempt what follows it everywhere: what had been shown of all
+    /// that was forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
-        let untold: BTreeSet<ActionId> = self.shown[which]
-            .tasks_of(job, attempt)
-            .filter(|task| !self.buried.contains(task))
-            .map(|task| task.action)
-            .collect();
+        let comes_again = self.shown[which].tasks_of(job, attempt).any(|task| !self.buried.contains(task));
         if which == 0 {
             let told = self.shown[which].tasks_of(job, attempt).filter(|task| self.buried.contains(task));
             self.told_and_pruned.extend(told.copied());
         }
-        self.shown[which].forget(&untold);
+        if comes_again {
+            self.shown[which].forget(job, attempt);
+        }
         if which == 0 {
             self.services.forget(job, attempt);
             self.given.forget(job, attempt);
