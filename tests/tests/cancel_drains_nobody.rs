@@ -37,5 +37,12 @@ fn a_cancelled_job_is_cleaned_up_and_leaves_no_drain() -> Result<()> {
     ensure!((begun("prolog"), begun("epilog")) == (2, 2), "{runs:?}");
     let released = heard.once("j").first().context("a release")?.at;
     ensure!(runs.iter().all(|(_, run)| run.ended.is_none_or(|(end, _)| end <= released)), "{runs:?}");
+    // Units that failed of it and units that ended well: their outcome is kept elsewhere.
+    for rank in [0, 1] {
+        cluster.bed().wait_until("nothing of it is loaded", SOON, || {
+            let units = ["list-units", "--all", "--plain", "--no-legend", "perilog-task-*"];
+            Ok(cluster.node(rank)?.systemctl(&units)?.is_empty())
+        })?;
+    }
     Ok(())
 }

@@ -94,6 +94,12 @@ impl Calls {
         }
     }
 
+    pub(super) fn forget_unit(&self, stem: &str) {
+        if let Some(bus) = &self.bus {
+            bus.forget_unit(stem);
+        }
+    }
+
     /// A call that nobody waits for: what it did is seen at the next look.
     fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
     where

@@ -77,6 +77,7 @@ impl Daemon {
                 self.inputs.push_back(Input::Buried { task, result });
             }
             Effect::RemoveTombstone { stem, .. } => {
+                self.calls.forget_unit(&stem);
                 if let Err(error) = self.spool.remove_tombstone(&stem) {
                     tracing::warn!("{error}; the tombstone stays until the next boot");
                 }

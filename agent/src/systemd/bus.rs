@@ -35,6 +35,9 @@ const MAX_COMMAND: usize = 200;
 
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+/// There is no unit of this name, or none with this invocation.
+const GONE: [&str; 3] =
+    [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
 
 /// What a unit executes, and where its processes are counted.
@@ -59,21 +62,32 @@ struct Shared {
     interest: Arc<Interest>,
     stir: Arc<Stir>,
     around: Surroundings,
-    /// Which of the two ways of unloading fits a unit, by the last look at it. No more than live tasks, and units that are kept.
-    failed: Mutex<HashMap<String, bool>>,
+    /// No more than live tasks, and units that are kept.
+    looked: Mutex<HashMap<String, Looked>>,
+}
+
+/// How a unit stood at the last look at it.
+#[derive(Debug, Default, Clone)]
+struct Looked {
+    /// Which of the two ways of unloading fits it; `None`: it was not settled.
+    failed: Option<bool>,
+    /// Its object by what ran, once something did. Should somebody else's unit take its name, that one is never meant.
+    object: Option<String>,
 }
 
 impl Bus {
     pub(super) fn new(connection: Connection, interest: Arc<Interest>, stir: Arc<Stir>, around: Surroundings) -> Self {
         let calls = Semaphore::new(IN_FLIGHT);
         let shared =
-            Shared { connection, calls, probed: Mutex::default(), interest, stir, around, failed: Mutex::default() };
+            Shared { connection, calls, probed: Mutex::default(), interest, stir, around, looked: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
     /// StartTransientUnit(name, "fail"). The task is stirred when the start job ends, which may be before this returns.
     pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
         self.shared.interest.starts(stem);
+        // What was seen of a unit before is not of this one.
+        self.looked().remove(stem);
         let reply = self.try_start(stem, intent).await;
         if !matches!(reply, StartReply::Queued | StartReply::Unknown(_)) {
             self.shared.interest.does_not_start(stem);
@@ -126,7 +140,11 @@ impl Bus {
     /// The task is over: nothing of it is waited for any more, not even a start that was never answered.
     pub fn forget(&self, stem: &str) {
         self.shared.interest.does_not_start(stem);
-        self.failed().remove(stem);
+    }
+
+    /// Nor is there a unit of it any more.
+    pub fn forget_unit(&self, stem: &str) {
+        self.looked().remove(stem);
     }
 
     /// Lets a watched unit go, so that it can be unloaded.
@@ -147,13 +165,12 @@ impl Bus {
     pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
         let (facts, ids, let_go) = self.properties(stem).await?.read(stem)?;
         let Some(unit) = &facts else {
-            self.failed().remove(stem);
+            self.looked().remove(stem);
             return Ok((None, None, Vec::new()));
         };
-        match unit.active.as_str() {
-            settled @ ("active" | "failed") => self.failed().insert(stem.to_owned(), settled == "failed"),
-            _ => self.failed().remove(stem),
-        };
+        let failed = matches!(unit.active.as_str(), "active" | "failed").then(|| unit.active == "failed");
+        let object = unit.invocation.as_ref().map(|invocation| unit_path(invocation.as_str()));
+        self.looked().insert(stem.to_owned(), Looked { failed, object });
         // A look while a script runs costs one call; the kernel says for nothing whether a second one has anything to tell.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
         let empty = let_go || events.is_some_and(|events| populated(&events) == Some(false));
@@ -191,23 +208,34 @@ impl Bus {
     }
 
     async fn kill(&self, stem: &str, whom: &str, signal: u8) -> Result<(), BusError> {
-        self.call(SYSTEMD, MANAGER_PATH, MANAGER, "KillUnit", &(unit_of(stem), whom, i32::from(signal))).await.map(drop)
+        let signal = i32::from(signal);
+        let object = self.looked().get(stem).and_then(|looked| looked.object.clone());
+        match object {
+            Some(object) => self.call(SYSTEMD, &object, UNIT, "Kill", &(whom, signal)).await,
+            None => self.call(SYSTEMD, MANAGER_PATH, MANAGER, "KillUnit", &(unit_of(stem), whom, signal)).await,
+        }
+        .map(drop)
     }
 
-    /// Unloads a unit whose outcome is kept elsewhere: a failed one by ResetFailedUnit, any other by StopUnit. A unit that is gone is unloaded.
+    /// Unloads a unit whose outcome is kept elsewhere: a failed one by ResetFailed, any other by Stop. A unit that is gone is unloaded.
     pub async fn unload(&self, stem: &str) -> Result<(), BusError> {
         let unit = unit_of(stem);
         self.release(stem).await;
-        // Of a unit that was not settled at the last look both are asked for: StopUnit does nothing to a failed one, ResetFailedUnit nothing to any
-        // other.
-        let failed = self.failed().remove(stem);
+        // Of a unit that was not settled at the last look both are asked for: Stop does nothing to a failed one, ResetFailed nothing to any other.
+        let Looked { failed, object } = self.looked().get(stem).cloned().unwrap_or_default();
         if failed != Some(true) {
-            let body = (unit.as_str(), "replace");
-            gone_is_fine(self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StopUnit", &body).await)?;
+            gone_is_fine(match &object {
+                Some(object) => self.call(SYSTEMD, object, UNIT, "Stop", &"replace").await,
+                None => self.call(SYSTEMD, MANAGER_PATH, MANAGER, "StopUnit", &(unit.as_str(), "replace")).await,
+            })?;
         }
         if failed != Some(false) {
-            gone_is_fine(self.call(SYSTEMD, MANAGER_PATH, MANAGER, "ResetFailedUnit", &unit).await)?;
+            gone_is_fine(match &object {
+                Some(object) => self.call(SYSTEMD, object, UNIT, "ResetFailed", &()).await,
+                None => self.call(SYSTEMD, MANAGER_PATH, MANAGER, "ResetFailedUnit", &unit).await,
+            })?;
         }
+        self.looked().remove(stem);
         Ok(())
     }
 
@@ -278,9 +306,9 @@ impl Bus {
         Ok(self.shared.connection.call_method(Some(to), path, Some(interface), method, body).await?)
     }
 
-    fn failed(&self) -> MutexGuard<'_, HashMap<String, bool>> {
-        // A table of flags is whole whatever a panicking holder did.
-        self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn looked(&self) -> MutexGuard<'_, HashMap<String, Looked>> {
+        // A table of plain values is whole whatever a panicking holder did.
+        self.shared.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn probed(&self) -> Probed {
@@ -297,7 +325,7 @@ impl Bus {
 fn gone_is_fine(result: Result<Message, BusError>) -> Result<(), BusError> {
     match result {
         Ok(_) => Ok(()),
-        Err(error) if error.is(NO_SUCH_UNIT) => Ok(()),
+        Err(error) if GONE.iter().any(|gone| error.is(gone)) => Ok(()),
         Err(error) => Err(error),
     }
 }

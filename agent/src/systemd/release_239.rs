@@ -54,8 +54,19 @@ struct Old {
     settable: BTreeMap<&'static str, Taken>,
     /// Can be read, and not be set on a transient unit.
     readable: Vec<&'static str>,
+    unit: Stands,
     calls: Calls,
 }
+
+/// How every unit stands, and whether anything of it ever ran.
+#[derive(Clone, Copy)]
+struct Stands {
+    active: &'static str,
+    ran: bool,
+}
+
+const NEW: Stands = Stands { active: "active", ran: false };
+const INVOCATION: [u8; 16] = [0x1a; 16];
 
 const UNKNOWN_PROPERTY: &str = "org.freedesktop.DBus.Error.UnknownProperty";
 const UNKNOWN_METHOD: &str = "org.freedesktop.DBus.Error.UnknownMethod";
@@ -98,9 +109,18 @@ impl Old {
                 let names = self.settable.keys().chain(&self.readable);
                 let mut all: HashMap<&str, Variant<'_>> = names.map(|name| (*name, "".into())).collect();
                 // No MemoryPeak, which came with 254; a counter that does not count is the largest number.
-                all.extend([("LoadState", "loaded".into()), ("ActiveState", "active".into())]);
+                all.extend([("LoadState", "loaded".into()), ("ActiveState", self.unit.active.into())]);
                 all.extend([("MainPID", 0u32.into()), ("CPUUsageNSec", u64::MAX.into())]);
+                all.extend(self.unit.ran.then(|| ("InvocationID", INVOCATION.to_vec().into())));
                 to.reply(header, &all).await.unwrap();
+            }
+            "Stop" | "Kill" | "ResetFailed" => {
+                let path = header.path().unwrap().as_str();
+                assert_eq!(path, "/org/freedesktop/systemd1/unit/_31a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a");
+                match member {
+                    "Stop" => to.reply(header, &job()).await.unwrap(),
+                    _ => to.reply(header, &()).await.unwrap(),
+                }
             }
             "Get" => return Err((UNKNOWN_PROPERTY, "Unknown interface or property.".to_owned())),
             "StartTransientUnit" => {
@@ -145,7 +165,7 @@ fn job() -> OwnedObjectPath {
 }
 
 /// The agent's end, and what it calls.
-async fn bus(updated: bool, readable: &[&'static str]) -> (Bus, Calls) {
+async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Calls) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let guid = Guid::generate();
     let server = connection::Builder::unix_stream(theirs).server(guid).p2p().build();
@@ -156,6 +176,7 @@ async fn bus(updated: bool, readable: &[&'static str]) -> (Bus, Calls) {
         methods: taken(true, updated),
         settable: taken(false, updated),
         readable: readable.to_vec(),
+        unit,
         calls: calls.clone(),
     };
     let stream = MessageStream::from(&server);
@@ -216,7 +237,7 @@ async fn start(bus: &Bus, intent: &Intent) -> StartReply {
 #[tokio::test]
 async fn every_unit_of_ours_is_taken() {
     for updated in [false, true] {
-        let (bus, calls) = bus(updated, &[]).await;
+        let (bus, calls) = bus(updated, &[], NEW).await;
         bus.prepare().await.unwrap();
         for intent in intents() {
             assert_eq!(start(&bus, &intent).await, StartReply::Queued, "{:?}", intent.plan);
@@ -229,7 +250,7 @@ async fn every_unit_of_ours_is_taken() {
 
 #[tokio::test]
 async fn what_can_be_read_and_not_set_is_left_out_once_and_for_all() {
-    let (bus, calls) = bus(false, &["LogRateLimitIntervalUSec"]).await;
+    let (bus, calls) = bus(false, &["LogRateLimitIntervalUSec"], NEW).await;
     bus.prepare().await.unwrap();
     let intent = testing::intent();
     assert_eq!(start(&bus, &intent).await, StartReply::Queued);
@@ -240,27 +261,34 @@ async fn what_can_be_read_and_not_set_is_left_out_once_and_for_all() {
 
 #[tokio::test]
 async fn every_call_of_ours_is_known_and_what_is_newer_is_done_without() {
-    let (bus, calls) = bus(false, &[]).await;
-    bus.prepare().await.unwrap();
-    assert!(bus.has_systemd().await.unwrap());
-    assert!(bus.snapshot().await.unwrap().is_empty());
-    let intent = testing::intent();
-    let stem = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
-    assert_eq!(start(&bus, &intent).await, StartReply::Queued);
-    bus.watch(&stem).await;
-    let (facts, _, processes) = bus.look(&stem).await.unwrap();
-    let facts = facts.unwrap();
-    assert_eq!((facts.loaded, facts.memory_peak, facts.cpu_ns, facts.invocation), (true, None, None, None));
-    assert_eq!(processes.len(), 1);
-    bus.signal_runner(&stem, 15).await.unwrap();
-    bus.kill_all(&stem).await.unwrap();
-    bus.unload(&stem).await.unwrap();
-    bus.look(&stem).await.unwrap();
-    bus.forget(&stem);
-    bus.unload(&stem).await.unwrap();
-    assert_eq!(bus.soft_reboots().await.unwrap(), None, "they are counted from 254 on");
+    let (active, failed) = (Stands { active: "active", ran: true }, Stands { active: "failed", ran: true });
+    let mut called = BTreeSet::new();
+    for unit in [NEW, active, failed] {
+        let (bus, calls) = bus(false, &[], unit).await;
+        bus.prepare().await.unwrap();
+        assert!(bus.has_systemd().await.unwrap());
+        assert!(bus.snapshot().await.unwrap().is_empty());
+        let intent = testing::intent();
+        let stem = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
+        assert_eq!(start(&bus, &intent).await, StartReply::Queued);
+        bus.watch(&stem).await;
+        let (facts, _, processes) = bus.look(&stem).await.unwrap();
+        let facts = facts.unwrap();
+        assert_eq!((facts.loaded, facts.memory_peak, facts.cpu_ns), (true, None, None));
+        assert_eq!((facts.invocation.is_some(), processes.len()), (unit.ran, 1));
+        bus.signal_runner(&stem, 15).await.unwrap();
+        bus.kill_all(&stem).await.unwrap();
+        bus.forget(&stem);
+        bus.unload(&stem).await.unwrap();
+        // What ran is never meant by its name: that may be another's by now.
+        let by_name = |calls: &Calls| calls.lock().unwrap().iter().filter(|call| call.ends_with("Unit")).count();
+        assert_eq!(by_name(&calls), if unit.ran { 1 } else { 4 }, "{:?}", calls.lock().unwrap());
+        // Of what nobody has looked at there is nothing else.
+        bus.unload(&stem).await.unwrap();
+        assert_eq!(bus.soft_reboots().await.unwrap(), None, "they are counted from 254 on");
+        called.extend(calls.lock().unwrap().iter().cloned());
+    }
     // All that is on the list was called, and (or an unwrap had failed) nothing else; `watch` and `release` only complain.
-    let called: BTreeSet<String> = calls.lock().unwrap().iter().cloned().collect();
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use perilog_core::TaskId;
 use perilog_core::agent::io::{Found, Seen, StartReply};
 use perilog_core::agent::{Input, Machine};
+use perilog_core::task::UnitFacts;
+use perilog_core::{InvocationId, TaskId};
 use perilog_proto::{Decoded, decode_to_agent};
 
 use super::World;
@@ -35,6 +36,8 @@ pub(crate) struct Agent {
     pub(crate) interest: BTreeSet<String>,
     pub(crate) watched: BTreeSet<String>,
     pub(crate) watch_empty: BTreeSet<String>,
+    /// What ran in each unit, by the last look at it on this connection.
+    pub(crate) looked: BTreeMap<String, InvocationId>,
     roll: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
@@ -52,6 +55,15 @@ pub(crate) enum Pending {
     Look(TaskId),
     Unload(String),
     Told,
+}
+
+impl Agent {
+    fn note_look(&mut self, stem: &str, unit: Option<&UnitFacts>) {
+        match unit.and_then(|unit| unit.invocation.clone()) {
+            Some(invocation) => self.looked.insert(stem.to_owned(), invocation),
+            None => self.looked.remove(stem),
+        };
+    }
 }
 
 impl World {
@@ -82,6 +94,7 @@ impl World {
             interest: BTreeSet::new(),
             watched: BTreeSet::new(),
             watch_empty: BTreeSet::new(),
+            looked: BTreeMap::new(),
             roll: BTreeMap::new(),
             conn: None,
             last_counter: 0,
@@ -176,6 +189,9 @@ impl World {
                 (connection == agent.connection).then_some(input)
             }
             Edge::Files { call, connection, stem, task, seen } => {
+                if connection == agent.connection {
+                    agent.note_look(&stem, seen.unit.as_ref());
+                }
                 agent.pending.remove(&call)?;
                 let seen = node.spool.look(&stem, *seen);
                 (connection == agent.connection).then_some(Input::Inspected { task, seen: Ok(seen) })
@@ -235,7 +251,9 @@ impl World {
         let Some(agent) = node.agent.as_mut() else { return Input::Tick };
         agent.bus = true;
         agent.connection += 1;
+        agent.looked.clear();
         for one in &found {
+            agent.note_look(&one.stem, one.unit.as_ref());
             let task = one.intent.as_ref().map(|i| i.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
             if let Some(task) = task {
                 agent.roll.insert(one.stem.clone(), task);
@@ -319,6 +337,11 @@ impl World {
         }
         let delay = self.dice.skewed(0, 20) + delay_ms;
         self.after(delay, Event::Call { node: at, boot, from, call });
+    }
+
+    /// What the agent last saw running there.
+    pub(crate) fn looked(&self, at: usize, stem: &str) -> Option<InvocationId> {
+        self.nodes[at].agent.as_ref()?.looked.get(stem).cloned()
     }
 
     pub(crate) fn enter(&mut self, at: usize, stem: &str, task: TaskId) {

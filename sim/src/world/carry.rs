@@ -58,7 +58,8 @@ impl World {
                 self.answer(at, Input::ClaimTaken { task, result });
             }
             Effect::SignalRunner { stem, signal } => {
-                self.call(at, Pending::Told, Call::SignalRunner { stem, signal }, 0, false);
+                let of = self.looked(at, &stem);
+                self.call(at, Pending::Told, Call::SignalRunner { stem, signal, of }, 0, false);
             }
             Effect::MarkBootExpected { stem } => {
                 if !full && let Some(dir) = self.nodes[at].spool.tasks.get_mut(&stem) {
@@ -66,7 +67,10 @@ impl World {
                     self.boot_expected(at, &stem);
                 }
             }
-            Effect::KillLingering { stem } => self.call(at, Pending::Told, Call::KillAll { stem }, 0, false),
+            Effect::KillLingering { stem } => {
+                let of = self.looked(at, &stem);
+                self.call(at, Pending::Told, Call::KillAll { stem, of }, 0, false);
+            }
             Effect::WriteOutcome { stem, task, ended } => {
                 if !full {
                     self.nodes[at].spool.dir(&stem).ended = Some(*ended);
@@ -82,7 +86,8 @@ impl World {
                     let result = Err("systemd does not answer".to_owned());
                     return self.answer(at, Input::Unloaded { stem, result });
                 }
-                self.call(at, Pending::Unload(stem.clone()), Call::Unload { stem }, 0, false);
+                let of = self.looked(at, &stem);
+                self.call(at, Pending::Unload(stem.clone()), Call::Unload { stem, of }, 0, false);
             }
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;
@@ -139,6 +144,7 @@ impl World {
         self.enter(at, &stem, task);
         if let Some(agent) = self.nodes[at].agent.as_mut() {
             agent.watched.insert(stem.clone());
+            agent.looked.remove(&stem);
             if agent.bus {
                 agent.interest.insert(stem.clone());
             }

@@ -1,9 +1,9 @@
 //! What can happen next.
 
-use perilog_core::TaskId;
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Seen;
 use perilog_core::task::Intent;
+use perilog_core::{InvocationId, TaskId};
 
 use crate::plan::Side;
 
@@ -176,14 +176,15 @@ pub(crate) struct Caller {
     pub(crate) mute: bool,
 }
 
+/// `of`: of what ran, by the last look at the unit; `None`: whatever has the name.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
     Start { stem: String, intent: Box<Intent> },
     Watch { stem: String },
     Inspect { stem: String, task: TaskId },
-    SignalRunner { stem: String, signal: u8 },
-    KillAll { stem: String },
-    Unload { stem: String },
+    SignalRunner { stem: String, signal: u8, of: Option<InvocationId> },
+    KillAll { stem: String, of: Option<InvocationId> },
+    Unload { stem: String, of: Option<InvocationId> },
 }
 
 /// How a unit goes on.

@@ -22,11 +22,15 @@ impl World {
             return;
         }
         self.say(|| format!("n{at} pid1: {}", call.shown()));
-        if let Call::SignalRunner { stem, .. } | Call::KillAll { stem } | Call::Unload { stem } = &call
-            && self.nodes[at].systemd.units.get(stem).is_some_and(|unit| unit.foreign)
+        let mut meant = true;
+        if let Call::SignalRunner { stem, of, .. } | Call::KillAll { stem, of } | Call::Unload { stem, of } = &call
+            && let Some(unit) = self.nodes[at].systemd.units.get(stem)
         {
-            let text = format!("an agent of n{at} lays hands on {stem}, which is somebody else's unit");
-            return self.violate("3 others", &text);
+            meant = of.is_none() || unit.invocation == *of;
+            if meant && unit.foreign {
+                let text = format!("an agent of n{at} lays hands on {stem}, which is somebody else's unit");
+                return self.violate("3 others", &text);
+            }
         }
         match call {
             Call::Start { stem, intent } => self.start_unit(at, from, &stem, intent),
@@ -40,10 +44,14 @@ impl World {
                 let (call, connection) = (from.call, from.connection);
                 self.answer_edge(at, from, Edge::Files { call, connection, stem, task, seen: Box::new(seen) });
             }
-            Call::SignalRunner { stem, signal } => self.signal_runner(at, &stem, signal),
-            Call::KillAll { stem } => self.kill_all(at, &stem),
-            Call::Unload { stem } => {
-                self.unload(at, &stem);
+            Call::SignalRunner { .. } | Call::KillAll { .. } if !meant => {}
+            Call::SignalRunner { stem, signal, .. } => self.signal_runner(at, &stem, signal),
+            Call::KillAll { stem, .. } => self.kill_all(at, &stem),
+            Call::Unload { stem, .. } => {
+                // What is gone is unloaded.
+                if meant {
+                    self.unload(at, &stem);
+                }
                 let (call, connection) = (from.call, from.connection);
                 let input = Input::Unloaded { stem, result: Ok(()) };
                 self.answer_edge(at, from, Edge::Answer { call, connection, input });
@@ -153,9 +161,9 @@ impl Call {
             Self::Start { stem, .. } => format!("start {stem}"),
             Self::Watch { stem } => format!("watch {stem}"),
             Self::Inspect { stem, .. } => format!("look at {stem}"),
-            Self::SignalRunner { stem, signal } => format!("signal {signal} for the runner of {stem}"),
-            Self::KillAll { stem } => format!("kill all of {stem}"),
-            Self::Unload { stem } => format!("unload {stem}"),
+            Self::SignalRunner { stem, signal, .. } => format!("signal {signal} for the runner of {stem}"),
+            Self::KillAll { stem, .. } => format!("kill all of {stem}"),
+            Self::Unload { stem, .. } => format!("unload {stem}"),
         }
     }
 }
