@@ -52,6 +52,26 @@ pub(crate) struct Answer<T> {
     pub(crate) body: T,
 }
 
+/// Where the agent of this node listens, for verbs that ask it.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AgentSocket {
+    /// The agent's socket.
+    #[arg(
+        long = "agent-socket",
+        env = "PERILOG_AGENT_SOCKET",
+        value_name = "PATH",
+        default_value = "/run/perilog/agent.sock",
+        hide_env_values = true
+    )]
+    path: PathBuf,
+}
+
+impl AgentSocket {
+    pub(crate) fn door(&self) -> Door {
+        Door { daemon: Daemon::Agent, path: self.path.clone() }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Door {
     pub(crate) daemon: Daemon,

@@ -15,7 +15,7 @@ use perilog_host::clock;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::door::{Daemon, Door};
+use crate::door::AgentSocket;
 use crate::exec;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
@@ -50,15 +50,8 @@ pub(crate) struct Args {
     /// The limit of the whole.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
-    /// The agent's socket.
-    #[arg(
-        long,
-        env = "PERILOG_AGENT_SOCKET",
-        value_name = "PATH",
-        default_value = "/run/perilog/agent.sock",
-        hide_env_values = true
-    )]
-    agent_socket: PathBuf,
+    #[command(flatten)]
+    agent: AgentSocket,
 }
 
 /// The parameters of `Exec`.
@@ -76,7 +69,7 @@ struct Request {
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
-    let door = Door { daemon: Daemon::Agent, path: args.agent_socket.clone() };
+    let door = args.agent.door();
     let request = args.request()?;
     let mut trial = Trial::new(out);
     let session_door = door.clone();

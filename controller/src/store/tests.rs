@@ -305,15 +305,13 @@ fn milestones(some: bool) -> Milestones {
     milestones
 }
 
-#[test]
-fn a_damaged_row_is_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut store = open(dir.path());
-    let row = AttemptRow {
-        job: job(1),
+/// A job's first attempt, as it begins.
+fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) -> AttemptRow {
+    AttemptRow {
+        job,
         attempt: Attempt::FIRST,
-        ranks: IdSet::from(0..=1),
-        hosts: "n[0-1]".parse().unwrap(),
+        ranks: IdSet::from(ranks),
+        hosts: hosts.parse().unwrap(),
         userid: None,
         open: true,
         touched_ms: 0,
@@ -324,7 +322,14 @@ fn a_damaged_row_is_named() {
         complete: false,
         milestones: Milestones::default(),
         rebuilt: false,
-    };
+    }
+}
+
+#[test]
+fn a_damaged_row_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let row = attempt_row(job(1), 0..=1, "n[0-1]");
     store.commit(&[Record::Attempt(row)]).unwrap();
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();
     let error = store.load().unwrap_err().to_string();

@@ -22,7 +22,7 @@ mod slurm;
 use clap::Subcommand;
 use perilog_core::{ActionName, Span, Tolerance};
 
-use crate::door::Door;
+use crate::door::{AgentSocket, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
@@ -86,15 +86,8 @@ struct OnNode {
     /// (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how). Again, after 1 s to 1 min, until it exits with 0.
     #[arg(long, value_name = "PROGRAM")]
     orphaned: Option<std::path::PathBuf>,
-    /// The agent's socket.
-    #[arg(
-        long,
-        env = "PERILOG_AGENT_SOCKET",
-        value_name = "PATH",
-        default_value = "/run/perilog/agent.sock",
-        hide_env_values = true
-    )]
-    agent_socket: std::path::PathBuf,
+    #[command(flatten)]
+    agent: AgentSocket,
 }
 
 /// Through the controller.

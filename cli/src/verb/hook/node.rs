@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::orphan::{self, Orphan};
 use super::{OnNode, flux};
-use crate::door::{Answer, Daemon, Door};
+use crate::door::{Answer, Door};
 use crate::exec::{self, Reply, describe};
 use crate::exit::Exit;
 use crate::fault::Fault;
@@ -78,7 +78,7 @@ enum Event {
 }
 
 pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
-    let door = Door { daemon: Daemon::Agent, path: options.agent_socket.clone() };
+    let door = options.agent.door();
     let events = events(&door, call.clone(), options.timeout)?;
     let mut hook = Hook::new(call, &options);
     let mut give_up_ms = None;

@@ -11,22 +11,7 @@ fn id(job: u8) -> ActionId {
 
 /// A prolog on n0 to n3.
 fn begin(store: &mut Store, job: u8, began_ms: u64) {
-    let attempt = AttemptRow {
-        job: super::job(job),
-        attempt: Attempt::FIRST,
-        ranks: IdSet::from(0..=3),
-        hosts: "n[0-3]".parse().unwrap(),
-        userid: None,
-        open: true,
-        touched_ms: 0,
-        terms: Terms::default(),
-        added: false,
-        hold: Part::default(),
-        released: Part::default(),
-        complete: false,
-        rebuilt: false,
-        milestones: Milestones::default(),
-    };
+    let attempt = attempt_row(super::job(job), 0..=3, "n[0-3]");
     let name = ActionName::new("prolog").unwrap();
     let action = ActionRow::new(id(job), super::job(job), Attempt::FIRST, name, IdSet::from(0..=3), began_ms);
     store.commit(&[Record::Attempt(attempt), Record::Action(Box::new(action))]).unwrap();
