@@ -128,7 +128,10 @@ impl Machine {
         };
         if !task.intent.local {
             let start = &task.intent.start;
-            let why = format!("it is the controller's: `perilog cancel {} --action {}`", start.job, start.action);
+            let (job, action, attempt, rank) = (&start.job, &start.action, start.attempt, id.rank);
+            let why = format!(
+                "it is the controller's: `perilog cancel {job} {action} --attempt {attempt} --ranks {rank}`, where that is"
+            );
             return refuse(caller, why, cx);
         }
         let reply = match &task.state {

@@ -186,7 +186,7 @@ fn a_local_cancel_stops_a_task_of_the_hosts_own_and_no_other() {
     bed.live("k", 1, "prolog", 0);
     bed.check(
         stop(9, task("k", 1, "prolog", 0)),
-        &["reply 9 refused: it is the controller's: `perilog cancel k --action prolog`"],
+        &["reply 9 refused: it is the controller's: `perilog cancel k prolog --attempt 1 --ranks 0`, where that is"],
     );
     bed.check(stop(9, id()), &["reply 9 refused: there is no such task on this host"]);
     begun(&mut bed);
