@@ -121,6 +121,53 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
 }
 
 #[test]
+fn a_job_lets_go_of_ranks_resources_or_both() {
+    let part = |ranks: &str, resources: &[&str]| json!({"ranks": ranks, "resources": resources});
+    let then = "that is released when what follows is done: perilog wait f1\n";
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], Value, Value, Value, String)> = vec![
+        (&[], json!(null), json!(null), part("0-3", &["rabbit1"]), format!("f1 let go of ranks 0-3 and rabbit1; {then}")),
+        (&["--ranks", "n[0-1]"], json!("n[0-1]"), json!(null), part("0-1", &[]), format!("f1 let go of ranks 0-1; {then}")),
+        (&["--resources", "rabbit1,rabbit2"], json!(null), json!(["rabbit1", "rabbit2"]), part("", &["rabbit1", "rabbit2"]),
+         format!("f1 let go of rabbit1, rabbit2; {then}")),
+        (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]), "f1 held nothing of that any more\n".to_owned()),
+    ];
+    for (args, targets, resources, reply, out) in table {
+        let args = [&["job", "finish", "f1"][..], args].concat();
+        let (said, asked) = Place::new().ask(&args, vec![vec![Call("JobFinish"), Done(reply)]]);
+        let parameters = json!({"job": "f1", "attempt": null, "targets": targets, "resources": resources});
+        assert_eq!((said.code, said.out, &asked[0]), (Some(0), out, &parameters), "{args:?}");
+    }
+}
+
+/// What scripts take apart are ranks; that something else failed is not kept from whoever looks.
+#[test]
+fn who_failed_is_a_line_of_ranks_and_resources_are_named_beside_it() {
+    let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)", "message": "no space", "checks": []});
+    let failed = |resources: &[&Value]| json!({"ranks": "2", "hosts": "n2", "resources": resources, "checks": []});
+    let beside =
+        "perilog: no ranks, and not in that line: rabbit2: failed (reported) (perilog failed f1 --format json)\n";
+    let (with, without) = (failed(&[&rabbit]), failed(&[]));
+    // An older controller says nothing of them.
+    let older = json!({"ranks": "2", "hosts": "n2", "checks": []});
+    #[rustfmt::skip]
+    let table: Vec<(&[&str], &Value, String, &str)> = vec![
+        (&[], &with, "n2\n".to_owned(), beside),
+        (&["--format", "idset"], &with, "2\n".to_owned(), beside),
+        (&["--format", "json"], &with, format!("{with}\n"), ""),
+        (&["--json"], &with, format!("{with}\n"), ""),
+        (&["-q"], &with, "n2\n".to_owned(), ""),
+        (&[], &without, "n2\n".to_owned(), ""),
+        (&[], &older, "n2\n".to_owned(), ""),
+    ];
+    for (args, reply, out, err) in table {
+        let args = [&["failed", "f1"][..], args].concat();
+        let (said, _) = Place::new().ask(&args, vec![vec![Call("Failed"), Done(reply.clone())]]);
+        assert_eq!((said.code, said.out, said.err.as_str()), (Some(0), out, err), "{args:?}");
+    }
+}
+
+#[test]
 fn quiet_is_asked_for_waited_for_and_lifted() {
     let open = |actions: u64, tasks: u64| Done(json!({"actions": actions, "tasks": tasks}));
     let asked = |n: usize| vec![Call("Quiesce"), open(n as u64, 4 * n as u64)];

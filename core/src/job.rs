@@ -152,6 +152,18 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Can a job of so many ranks be held to it?
+    ///
+    /// # Errors
+    /// A text that says why not.
+    pub fn check(&self, ranks: u64) -> Result<(), String> {
+        match self.keep {
+            Some(0) => Err("keep at least one rank".to_owned()),
+            Some(keep) if u64::from(keep) > ranks => Err(format!("cannot keep {keep} ranks of a job that has {ranks}")),
+            _ => Ok(()),
+        }
+    }
+
     /// How many of `ranks` may fail: with `keep` all that are not kept, where nothing else was said.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {

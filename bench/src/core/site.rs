@@ -246,7 +246,7 @@ impl<'a> Site<'a> {
     }
 
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.ask(Request::JobFinish { job: self.job.clone(), attempt: None, targets: None })?;
+        self.ask(Request::JobFinish { job: self.job.clone(), attempt: None, targets: None, resources: None })?;
         Ok(())
     }
 

@@ -1,19 +1,20 @@
 //! `perilog failed`: which ranks of a job failed before it ran. For its owner's scripts: a sub-instance drains these (docs/examples).
 
 use clap::ValueEnum;
-use perilog_core::{Attempt, HostList, IdSet, JobId};
+use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{text, values};
 
 /// Which ranks of a job failed in what ran before it
 ///
-/// One line, empty where none failed; the messages of their checks with --json.
+/// One line, empty where none failed; the messages of their checks with --json, and what became of resources that are no ranks. Such as failed are
+/// named on standard error, too: what stands in the line are ranks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     attempt: Option<Attempt>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Hostlist,
     Idset,
@@ -34,8 +35,12 @@ enum Format {
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer = door.ask("Failed", &json!({"job": args.job, "attempt": args.attempt}))?;
+    let answer: Answer<Failed> = door.ask("Failed", &json!({"job": args.job, "attempt": args.attempt}))?;
+    let beside = answer.body.beside(&args.job).filter(|_| out.face == Face::Table && args.format != Format::Json);
     out.show(&Shown(args.format, answer))?;
+    if let Some(text) = beside {
+        aside(text);
+    }
     Ok(Exit::Ok)
 }
 
@@ -43,6 +48,26 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 struct Failed {
     ranks: IdSet,
     hosts: HostList,
+    /// What is no rank; nothing of it from an older controller.
+    #[serde(default)]
+    resources: Vec<Resource>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resource {
+    resource: ResourceName,
+    result: String,
+}
+
+impl Failed {
+    /// What a line of hosts or ranks cannot name.
+    fn beside(&self, job: &JobId) -> Option<String> {
+        let names = self.resources.iter().map(|of| format!("{}: {}", of.resource, text::line(&of.result)));
+        let names: Vec<String> = names.collect();
+        let text =
+            || format!("no ranks, and not in that line: {} (perilog failed {job} --format json)", names.join(", "));
+        (!names.is_empty()).then(text)
+    }
 }
 
 struct Shown(Format, Answer<Failed>);

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 enum What {
     /// Add a job with its resources and what it may be forgiven; the same again is the same.
     Add(Add),
-    /// The job lets go of its ranks, or of some: their epilog begins, and they are released when it is done.
+    /// The job lets go of all, or of some of its ranks and resources: the epilog of the ranks begins, and they are released when it is done.
     Finish(Finish),
     /// Stop what runs for a job, and let it go of all of its ranks, through their epilog. Drains nobody.
     Cancel(Cancel),
@@ -69,6 +69,9 @@ struct Finish {
     /// Only these ranks, as an idset or as a hostlist: the job goes on with the others.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
+    /// Only these resources that are no ranks, such as rabbit1,rabbit2; with --ranks, both. What a service is at work on goes back when it is done.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
+    resources: Vec<ResourceName>,
     /// Of this attempt; without it of the open one.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
@@ -95,7 +98,8 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             out.show(&Told(add.job.clone(), door.ask::<Added>("JobAdd", &parameters)?))?;
         }
         What::Finish(finish) => {
-            let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets});
+            let resources = (!finish.resources.is_empty()).then_some(finish.resources);
+            let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets, "resources": resources});
             out.show(&Told(finish.job.clone(), door.ask::<Part>("JobFinish", &parameters)?))?;
         }
         What::Cancel(cancel) => {

@@ -129,7 +129,7 @@ fn said(
     Ok(Request::Report(Box::new(Report { job, attempt, action, targets, resources: None, said })))
 }
 
-fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<ResourceName>>, Refusal> {
+pub(super) fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<ResourceName>>, Refusal> {
     list.map(|list| list.iter().map(|name| parse(name)).collect()).transpose()
 }
 

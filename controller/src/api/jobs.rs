@@ -7,6 +7,7 @@ use perilog_core::{ResourceSet, Terms};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::actions::names;
 use super::invalid;
 use super::parameters::{Parameters, parse, perhaps, text};
 
@@ -47,12 +48,13 @@ pub(super) struct JobFinish {
     job: String,
     attempt: Option<String>,
     targets: Option<String>,
+    resources: Option<Vec<String>>,
 }
 
 impl Parameters for JobFinish {
     fn request(self) -> Result<Request, Refusal> {
         let (job, attempt, targets) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.targets)?);
-        Ok(Request::JobFinish { job, attempt, targets })
+        Ok(Request::JobFinish { job, attempt, targets, resources: names(self.resources)? })
     }
 }
 

@@ -245,7 +245,9 @@ fn value(reply: Reply) -> Value {
             json!({ "job": job, "attempt": attempt, "hosts": hosts, "attached": attached })
         }
         Reply::Finished(part) => json!({ "ranks": part.ranks, "resources": part.resources }),
-        Reply::Failed { ranks, hosts, checks } => json!({ "ranks": ranks, "hosts": hosts, "checks": checks }),
+        Reply::Failed { ranks, hosts, resources, checks } => {
+            json!({ "ranks": ranks, "hosts": hosts, "resources": resources, "checks": checks })
+        }
         Reply::Said { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
         Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),

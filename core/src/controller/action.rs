@@ -11,15 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::boot::Expected;
-use crate::controller::io::{ActionRow, External, RankRow, Record, ReleasePolicy};
+use crate::controller::io::{ActionRow, External, RankRow, Record};
 use crate::controller::layout::Layout;
 use crate::controller::release::Batches;
 use crate::controller::resolve::before_its_begin;
 use crate::controller::tally::last_line;
 use crate::defect;
-use crate::ids::{Rank, ResourceName, TaskId};
+use crate::ids::{Rank, TaskId};
 use crate::idset::IdSet;
-use crate::job::Part;
 use crate::outcome::Outcome;
 use crate::task::{Ended, Start};
 
@@ -49,13 +48,13 @@ pub(super) struct Action {
     /// Ranks that ended and that later actions may be waiting for.
     freed: IdSet,
     /// Ranks that it holds and is done with.
-    done: IdSet,
+    pub(super) done: IdSet,
     /// Ranks whose scripts ended and left processes behind, and whose nodes are not drained for it: since when that is known here (monotonic).
     pub(super) lingering: BTreeMap<Rank, u64>,
     pub(super) changed: bool,
     changed_ranks: BTreeSet<Rank>,
     /// Ranks that stand otherwise than was written.
-    moved: IdSet,
+    pub(super) moved: IdSet,
     /// What was written beside the row since it was, in bytes, about; `None`: nobody knows, another controller wrote it.
     beside: Option<usize>,
 }
@@ -205,52 +204,6 @@ impl Action {
     /// Nothing more is to come.
     pub(super) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);
-    }
-
-    /// Lets go of what it holds and is done with, as far as the policy says by now.
-    pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
-        if !matches!(policy, ReleasePolicy::Batches { .. }) {
-            // The policy is another than when the clock was wound.
-            self.batches = Batches::default();
-        }
-        let part = match policy {
-            _ if self.row.verdict.is_some() => self.row.held.clone(),
-            ReleasePolicy::Together if self.is_open() => return Part::default(),
-            // It grows: what the job lets go of later is another lot.
-            ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
-            ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                // Not all that waits is looked at for each that comes.
-                let waits = !self.done.is_empty() || !self.done_resources().is_empty();
-                if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
-                    return Part::default();
-                }
-                self.done_part()
-            }
-        };
-        if !part.is_empty() {
-            self.done.subtract(&part.ranks);
-            self.row.held.subtract(&part);
-            self.changed |= !part.resources.is_empty();
-            self.moved.extend_with(&part.ranks);
-        }
-        part
-    }
-
-    /// What it holds and is done with.
-    fn done_part(&self) -> Part {
-        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
-            return self.row.held.clone();
-        }
-        Part { ranks: self.done.clone(), resources: self.done_resources() }
-    }
-
-    fn done_resources(&self) -> BTreeSet<ResourceName> {
-        let mut resources = self.row.held.resources.clone();
-        if let Some(external) = &self.row.external {
-            let open = external.open();
-            resources.retain(|name| !open.contains(name) || defect!(ResourceGoesEarly));
-        }
-        resources
     }
 
     /// Ranks that have not ended.

@@ -5,8 +5,11 @@
 //! ```
 //! A rank, or a named resource, is free when nobody holds it: neither the job nor an action. It is released once.
 
+use std::collections::BTreeSet;
+
 use crate::controller::io::AttemptRow;
 use crate::controller::layout::Layout;
+use crate::controller::machine::Job;
 use crate::controller::stands::Holds;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
@@ -34,6 +37,24 @@ pub(super) struct JobAttempt {
     pub(super) rebuilt: bool,
 }
 
+impl Job {
+    /// The one that is meant where none is named: the newest that is open. What was asked for here comes before what only nodes tell of.
+    pub(super) fn open_attempt(&self) -> Option<Attempt> {
+        let open = |rebuilt| self.attempts.iter().rev().find(|(_, a)| a.open && a.rebuilt == rebuilt);
+        open(false).or_else(|| open(true)).map(|(number, _)| *number)
+    }
+
+    pub(super) fn last_attempt(&self) -> Option<Attempt> {
+        self.attempts.keys().next_back().copied()
+    }
+
+    /// The attempt that a new one is a requeue of, for the same reason not one that only nodes tell of where there is another.
+    pub(super) fn before_the_next(&self) -> Option<&JobAttempt> {
+        let newest = || self.attempts.values().rev();
+        newest().find(|attempt| !attempt.rebuilt).or_else(|| newest().next())
+    }
+}
+
 impl JobAttempt {
     /// It holds all that it has.
     pub(super) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
@@ -53,6 +74,26 @@ impl JobAttempt {
             too_many_milestones: false,
             rebuilt: false,
         }
+    }
+
+    /// A requeue that nobody has added: what it is owed, whose it is and what it may be forgiven is as for the attempt before. R and what is no rank
+    /// are of the ranks that were handed out, and go with them only.
+    ///
+    /// # Errors
+    /// A text: as many as that one was to keep are not there.
+    pub(super) fn requeue(
+        layout: Layout,
+        userid: Option<u32>,
+        before: Option<&Self>,
+        wall_ms: u64,
+    ) -> Result<Self, String> {
+        let mut terms = before.map(|before| before.terms.clone()).unwrap_or_default();
+        if before.is_some_and(|before| before.layout != layout) {
+            (terms.r, terms.resources) = (None, BTreeSet::new());
+        }
+        terms.check(layout.ranks().len())?;
+        let userid = userid.or_else(|| before.and_then(|before| before.userid));
+        Ok(Self::new(layout, userid, terms, false, wall_ms))
     }
 
     /// As it was stored; `None`: its ranks and hosts do not fit.

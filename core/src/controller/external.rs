@@ -6,8 +6,8 @@
 //!    |---- lease ran out ----> ended: lost               its hosts are drained: nobody knows what it left there
 //!    '---- resolve ----------> ended: resolved           as everywhere
 //! ```
-//! What has ended has ended: the same report again is nothing new, another one is recorded as late. Whatever the service says renews its lease, which
-//! is on the monotonic clock and whole again when a controller begins: it is lost for its own silence, not for ours.
+//! Whatever the service says (`report`) renews its lease, which is on the monotonic clock and whole again when a controller begins: it is lost for its
+//! own silence, not for ours.
 //!
 //! Its ranks are `accepted` from the beginning: whoever starts it has them. It waits for nothing of its attempt; what is begun after it, and any
 //! epilog, waits for its end on each rank. While an older attempt is at work on a host or a resource of it its start is refused, to be asked again.
@@ -18,9 +18,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::{
-    ActionRow, ActionStart, External, Now, Refusal, Reply, Report, ResourceEnd, RunRequest, Said, Which,
-};
+use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::tally::last_line;
@@ -29,11 +27,8 @@ use crate::duration::Span;
 use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::outcome::{Failure, Loss, Outcome};
-use crate::task::{Check, Ended, Tail};
-
-/// Most late reports that are kept of one resource; a service may send as many as it likes.
-const MAX_LATE: usize = 8;
+use crate::outcome::{Loss, Outcome};
+use crate::task::{Ended, Tail};
 
 impl External {
     pub(super) fn open(&self) -> BTreeSet<ResourceName> {
@@ -45,8 +40,8 @@ impl External {
     }
 
     /// Resources that did not end well.
-    pub(super) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Outcome)> {
-        self.ended.iter().map(|(name, end)| (name, &end.ended.outcome)).filter(|(_, outcome)| !outcome.is_ok())
+    pub(super) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Ended)> {
+        self.ended.iter().map(|(name, end)| (name, &end.ended)).filter(|(_, ended)| !ended.outcome.is_ok())
     }
 }
 
@@ -98,7 +93,7 @@ impl Machine {
     ) -> Result<Reply, Refusal> {
         let reply = self.attach(id, run)?;
         let Some(action) = self.actions.get_mut(&id) else { return Ok(reply) };
-        let covers = action.covers();
+        let (covers, over) = (action.covers(), action.row.verdict.is_some());
         let only_resources = run.nodes.is_none() && run.targets.is_none();
         let named = !asked.resources.is_empty();
         if named && (asked.resources != covers.resources || only_resources && !covers.ranks.is_empty()) {
@@ -106,59 +101,12 @@ impl Machine {
             let text = format!("{}; asked for {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
-        if let Some(external) = action.external_mut() {
+        // Of what is over there is nothing to be silent about, and its row is not written any more.
+        if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
         self.heard(id, now);
         Ok(reply)
-    }
-
-    pub(super) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
-        let (number, attempt) = self.attempt_reported(report)?;
-        let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
-        let none = || {
-            let (job, name) = (&report.job, &report.action);
-            let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
-            Refusal::NoSuchAction(text)
-        };
-        let action = self.actions.get(&id).ok_or_else(none)?;
-        if action.row.external.is_none() {
-            let text =
-                format!("{} of job {} attempt {number} is run by agents, who report it", report.action, report.job);
-            return Err(Refusal::Conflict(text));
-        }
-        let part = meant(report, action, &attempt.layout)?;
-        self.heard(id, now);
-        let (mut ended, mut late) = (Part::default(), Part::default());
-        match &report.said {
-            Said::Renew => {}
-            Said::Milestone(name) => self.service_says(id, name, &part.ranks)?,
-            said => {
-                for rank in part.ranks.iter().map(Rank) {
-                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, now);
-                }
-                self.report_resources(id, part.resources, said, &mut ended, &mut late, now);
-            }
-        }
-        let action = self.actions.get(&id).ok_or_else(none)?;
-        Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
-    }
-
-    /// The attempt that a report is of. A service that names none, and began before another attempt did, means the one that it works for: where the
-    /// open one has no such action, and just one of the others has it open.
-    fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
-        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
-        let of = |number| self.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
-        if report.attempt.is_some() || of(number).is_some() {
-            return Ok((number, attempt));
-        }
-        let at_work = |action: &Action| action.row.external.is_some() && action.is_open();
-        let all = self.jobs.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
-        let mut older = all.filter(|(older, _)| of(**older).is_some_and(at_work));
-        match (older.next(), older.next()) {
-            (Some((only, attempt)), None) => Ok((*only, attempt)),
-            _ => Ok((number, attempt)),
-        }
     }
 
     /// Attempts never overlap, on a host or on a resource; nothing is sent to a service, so it is refused until the older one is done there.
@@ -177,7 +125,7 @@ impl Machine {
         let RunRequest { job, action, .. } = run;
         let is_new = !entry.attempts.contains_key(&number);
         for (older, before) in entry.attempts.range(..number) {
-            if is_new && !before.complete {
+            if (is_new || before.open) && !before.complete {
                 let text = format!(
                     "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when that was begun (job add, run)"
                 );
@@ -203,57 +151,6 @@ impl Machine {
         Ok(())
     }
 
-    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
-        let Some(action) = self.actions.get(&task.action) else { return };
-        let rank = task.rank;
-        let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
-        let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
-        let end = end_of(said, &action.row, asked, now);
-        if action.is_open_on(rank) || defect!(ReportAgainChanges) {
-            ended.ranks.insert(rank.0);
-            self.end_task(task, end, now);
-        } else if !action.knows(rank, &end) {
-            late.ranks.insert(rank.0);
-            if let Some(host) = self.host_of(task) {
-                self.on_late(&host, task, end, now);
-            }
-        }
-    }
-
-    fn report_resources(
-        &mut self,
-        id: ActionId,
-        names: BTreeSet<ResourceName>,
-        said: &Said,
-        ended: &mut Part,
-        late: &mut Part,
-        now: Now,
-    ) {
-        let Some(action) = self.actions.get_mut(&id).filter(|_| !names.is_empty()) else { return };
-        let row = action.row.clone();
-        let Some(external) = action.external_mut() else { return };
-        let asked = external.cancelling;
-        let (there, fresh): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| external.ended.contains_key(name));
-        for name in there {
-            let Some(end) = external.ended.get_mut(&name) else { continue };
-            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), now);
-            let known = std::iter::once(&end.ended).chain(&end.late).any(|before| before.outcome == again.outcome);
-            if !known && end.late.len() < MAX_LATE {
-                end.late.push(again);
-                late.resources.insert(name);
-            }
-        }
-        if !late.resources.is_empty() {
-            let result = end_of(said, &row, false, now).outcome;
-            let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
-                "outcome": result.word(), "result": result.to_string()});
-            self.event(&row.job, now, "late", context);
-            self.touch(id, now);
-        }
-        ended.resources.extend(fresh.iter().cloned());
-        self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);
-    }
-
     /// These end alike.
     pub(super) fn end_resources(
         &mut self,
@@ -276,7 +173,7 @@ impl Machine {
     }
 
     /// Its service lives.
-    fn heard(&mut self, id: ActionId, now: Now) {
+    pub(super) fn heard(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) else { return };
         (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
         let Some(external) = &action.row.external else { return };
@@ -393,7 +290,7 @@ impl Action {
     pub(super) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
-            bad.map(|(name, outcome)| (name.to_string(), json!(outcome.to_string()))).collect();
+            bad.map(|(name, ended)| (name.to_string(), json!(ended.outcome.to_string()))).collect();
         (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
     }
 
@@ -413,57 +310,14 @@ impl Action {
     }
 
     /// What of that is to stop.
-    fn cancelling_part(&self) -> Part {
+    pub(super) fn cancelling_part(&self) -> Part {
         let open = self.open_part();
         let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);
         let resources = if all { open.resources } else { BTreeSet::new() };
         Part { ranks: self.row.cancelling.intersection(&open.ranks), resources }
     }
 
-    fn is_over(&self, covers: &Part) -> String {
+    pub(super) fn is_over(&self, covers: &Part) -> String {
         format!("{} of job {} attempt {} is over {covers}", self.row.name, self.row.job, self.row.attempt)
-    }
-}
-
-/// What a report is of.
-fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
-    let covers = action.covers();
-    if report.targets.is_none() && report.resources.is_none() {
-        return Ok(covers);
-    }
-    let over = |what: &dyn std::fmt::Display| Refusal::Conflict(format!("{}: {what}", action.is_over(&covers)));
-    let ranks = report.targets.as_ref().map(|targets| layout.choose(targets)).transpose();
-    let part = Part {
-        ranks: ranks.map_err(|text| over(&text))?.unwrap_or_default(),
-        resources: report.resources.clone().unwrap_or_default(),
-    };
-    let mut beyond = part.clone();
-    beyond.subtract(&covers);
-    if beyond.is_empty() { Ok(part) } else { Err(over(&format_args!("not over {beyond}"))) }
-}
-
-const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
-    matches!(outcome, Some(Outcome::Cancelled { .. }))
-}
-
-/// The end that a service's words come to; `asked`: to stop.
-fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
-    let (outcome, check, message) = match said {
-        Said::Tolerable { check, message } => {
-            (Outcome::Tolerable, Some(check.clone().unwrap_or_else(|| row.name.to_string())), message.clone())
-        }
-        Said::Failed { check, message } if asked => {
-            (Outcome::Cancelled { status: None }, check.clone(), message.clone())
-        }
-        Said::Failed { check, message } => (Outcome::Failed { why: Failure::Reported }, check.clone(), message.clone()),
-        Said::Ok | Said::Renew | Said::Milestone(_) => (Outcome::Ok, None, String::new()),
-    };
-    let tail =
-        (check.is_none() && !message.is_empty()).then(|| Tail { script: row.name.to_string(), text: message.clone() });
-    Ended {
-        elapsed_ms: Some(now.wall_ms.saturating_sub(row.began_ms)),
-        checks: check.map(|check| Check { check, message }).into_iter().collect(),
-        tails: tail.into_iter().collect(),
-        ..Ended::bare(outcome, now.wall_ms)
     }
 }

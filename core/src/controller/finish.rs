@@ -9,12 +9,12 @@ use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
+use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
-use crate::targets::Targets;
 
 impl Machine {
     pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
@@ -56,6 +56,7 @@ impl Machine {
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
                 self.batch.attempts.insert((add.job.clone(), number));
+                self.take_place(&add.job, number, now);
                 self.rebuilt_whole(&add.job, number, now);
                 false
             }
@@ -63,19 +64,18 @@ impl Machine {
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached })
     }
 
-    pub(super) fn job_finish(
-        &mut self,
-        job: &JobId,
-        attempt: Option<Attempt>,
-        targets: Option<&Targets>,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
-        let (number, entry) = self.attempt_of(job, attempt)?;
-        let part = match targets {
-            None => entry.whole(),
-            Some(targets) => Part::of_ranks(entry.layout.choose(targets).map_err(Refusal::Invalid)?),
+    pub(super) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
+        let (number, entry) = self.attempt_of(&which.job, which.attempt)?;
+        self.check_named(which)?;
+        let part = match (&which.targets, &which.resources) {
+            (None, None) => entry.whole(),
+            (targets, resources) => {
+                let ranks = targets.as_ref().map(|targets| entry.layout.choose(targets)).transpose();
+                let ranks = ranks.map_err(Refusal::Invalid)?.unwrap_or_default();
+                Part { ranks, resources: resources.clone().unwrap_or_default() }
+            }
         };
-        Ok(Reply::Finished(self.let_go(job, number, &part, now)))
+        Ok(Reply::Finished(self.let_go(&which.job, number, &part, now)))
     }
 
     pub(super) fn job_cancel(
@@ -95,12 +95,13 @@ impl Machine {
                 Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None, resources: None };
             self.cancel(&which, why, uid, now)?;
         }
-        self.job_finish(job, Some(number), None, now)
+        let all = Which { job: job.clone(), attempt: Some(number), action: None, targets: None, resources: None };
+        self.job_finish(&all, now)
     }
 
     pub(super) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
         let (_, entry) = self.attempt_of(job, attempt)?;
-        let (mut ranks, mut checks) = (IdSet::new(), Vec::new());
+        let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
         for id in &entry.actions {
             let Some(action) = self.actions.get(id).filter(|action| !self.settings.after.contains(&action.row.name))
             else {
@@ -109,8 +110,13 @@ impl Machine {
             let bad = action.bad();
             checks.extend(self.failed_checks(*id, &bad));
             ranks.extend_with(&bad);
+            let bad = action.row.external.iter().flat_map(|external| external.bad());
+            resources.extend(bad.map(|(name, ended)| {
+                json!({"resource": name, "action": action.row.name, "outcome": ended.outcome.word(),
+                    "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks})
+            }));
         }
-        Ok(Reply::Failed { hosts: entry.layout.hosts_of(&ranks), ranks, checks })
+        Ok(Reply::Failed { hosts: entry.layout.hosts_of(&ranks), ranks, resources, checks })
     }
 
     /// The attempt that a request means: the open one, or the last.
@@ -121,6 +127,12 @@ impl Machine {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
             Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
         })
+    }
+
+    /// What a command says to mean this attempt, where one that names none means another.
+    pub(super) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
+        let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
+        if meant { String::new() } else { format!(" --attempt {number}") }
     }
 
     /// The job lets go of a part of what it holds, and what follows it holds that from the same moment on.
@@ -240,11 +252,5 @@ fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {
     if ranks == 0 {
         return Err(Refusal::Invalid("a job has at least one rank".to_owned()));
     }
-    match terms.keep {
-        Some(0) => Err(Refusal::Invalid("keep at least one rank".to_owned())),
-        Some(keep) if u64::from(keep) > ranks => {
-            Err(Refusal::Invalid(format!("cannot keep {keep} ranks of a job that has {ranks}")))
-        }
-        _ => Ok(()),
-    }
+    terms.check(ranks).map_err(Refusal::Invalid)
 }

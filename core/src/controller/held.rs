@@ -43,7 +43,7 @@ impl Machine {
             resources: part.resources,
             lease_left_ms: None,
         };
-        if let Some(why) = self.held_by_job(job, attempt, all) {
+        if let Some(why) = self.held_by_job(job, number, attempt, all) {
             let name = ActionName::new("job").expect("a word of small letters is an action");
             rows.push(row(name, attempt.hold.clone(), why, attempt.touched_ms));
         }
@@ -58,9 +58,9 @@ impl Machine {
         rows
     }
 
-    fn held_by_job(&self, job: &JobId, attempt: &JobAttempt, all: bool) -> Option<String> {
+    fn held_by_job(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Option<String> {
         let open = |id| self.actions.get(id).is_some_and(|action| action.is_open());
-        let finish = format!("perilog job finish {job}");
+        let finish = format!("perilog job finish {job}{}", self.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
             () if attempt.rebuilt && (all || !attempt.actions.iter().any(open)) => Some(format!(

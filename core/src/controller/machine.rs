@@ -105,16 +105,6 @@ pub(super) struct Batch {
     pub(super) wake_ms: Option<u64>,
 }
 
-impl Job {
-    pub(super) fn open_attempt(&self) -> Option<Attempt> {
-        self.attempts.iter().rev().find(|(_, a)| a.open).map(|(attempt, _)| *attempt)
-    }
-
-    pub(super) fn last_attempt(&self) -> Option<Attempt> {
-        self.attempts.keys().next_back().copied()
-    }
-}
-
 impl Machine {
     /// Rebuilds everything from the store and begins a new epoch, which `output` commits before anything else happens.
     /// `nonce`: random, made by the edge; tells two controllers of one epoch apart.

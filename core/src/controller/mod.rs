@@ -4,7 +4,7 @@
 //! that is done, what may leave. The rooms: `session` and `rivals` (who speaks for a host), `settle` (what a node holds against what we think),
 //! `rebuild` (a lost store), `progress` (what nodes tell), `run` and `requests` (what people ask), `resolve` and `quiet` (by hand), `finish` (what
 //! a job holds, and how it lets go), `superseded` (by another attempt), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends
-//! add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault), `external` (what a service outside runs), `limits`
+//! add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault), `external` and `report` (what a service outside runs, and says), `limits`
 //! (what time does), `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown). What all of them share: `attempt`, `action` and
 //! `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps.
 
@@ -28,6 +28,7 @@ mod progress;
 mod quiet;
 mod rebuild;
 mod release;
+mod report;
 pub mod request;
 mod requests;
 mod resolve;

@@ -3,6 +3,9 @@
 //! Each task tells of the ranks that its action had when it was begun. What follows a job grows as the job lets go of ranks: those that are told of
 //! later are added to what is known. Such an action has its verdict when the job is known to hold nothing more (`job finish`), when it was added
 //! again and all of it is covered, or when whoever began it by hand is there again and says over what.
+//!
+//! A node's word is not the resource manager's. A newer attempt that it tells of is open beside one that was asked for here, until that newer one
+//! is asked for too ([`crate::controller::superseded`]); only what itself is known from nodes gives way to it.
 
 use serde_json::json;
 
@@ -34,7 +37,7 @@ impl Machine {
         let is_known = known.is_some();
         let Some(layout) = self.layout_told(host, held) else { return };
         if !is_known {
-            self.rebuild_attempt(held, &layout, now);
+            self.rebuild_attempt(host, held, &layout, now);
         }
         let Some(attempt) = self.jobs.get_mut(&held.job).and_then(|job| job.attempts.get_mut(&held.attempt)) else {
             return;
@@ -94,19 +97,32 @@ impl Machine {
         merged.ok()
     }
 
-    fn rebuild_attempt(&mut self, held: &Held, layout: &Layout, now: Now) {
+    fn rebuild_attempt(&mut self, host: &HostName, held: &Held, layout: &Layout, now: Now) {
         let job = self.jobs.entry(held.job.clone()).or_default();
         let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
         let older = job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt);
-        let closed: Vec<_> = older.map(|(number, _)| *number).collect();
+        let (closed, asked): (Vec<_>, Vec<_>) = older.partition(|(_, older)| older.rebuilt);
+        let closed: Vec<Attempt> = closed.into_iter().map(|(number, _)| *number).collect();
+        let asked = asked.last().map(|(number, _)| **number);
         for number in closed {
             self.close_attempt(&held.job, number, held.attempt, now);
+        }
+        if let Some(asked) = asked.filter(|_| !self.is_known(held)) {
+            let (job, told) = (&held.job, held.attempt);
+            let text = format!(
+                "tells of attempt {told} of job {job}, and {asked} is open: it stays so until {told} is asked for (job add, run)"
+            );
+            self.note(Level::Warning, Some(job), Some(host), text);
         }
         let job = self.jobs.entry(held.job.clone()).or_default();
         job.attempts.entry(held.attempt).or_insert_with(|| {
             let attempt = JobAttempt::new(layout.clone(), held.userid, Terms::default(), false, now.wall_ms);
             JobAttempt { open: newest, rebuilt: true, ..attempt }
         });
+    }
+
+    fn is_known(&self, held: &Held) -> bool {
+        self.jobs.get(&held.job).is_some_and(|job| job.attempts.contains_key(&held.attempt))
     }
 
     /// `open_end`: it may have more ranks than are told of.

@@ -4,13 +4,16 @@
 //! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in force, and not before: then the
 //! resource manager gives nobody a node on which something may still be wrong.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
+use crate::controller::action::Action;
 use crate::controller::body::Body;
-use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
+use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record, ReleasePolicy};
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, HostName, JobId, Rank};
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
 
 /// When an action with [`crate::controller::io::ReleasePolicy::Batches`] lets go next.
@@ -41,6 +44,54 @@ impl Batches {
             }
             Some(_) => false,
         }
+    }
+}
+
+impl Action {
+    /// Lets go of what it holds and is done with, as far as the policy says by now.
+    pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
+        if !matches!(policy, ReleasePolicy::Batches { .. }) {
+            // The policy is another than when the clock was wound.
+            self.batches = Batches::default();
+        }
+        let part = match policy {
+            _ if self.row.verdict.is_some() => self.row.held.clone(),
+            ReleasePolicy::Together if self.is_open() => return Part::default(),
+            // It grows: what the job lets go of later is another lot.
+            ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
+            ReleasePolicy::Batches { first_ms, ceiling_ms } => {
+                // Not all that waits is looked at for each that comes.
+                let waits = !self.done.is_empty() || !self.done_resources().is_empty();
+                if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
+                    return Part::default();
+                }
+                self.done_part()
+            }
+        };
+        if !part.is_empty() {
+            self.done.subtract(&part.ranks);
+            self.row.held.subtract(&part);
+            self.changed |= !part.resources.is_empty();
+            self.moved.extend_with(&part.ranks);
+        }
+        part
+    }
+
+    /// What it holds and is done with.
+    fn done_part(&self) -> Part {
+        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
+            return self.row.held.clone();
+        }
+        Part { ranks: self.done.clone(), resources: self.done_resources() }
+    }
+
+    fn done_resources(&self) -> BTreeSet<ResourceName> {
+        let mut resources = self.row.held.resources.clone();
+        if let Some(external) = &self.row.external {
+            let open = external.open();
+            resources.retain(|name| !open.contains(name) || defect!(ResourceGoesEarly));
+        }
+        resources
     }
 }
 

@@ -23,11 +23,12 @@ pub enum Request {
     Report(Box<Report>),
     /// A job and what it holds; again the same is the same.
     JobAdd(Box<JobAdd>),
-    /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets` is `None`.
+    /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets` and `resources` are `None`.
     JobFinish {
         job: JobId,
         attempt: Option<Attempt>,
         targets: Option<Targets>,
+        resources: Option<BTreeSet<ResourceName>>,
     },
     /// Stops what runs for the job and lets go of all of it, through what follows it.
     JobCancel {
@@ -290,10 +291,11 @@ pub enum Reply {
     },
     /// What was let go of just now.
     Finished(Part),
-    /// `checks`: each is `{check, message, ranks, hosts}`.
+    /// `resources`: what is no rank; each is `{resource, action, outcome, result, message, checks}`. `checks`, of ranks: each is `{check, message, ranks, hosts}`.
     Failed {
         ranks: IdSet,
         hosts: HostList,
+        resources: Vec<serde_json::Value>,
         checks: Vec<serde_json::Value>,
     },
     /// Ranks of which it is news, and whether the job has reached it.

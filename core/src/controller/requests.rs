@@ -23,7 +23,9 @@ impl Machine {
             Request::ActionStart(start) => self.action_start(*start, now),
             Request::Report(report) => self.report(&report, now),
             Request::JobAdd(add) => self.job_add(*add, now),
-            Request::JobFinish { job, attempt, targets } => self.job_finish(&job, attempt, targets.as_ref(), now),
+            Request::JobFinish { job, attempt, targets, resources } => {
+                self.job_finish(&Which { job, attempt, action: None, targets, resources }, now)
+            }
             Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid, now),
             Request::Milestone { job, attempt, name, targets } => {
                 self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, now)

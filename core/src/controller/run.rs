@@ -10,7 +10,7 @@ use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
-use crate::job::{Part, Terms};
+use crate::job::Part;
 use crate::targets::Targets;
 
 impl Machine {
@@ -67,8 +67,11 @@ impl Machine {
         }
         match entry {
             None => {
-                let attempt_of = JobAttempt::new(layout, run.userid, Terms::default(), false, now.wall_ms);
-                self.open_attempt(&run.job, attempt, attempt_of, now);
+                let before = self.jobs.get(&run.job).and_then(|job| job.before_the_next());
+                let opened = JobAttempt::requeue(layout, run.userid, before, now.wall_ms).map_err(|text| {
+                    Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
+                })?;
+                self.open_attempt(&run.job, attempt, opened, now);
             }
             Some(entry) => {
                 let gone = entry.released.ranks.intersection(&ranks);
@@ -77,6 +80,7 @@ impl Machine {
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
+                self.take_place(&run.job, attempt, now);
             }
         }
         let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
@@ -157,14 +161,21 @@ impl Machine {
     ) -> Result<Attempt, Refusal> {
         let entry = self.jobs.get(job);
         let (open, last) = (entry.and_then(|j| j.open_attempt()), entry.and_then(|j| j.last_attempt()));
+        let is_open = |number| entry.and_then(|j| j.attempts.get(&number)).is_some_and(|attempt| attempt.open);
         let Some(asked) = asked else {
             return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
         };
         let newer = last.is_none_or(|last| asked > last);
-        if defect!(ReopenOlderAttempt) || Some(asked) == open || newer || attaches(asked) {
+        if defect!(ReopenOlderAttempt) || is_open(asked) || newer || attaches(asked) {
             return Ok(asked);
         }
         let text = match open {
+            Some(open) if asked > open => {
+                let told = last.unwrap_or(open);
+                format!(
+                    "attempt {asked} of job {job} comes before attempt {told}, of which a node has told; the open one is {open}: ask for attempt {told}, or for a later one"
+                )
+            }
             Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
             None => format!("attempt {asked} of job {job} is closed"),
         };
@@ -183,6 +194,7 @@ impl Machine {
             action.grown();
             self.touch(id, now);
         }
+        self.take_place(&run.job, number, now);
         Ok(reply)
     }
 
@@ -239,7 +251,7 @@ impl Machine {
             };
             return Ok((layout.clone(), ranks));
         }
-        let layout = match (&run.nodes, job.and_then(|j| j.attempts.values().next_back())) {
+        let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
             // A requeue that names no nodes has those of the attempt before.
             (None, Some(before)) => before.layout.clone(),
@@ -257,17 +269,11 @@ impl Machine {
     /// A new attempt takes the place of the open one ([`crate::controller::superseded`]).
     pub(super) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
-        let closed: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        for older in &closed {
-            self.close_attempt(job, *older, number, now);
-        }
+        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        self.supersede(job, older, number, now);
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
         self.batch.attempts.insert((job.clone(), number));
-        for older in closed {
-            let why = format!("attempt {number} was opened");
-            self.event(job, now, "attempt-closed", json!({"attempt": older, "why": why}));
-        }
         self.event(job, now, "attempt", context);
     }
 }

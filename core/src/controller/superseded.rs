@@ -20,6 +20,26 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Machine {
+    /// `by` is opened: these are open still.
+    pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
+        for older in older {
+            self.close_attempt(job, older, by, now);
+            let why = format!("attempt {by} was opened");
+            self.event(job, now, "attempt-closed", json!({"attempt": older, "why": why}));
+        }
+    }
+
+    /// An attempt that only nodes had told of is asked for: it takes the place of what was open before it. Until then it does not, or one node could
+    /// end any job.
+    pub(super) fn take_place(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let Some(entry) = self.jobs.get(job) else { return };
+        if entry.attempts.get(&number).is_some_and(|attempt| attempt.open) {
+            let older = entry.attempts.range(..number).filter(|(_, older)| older.open);
+            let older = older.map(|(number, _)| *number).collect();
+            self.supersede(job, older, number, now);
+        }
+    }
+
     /// `by`: the attempt that was opened.
     pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
         let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };

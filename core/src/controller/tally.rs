@@ -39,7 +39,7 @@ impl Action {
             .iter()
             .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
             .map(|(_, row)| &row.ended.outcome)
-            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, outcome)| outcome))
+            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, ended)| &ended.outcome))
             .partition(|outcome| forgiveness.forgives(outcome));
         let few = forgiven.len() as u64 <= forgiveness.ranks || defect!(CountIgnored);
         if fatal.is_empty() && few && forgiveness.enough {

@@ -286,9 +286,7 @@ impl Machine {
         let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
         let (job, name) = (&row.job, &row.name);
         let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
-        // A command that names no attempt means another one.
-        let meant = self.attempt_of(job, None).is_ok_and(|(number, _)| number == row.attempt);
-        let at = if meant { String::new() } else { format!(" --attempt {}", row.attempt) };
+        let at = self.attempt_option(job, row.attempt);
         let resolve = format!("perilog resolve {job} {name}{at} --ranks {rank} --reason TEXT");
         let cancel = format!("perilog cancel {job} {name}{at} --ranks {rank}");
         let logs = format!("perilog logs {job}{at} --rank {rank}");

@@ -84,7 +84,10 @@ impl World {
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
         let held: Vec<_> = held.cloned().collect();
         for row in held {
-            self.ask(0, Request::JobFinish { job: row.job, attempt: Some(row.attempt), targets: None });
+            self.ask(
+                0,
+                Request::JobFinish { job: row.job, attempt: Some(row.attempt), targets: None, resources: None },
+            );
         }
         for which in stuck {
             self.ask(0, Request::Resolve { which, ok: false, reason: "its node is dead".to_owned() });

@@ -113,7 +113,7 @@ impl World {
             }
             Op::Finish { to, job, ranks } => {
                 let targets = ranks.map(|(first, count)| Targets::Ranks(IdSet::from(first..=first + count - 1)));
-                self.ask(to, Request::JobFinish { job: site::job(job), attempt: None, targets });
+                self.ask(to, Request::JobFinish { job: site::job(job), attempt: None, targets, resources: None });
             }
             Op::CancelJob { to, job } => {
                 self.ask(to, Request::JobCancel { job: site::job(job), attempt: None, why: "asked".to_owned() });

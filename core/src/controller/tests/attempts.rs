@@ -1,6 +1,8 @@
 //! Requests: which attempt and ranks they mean, and what is refused.
 
+use super::release::{add, bench};
 use super::*;
+use crate::job::{Terms, Tolerance};
 
 #[test]
 fn the_same_thing_asked_twice_is_the_same_action() {
@@ -147,4 +149,40 @@ fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
     assert_eq!(b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
     let effects = b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));
+}
+
+/// Found by a review: a job that was requeued by `run` alone was forgiven nothing.
+#[test]
+fn a_requeue_has_the_terms_of_the_attempt_before() {
+    let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
+    let terms = Terms { tolerate: Tolerance::Ranks(1), keep: Some(3), resources: rabbit(), ..Terms::default() };
+    let added = || {
+        let (mut b, _) = bench(4, |_| {});
+        b.ask(add("j", "n[0-3]", terms.clone())).0.unwrap();
+        b
+    };
+    let less = Terms { resources: Default::default(), ..terms.clone() };
+    let few = "cannot keep 3 ranks of a job that has 2: add attempt 1 of j anew (job add)";
+    // (nodes, user) -> the terms and the owner of the new attempt
+    for (nodes, user, expect) in [
+        (None, None, Ok((terms.clone(), 1000))),
+        (Some("n[0-3]"), Some(7), Ok((terms.clone(), 7))),
+        // Other ranks: what is no rank was handed out with the others.
+        (Some("n[0-2]"), None, Ok((less.clone(), 1000))),
+        (Some("n[0-1]"), None, Err(Refusal::Invalid(few.to_owned()))),
+    ] {
+        let mut b = added();
+        let run = RunRequest { userid: user, ..request("prolog", "j", nodes, Some(1)) };
+        let reply = b.ask(Request::Run(run)).0;
+        let row = b.store.attempts.iter().find(|row| row.attempt == Attempt::from_number(1));
+        let opened = reply.map(|_| row.map(|row| (row.terms.clone(), row.userid.unwrap())).unwrap());
+        assert_eq!(opened, expect, "{nodes:?}");
+        assert_eq!(b.store.attempts[0].open, expect.is_err());
+        let Some(row) = row else { continue };
+        assert_eq!((row.added, row.hold.resources == row.terms.resources), (false, true));
+        // Terms that are given anew are those.
+        let Request::JobAdd(again) = add("j", nodes.unwrap_or("n[0-3]"), Terms::default()) else { panic!() };
+        b.ask(Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::from_number(1)), ..*again }))).0.unwrap();
+        assert_eq!(b.store.attempts[1].terms, Terms::default());
+    }
 }

@@ -369,3 +369,60 @@ fn after_a_lost_store_the_service_starts_it_again_and_it_is_the_same() {
     assert_eq!(contexts(&b, "milestone").len(), 1);
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
+
+/// Found by a review: only ranks could be let go of early.
+#[test]
+fn a_job_may_let_go_of_resources_by_name_and_goes_on_with_its_ranks() {
+    let finish = |ranks: Option<&str>, resources: &str| Request::JobFinish {
+        job: job("j"),
+        attempt: None,
+        targets: ranks.map(|ranks| ranks.parse().unwrap()),
+        resources: Some(names(resources)),
+    };
+    // The one that no service is at work on goes back at once; the other one with the service's end.
+    let (mut b, _) = staged("0", None, "rabbit2", |_| {});
+    let (reply, effects) = b.ask(finish(None, "rabbit1,rabbit2"));
+    assert_eq!((reply, starts(&effects)), (Ok(Reply::Finished(part("", "rabbit1,rabbit2"))), vec![]));
+    let attempt = b.store.attempts[0].clone();
+    assert_eq!((attempt.hold, released(&b)), (part("0-3", ""), part("", "rabbit1")));
+    reported(&mut b, report(None, None, ok()));
+    assert_eq!((released(&b), b.store.attempts[0].complete), (part("", "rabbit1,rabbit2"), false));
+    assert_eq!(b.ask(finish(None, "rabbit1")).0, Ok(Reply::Finished(Part::default())), "once");
+    let let_go = &contexts(&b, "job-let-go")[0];
+    assert_eq!((&let_go["ranks"], &let_go["resources"]), (&json!(""), &json!(["rabbit1", "rabbit2"])));
+    let reply = b.ask(finish(None, "rabbit7")).0;
+    let text = "rabbit7 is none of the resources of job j attempt 0: rabbit1, rabbit2".to_owned();
+    assert_eq!(reply, Err(Refusal::Invalid(text)));
+    // Both, and what follows the job has the ranks.
+    let (mut b, n) = staged("0", None, "rabbit2", |_| {});
+    let (reply, effects) = b.ask(finish(Some("1"), "rabbit1"));
+    assert_eq!((reply, starts(&effects)), (Ok(Reply::Finished(part("1", "rabbit1"))), vec![(n[1], 1)]));
+    assert_eq!((b.store.attempts[0].hold.clone(), released(&b)), (part("0,2-3", "rabbit2"), part("", "rabbit1")));
+}
+
+/// Found by a review: the job's owner was told of ranks only.
+#[test]
+fn who_failed_names_resources_too() {
+    let (mut b, _) = staged("2", Some("0"), "rabbit1,rabbit2", |_| {});
+    reported(&mut b, report(Some("0"), Some("rabbit2"), tolerable()));
+    reported(&mut b, report(None, Some("rabbit1"), ok()));
+    let Ok(Reply::Failed { ranks, resources, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else {
+        panic!()
+    };
+    let checks = json!([{"check": "lustre", "message": "slow"}]);
+    let rabbit2 = json!({"resource": "rabbit2", "action": "stage", "outcome": "tolerable", "result": "tolerable",
+        "message": null, "checks": checks});
+    assert_eq!((ranks.to_string(), resources), ("0".into(), vec![rabbit2]));
+}
+
+/// Found by a review: the machine had another lease than its store.
+#[test]
+fn what_is_over_has_the_lease_that_it_had() {
+    let (mut b, _) = staged("0", None, "", |_| {});
+    reported(&mut b, report(None, None, ok()));
+    let Request::ActionStart(mut again) = start("stage", None, "") else { panic!() };
+    again.lease_ms = 2 * LEASE_MS;
+    let reply = b.ask(Request::ActionStart(again)).0;
+    assert!(matches!(reply, Ok(Reply::Running { attached: true, .. })), "{reply:?}");
+    assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
+}

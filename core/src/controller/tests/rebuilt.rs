@@ -3,7 +3,7 @@
 use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::idset::IdSet;
-use crate::job::Terms;
+use crate::job::{Part, Terms};
 use crate::outcome::Verdict;
 
 /// A task of an epilog that was over these ranks when it was begun; rank 0 is on n0.
@@ -120,4 +120,90 @@ fn who_began_it_by_hand_ends_the_wait_for_more() {
     assert_eq!(b.run("epilog", "j", "n[0-1]"), [Effect::OutboxGrew]);
     assert_eq!(sets(&b).3, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "verdict").len(), 1);
+}
+
+/// A task of this attempt on n2, of which nobody but that node knows.
+fn of_attempt(attempt: u64) -> Held {
+    let task = TaskId { action: id("prolog", "j", attempt), rank: Rank(0) };
+    Held { task, attempt: Attempt::from_number(attempt), ..held("prolog", "j", 0, "n2", live()) }
+}
+
+fn open(b: &Bench) -> Vec<String> {
+    b.store.attempts.iter().filter(|row| row.open).map(|row| row.attempt.to_string()).collect()
+}
+
+/// Attempt 0 was asked for, on n0 and n1; n2 tells of attempt 7.
+fn contested(added: bool) -> Bench {
+    let (mut b, n) = bench(2, |_| {});
+    if added {
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    }
+    b.run("prolog", "j", "n[0-1]");
+    for rank in 0..2 {
+        b.says(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Ok));
+    }
+    let (_, effects) = b.up("n2", "b", vec![of_attempt(7)]);
+    assert_eq!(starts(&effects), []);
+    b
+}
+
+/// Found by a review: one node, with a bug or with its key stolen, could end any job, and its epilog began beside it.
+#[test]
+fn a_node_that_tells_of_a_newer_attempt_ends_none_that_was_asked_for() {
+    for added in [true, false] {
+        let mut b = contested(added).restart();
+        assert_eq!(
+            (open(&b), b.store.attempts[0].hold.ranks.to_string()),
+            (vec!["0".into(), "7".into()], "0-1".into())
+        );
+        assert_eq!((b.store.actions.len(), contexts(&b, "release").len()), (2, 0));
+        // Only what is known from nodes gives way to what nodes tell of.
+        b.up("n2", "b2", vec![of_attempt(9)]);
+        assert_eq!(open(&b), ["0", "9"]);
+        let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: true }).0 else { panic!() };
+        let held = rows.iter().filter(|row| row.state == "held").map(|row| row.why.rsplit(": ").next().unwrap());
+        assert_eq!(held.collect::<Vec<_>>(), ["perilog job finish j", "perilog job finish j --attempt 9"]);
+    }
+}
+
+#[test]
+fn whoever_asks_for_an_attempt_that_nodes_tell_of_ends_the_one_before() {
+    let run = |action: &str, attempt| Request::Run(request(action, "j", None, attempt));
+    let added = |attempt| {
+        let Request::JobAdd(job) = add("j", "n2", Terms::default()) else { panic!() };
+        Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::from_number(attempt)), ..*job }))
+    };
+    let service = |attempt| {
+        let run = request("stage", "j", None, Some(attempt));
+        Request::ActionStart(Box::new(ActionStart { run, resources: Default::default(), lease_ms: 1 }))
+    };
+    let older = "attempt 3 of job j comes before attempt 7, of which a node has told; the open one is 0: ask for attempt 7, or for a later one";
+    let first =
+        "attempt 0 of job j has not been given back: stage of attempt 7 can start when that was begun (job add, run)";
+    let (older, first) = (Refusal::AttemptClosed(older.to_owned()), Refusal::Unavailable(first.to_owned()));
+    // what is asked for -> refused; open after it
+    for (what, refused, expect) in [
+        (run("prolog", Some(7)), None, &["7"][..]),
+        (run("check", Some(7)), None, &["7"]),
+        (added(7), None, &["7"]),
+        (run("check", Some(8)), None, &["8"]),
+        (run("check", Some(3)), Some(older), &["0", "7"]),
+        (service(7), Some(first), &["0", "7"]),
+        (run("check", None), None, &["0", "7"]),
+        (run("check", Some(0)), None, &["0", "7"]),
+    ] {
+        let mut b = contested(true);
+        let (reply, _) = b.ask(what.clone());
+        assert_eq!((reply.err(), open(&b)), (refused, expect.iter().map(|n| (*n).to_owned()).collect()), "{what:?}");
+        let closed = contexts(&b, "attempt-closed").iter().any(|context| context["attempt"] == "0");
+        let followed = b.store.actions.iter().any(|row| row.id == id("epilog", "j", 0));
+        assert_eq!((closed, followed), (expect[0] != "0", expect[0] != "0"), "{what:?}");
+    }
+    // Without a number the one is meant that was asked for.
+    let mut b = contested(true);
+    assert_eq!(b.ask(finish("j", None)).0, Ok(Reply::Finished(Part::of_ranks("0-1".parse().unwrap()))));
+    assert_eq!(b.store.attempts[1].hold.ranks.to_string(), "0");
+    // A requeue is of that one, too.
+    b.ask(run("prolog", Some(8))).0.unwrap();
+    assert_eq!(b.store.attempts[2].hosts.to_string(), "n[0-1]");
 }

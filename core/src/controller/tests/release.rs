@@ -23,7 +23,7 @@ pub(super) fn add(name: &str, nodes: &str, terms: Terms) -> Request {
 }
 
 pub(super) fn finish(name: &str, targets: Option<&str>) -> Request {
-    Request::JobFinish { job: job(name), attempt: None, targets: targets.map(|t| t.parse().unwrap()) }
+    Request::JobFinish { job: job(name), attempt: None, targets: targets.map(|t| t.parse().unwrap()), resources: None }
 }
 
 /// A bench with so many nodes that are up, and its own settings.

@@ -21,7 +21,7 @@ fn record_bytes(count: u32) -> usize {
     let hosts = format!("n[0-{}]", count - 1);
     let sessions: Vec<SessionId> = (0..count).map(|n| bench.up(&format!("n{n}"), "b1", vec![]).0).collect();
     bench.run("epilog", "f2", &hosts);
-    let finish = Request::JobFinish { job: JobId::new("f2").unwrap(), attempt: None, targets: None };
+    let finish = Request::JobFinish { job: JobId::new("f2").unwrap(), attempt: None, targets: None, resources: None };
     bench.ask(finish).0.unwrap();
     let at = |rank: u32| (sessions[rank as usize], task("epilog", "f2", rank));
     for (session, task) in scattered(count).map(at) {
