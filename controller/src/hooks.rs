@@ -1,7 +1,7 @@
 //! The resource manager's edge as a command: what it must be told is one JSON object on the standard input of the site's own program, at least
 //! once, in order per job. Exit 0 says that it is done; anything else, or no end within its limit, and it is told again, after a while that
-//! doubles from a second to a minute; a drain of many hosts in halves before that, so that one that is refused does not keep the others. What waits
-//! so is shown by `perilog ps`.
+//! doubles from a second to a minute; a drain of many hosts in halves before that, so that one that is refused does not keep the others, and together
+//! again when the resource manager is there again. What waits so is shown by `perilog ps`.
 //!
 //! ```text
 //!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2","hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
@@ -128,7 +128,7 @@ async fn sleep_until(at: Option<Instant>) {
 async fn ended_so(result: Result<(), String>, task: Task, inlet: &Inlet, told: &mut Told) {
     match result {
         Ok(()) => {
-            told.done(&task.keys);
+            told.done(&task.keys, Instant::now());
             for request in task.done {
                 // An ending writer: it is told again by the next one.
                 let _ = inlet.ask(0, request, None).await;

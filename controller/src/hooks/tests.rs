@@ -36,7 +36,7 @@ fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
         // The opposite of one of them, and another set of hosts with the same reason.
         let later = [row("n1", !first), row("n2", first), row("n3", first)];
         assert_eq!(would_tell(&later, &told, now), [format!("{} n3", words(first))]);
-        told.done(&task.keys);
+        told.done(&task.keys, now);
         let mut both = [format!("{} n1", words(!first)), format!("{} n[2-3]", words(first))];
         both.sort_by_key(|text| text.starts_with("undrain"));
         assert_eq!(would_tell(&later, &told, now), both);
@@ -84,7 +84,7 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
             if refused.iter().any(|host| task.keys.contains(&Key::Host(host.clone()))) {
                 told.failed(&task.keys, now);
             } else {
-                told.done(&task.keys);
+                told.done(&task.keys, now);
                 rows.retain(|row| !task.keys.contains(&Key::Host(row.host.clone())));
             }
         }
@@ -100,6 +100,60 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     alone.iter().for_each(|task| told.begin(&task.keys, task.lifts));
     alone.iter().for_each(|task| told.failed(&task.keys, now));
     assert!(told.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
+}
+
+/// Tells what may be told at this moment; whoever is refused fails its command. How many commands that were.
+fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl Fn(&HostName) -> bool) -> usize {
+    let tasks = drained(rows.clone(), told, now);
+    tasks.iter().for_each(|task| told.begin(&task.keys, task.lifts));
+    for task in &tasks {
+        let hosts = |row: &DrainRow| task.keys.contains(&Key::Host(row.host.clone()));
+        if rows.iter().any(|row| hosts(row) && refuses(&row.host)) {
+            told.failed(&task.keys, now);
+        } else {
+            told.done(&task.keys, now);
+            rows.retain(|row| !hosts(row));
+        }
+    }
+    tasks.len()
+}
+
+/// Found by a review: a resource manager that had been away was told of each host by itself, a minute apart, four at a time.
+#[test]
+fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
+    let mut now = Instant::now();
+    let mut told = Told::default();
+    let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), n % 2 == 1)).collect();
+    for _ in 0..20 {
+        tell(&mut rows, &mut told, now, |_| true);
+        now = told.next(now).expect("all are told again");
+    }
+    now += LAST_BACKOFF;
+    assert_eq!(drained(rows.clone(), &told, now).len(), 100, "each by itself");
+    // One is told: of the others at once, in two commands, the drains and the lifts; but for one that is refused still.
+    let first = drained(vec![row("n0", false)], &told, now).remove(0);
+    told.begin(&first.keys, first.lifts);
+    told.done(&first.keys, now);
+    rows.remove(0);
+    let bad = host("n64");
+    assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 2);
+    assert_eq!(rows.len(), 49, "the drains: one of them is refused");
+    let mut commands = 0;
+    // Until it waits: alone at first, it may have been told again with whoever else was.
+    while rows.len() > 1 || told.next(now).is_none() {
+        now = told.next(now).unwrap_or(now);
+        commands += tell(&mut rows, &mut told, now, |host| *host == bad);
+    }
+    assert!(commands <= 2 * 6 + 1, "{commands} commands to find one of 49");
+    // It is at fault: who is told meanwhile does not make it be told sooner.
+    for n in 200..210 {
+        let next = told.next(now).expect("it is told again");
+        rows.push(row(&format!("n{n}"), false));
+        assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 1);
+        assert_eq!((told.next(now), rows.len()), (Some(next), 1));
+        now = next;
+        assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 1);
+    }
 }
 
 #[test]

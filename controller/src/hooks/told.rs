@@ -1,5 +1,8 @@
 //! Who is told at this moment, and who is told again, when: by job, or by host. Whatever a command is about, of one job or host there is no other
 //! beside it; one that fails keeps nobody waiting but itself. Hosts that failed together are told again in halves, until who is at fault is alone.
+//!
+//! Where nobody is at fault, because the resource manager is away, all are alone by and by. The first that is done says that it is there again: those
+//! that had failed alone while nobody was told are told together then, at once. Not one that failed again after another was done: that one is at fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,6 +44,20 @@ struct Tried {
     lifts: bool,
     /// How long it waits should it fail.
     backoff: Duration,
+    /// How many hosts had been told when it last failed.
+    at: Option<u64>,
+    failed: Failed,
+}
+
+/// How one failed that is told again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    /// With others; or it did not yet.
+    Together,
+    /// By itself, and nobody was told since it had failed before: perhaps nobody can be.
+    Alone,
+    /// By itself, and others were told since it had failed before.
+    AtFault,
 }
 
 /// What is told, or was and failed. As many as there is to tell: what is there no more leaves with [`Told::keep`].
@@ -48,6 +65,8 @@ struct Tried {
 pub(super) struct Told {
     tried: BTreeMap<Key, Tried>,
     groups: Group,
+    /// Commands that were carried out.
+    successes: u64,
 }
 
 impl Told {
@@ -85,14 +104,22 @@ impl Told {
     pub(super) fn begin(&mut self, keys: &[Key], lifts: bool) {
         for key in keys {
             let before = self.tried.get(key).filter(|tried| tried.lifts == lifts);
-            let backoff = before.map_or(FIRST_BACKOFF, |tried| tried.backoff);
-            self.tried.insert(key.clone(), Tried { stand: Stand::Telling, lifts, backoff });
+            let new =
+                Tried { stand: Stand::Telling, lifts, backoff: FIRST_BACKOFF, at: None, failed: Failed::Together };
+            let tried = before.map_or(new, |before| Tried { stand: Stand::Telling, ..*before });
+            self.tried.insert(key.clone(), tried);
         }
     }
 
-    pub(super) fn done(&mut self, keys: &[Key]) {
+    pub(super) fn done(&mut self, keys: &[Key], now: Instant) {
         for key in keys {
             self.tried.remove(key);
+        }
+        self.successes += 1;
+        self.groups += 1;
+        let waits = |tried: &Tried| matches!(tried.stand, Stand::Again(..)) && tried.failed == Failed::Alone;
+        for (_, tried) in self.tried.iter_mut().filter(|(key, tried)| matches!(key, Key::Host(_)) && waits(tried)) {
+            (tried.stand, tried.backoff) = (Stand::Again(now, self.groups), FIRST_BACKOFF);
         }
     }
 
@@ -105,6 +132,12 @@ impl Told {
             for key in half {
                 if let Some(tried) = self.tried.get_mut(key) {
                     tried.stand = Stand::Again(now + tried.backoff, self.groups);
+                    let others_were_told = tried.at.replace(self.successes).is_some_and(|at| at != self.successes);
+                    tried.failed = match keys {
+                        [_] if others_were_told => Failed::AtFault,
+                        [_] => Failed::Alone,
+                        _ => Failed::Together,
+                    };
                     if keys.len() == 1 {
                         tried.backoff = (tried.backoff * 2).min(LAST_BACKOFF);
                     }
