@@ -55,7 +55,10 @@ impl Faces for Answer<Status> {
         if status.outbox > 0 {
             line(
                 "outbox",
-                cell(format!("{} not yet taken by the resource manager", text::count(status.outbox, "verdict"))),
+                cell(format!(
+                    "{} not yet taken by the release hook (perilog ps)",
+                    text::count(status.outbox, "release")
+                )),
             );
         }
         for note in &status.notes {
@@ -90,7 +93,7 @@ mod tests {
         assert_eq!(
             status(3, 1, 1, &["the disk under the store is full"]),
             "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       3 online, 1 offline (perilog nodes)\n\
-             work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 verdict not yet taken by the resource manager\n\
+             work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 release not yet taken by the release hook (perilog ps)\n\
              note        the disk under the store is full\n"
         );
     }

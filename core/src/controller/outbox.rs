@@ -40,6 +40,11 @@ impl Outbox {
         self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
     }
 
+    /// How many wait for the release hook.
+    pub(super) fn owed(&self) -> usize {
+        self.hooked.values().map(BTreeSet::len).sum()
+    }
+
     /// For the release hook.
     pub(super) fn releases(&self) -> impl Iterator<Item = &OutboxEntry> {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
@@ -157,11 +162,13 @@ mod tests {
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
         };
-        let mut outbox = Outbox::of(vec![entry(1), entry(2)]);
+        // Nobody need ever follow the manager's; that is nothing to worry about.
+        let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }]);
+        assert_eq!(outbox.owed(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));
         assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);
         outbox.done(1);
-        assert_eq!((outbox.failure(1), outbox.failed.len()), (None, 1));
+        assert_eq!((outbox.failure(1), outbox.failed.len(), outbox.owed()), (None, 1, 1));
         outbox.forget(&job("a"), Attempt::default());
         assert_eq!(outbox, Outbox::default());
     }

@@ -142,6 +142,7 @@ pub struct StatusView {
     /// No new starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
+    /// Releases that the release hook has not carried out. What is kept for a program that follows the outbox is not counted: there may be none.
     pub outbox: u64,
     /// What an operator should know: a full disk, agents that obey another controller.
     pub notes: Vec<String>,

@@ -207,7 +207,11 @@ impl Machine {
     }
 
     fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
-        let unknown = || Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller"));
+        let unknown = || {
+            let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
+            let hint = if is_job { format!("; {host} is a job: perilog show {host}") } else { String::new() };
+            Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller{hint}"))
+        };
         self.nodes.get(host).ok_or_else(unknown)
     }
 
@@ -335,7 +339,7 @@ impl Machine {
             actions_open,
             tasks_open,
             quiet: self.quiet.clone(),
-            outbox: self.outbox.len() as u64,
+            outbox: self.outbox.owed() as u64,
             notes,
         }
     }

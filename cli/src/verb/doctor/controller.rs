@@ -164,8 +164,8 @@ fn said(status: &StatusView) -> Vec<Finding> {
         ));
     }
     if status.outbox > 0 {
-        let entries = if status.outbox == 1 { "entry of the outbox is" } else { "entries of the outbox are" };
-        let what = format!("{} {entries} not taken by the resource manager yet", status.outbox);
+        let releases = text::count(status.outbox, "release");
+        let what = format!("the release hook has not taken {releases} yet");
         findings.push(Finding::warning("outbox", what, "perilog ps shows which, and what a hook said"));
     }
     findings.extend(status.notes.iter().map(|note| Finding::warning("note", note.as_str(), "perilog status")));
@@ -211,8 +211,8 @@ mod tests {
             (json!({"version": "9.9.9"}), "the controller is 9.9.9"),
             (json!({"online": 3}), "1 of 4 nodes offline"),
             (json!({"nodes": 0, "online": 0}), "no node has ever"),
-            (json!({"outbox": 1}), "1 entry of the outbox is not taken"),
-            (json!({"outbox": 2}), "2 entries of the outbox are not taken"),
+            (json!({"outbox": 1}), "not taken 1 release yet"),
+            (json!({"outbox": 2}), "not taken 2 releases yet"),
             (json!({"notes": ["the store's disk is full"]}), "disk is full"),
         ] {
             let found = said(&status(raw));

@@ -135,6 +135,17 @@ fn the_output_of_the_attempt_that_is_meant_is_asked_for() {
 }
 
 #[test]
+fn who_asks_why_of_a_job_is_told_what_shows_jobs() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![]);
+    b.run("prolog", "j", "n0");
+    for (host, hint) in [("j", "; j is a job: perilog show j"), ("k", "controller")] {
+        let (reply, _) = b.ask(Request::Why { host: HostName::new(host).unwrap() });
+        assert!(matches!(&reply, Err(Refusal::NoSuchNode(text)) if text.ends_with(hint)), "{reply:?}");
+    }
+}
+
+#[test]
 fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
