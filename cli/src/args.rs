@@ -86,6 +86,7 @@ pub(crate) enum Verb {
     Export(verb::export::Args),
     Controller(verb::controller::Args),
     Ca(verb::ca::Args),
+    Token(verb::token::Args),
     Try(verb::try_::Args),
 }
 

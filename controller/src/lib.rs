@@ -6,6 +6,7 @@
 //! | [`store`] | what is durable | what it means |
 //! | [`daemon`] | the one writer, and the ways to and from it | decisions: `perilog_core::controller` |
 //! | `listener` | sessions with agents, up to whole messages | what messages do |
+//! | `enroll` | who is given a certificate, and against what | the door itself: `perilog_host::enroll` |
 //! | `metrics` | figures for Prometheus | an opinion on them |
 //! | `api` | `io.perilog.Controller` on the local socket | who holds what |
 
@@ -13,6 +14,7 @@ mod api;
 pub mod arguments;
 pub mod config;
 pub mod daemon;
+mod enroll;
 pub mod export;
 mod hooks;
 mod listener;

@@ -11,6 +11,8 @@
 //! | [`fault`] | moments at which tests kill a daemon | in a build for sites: there it is nothing |
 //! | [`accounts`] | users and groups of this host | a cache |
 //! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
+//! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
+//! | [`enroll`] | the door at which a node asks for its certificate, both sides of it | that decision |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
 //! | [`varlink`] | the local socket: server and blocking client | interfaces: these are the daemon's |
 //!
@@ -18,11 +20,13 @@
 
 pub mod accounts;
 pub mod activation;
+pub mod authority;
 pub mod clock;
 pub mod command;
 pub mod config;
 #[cfg(feature = "defects")]
 pub mod defect;
+pub mod enroll;
 pub mod fault;
 pub mod journal;
 pub mod link;

@@ -14,6 +14,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     if config.tls.enabled
         && !config.controller.is_empty()
+        && (!config.enroll.is_on() || Path::new(&config.tls.cert.0).exists())
         && let Err(error) = ClientTls::load(&config.tls.files())
     {
         warnings.push(format!("tls: {error}"));
@@ -22,6 +23,9 @@ pub fn warnings(config: &Config) -> Vec<String> {
         warnings.push(
             "tls.enabled is false: whoever can reach the network can play this node or its controller".to_owned(),
         );
+    }
+    if config.enroll.is_on() && !config.tls.enabled {
+        warnings.push("enroll: with tls.enabled = false nobody is enrolled".to_owned());
     }
     if config.action.is_empty() {
         warnings.push("no [action.NAME] table: every action will be refused".to_owned());

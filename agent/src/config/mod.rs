@@ -41,6 +41,7 @@ pub struct Config {
     pub max_tasks: Within<1, 400>,
     pub log: Log,
     pub tls: Tls,
+    pub enroll: Enroll,
     pub local: Local,
     pub action: BTreeMap<ActionName, Action>,
 }
@@ -96,6 +97,17 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
+/// How this node gets its certificate, where nobody brings one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Enroll {
+    /// Tried in turn; without any the files of [tls] are brought.
+    pub controller: Vec<Address>,
+    /// The file with the one-time token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<AbsolutePath>,
+}
+
 /// The socket at /run/perilog/agent.sock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -124,6 +136,7 @@ impl Default for Config {
             max_tasks: Within(128),
             log: Log::default(),
             tls: Tls::default(),
+            enroll: Enroll::default(),
             local: Local::default(),
             action: BTreeMap::new(),
         }
@@ -184,6 +197,12 @@ impl Config {
     /// Text, if a value has no TOML form; none does.
     pub fn print(&self) -> Result<String, String> {
         toml::to_string(self).map_err(|error| error.to_string())
+    }
+}
+
+impl Enroll {
+    pub fn is_on(&self) -> bool {
+        !self.controller.is_empty()
     }
 }
 

@@ -4,7 +4,7 @@ use perilog_core::agent::io::Input;
 use perilog_host::config::Changes;
 use perilog_host::{journal, notify};
 
-use super::{Daemon, start};
+use super::{Daemon, identity, start};
 use crate::config::Config;
 
 /// What an agent is for as long as it runs. The rest counts at once, but for `controller` and `tls`, which count at the next dial.
@@ -46,8 +46,10 @@ impl Daemon {
         if config.log != self.read.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
+        // The node stays who it is until the next start.
+        let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
         self.controllers.send_if_modified(|current| {
-            let new = start::controllers(&config);
+            let new = start::controllers(&config, &host);
             let changed = *current != new;
             *current = new;
             changed

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use perilog_core::agent::Machine;
 use perilog_core::agent::io::Node;
+use perilog_core::ids::HostName;
 use perilog_host::varlink::{self, Bounds, SocketError};
 use perilog_host::{notify, shutdown};
 use tokio::sync::{mpsc, watch};
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 use super::identity::{self, IdentityError};
 use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, heard, reload, roll, status};
 use crate::config::Config;
-use crate::link::{self, Controllers, Window};
+use crate::link::{self, Controllers, Enroll, Window};
 use crate::local::{Agent, Callers};
 use crate::logs::Logs;
 use crate::spool::{Spool, SpoolError, Watcher};
@@ -70,7 +71,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let (ask, asked) = mpsc::channel(EDGES);
     let (answers_to, answers) = mpsc::channel(ANSWERS);
     let (link_edges, link) = mpsc::channel(EDGES);
-    let (controllers_to, controllers) = watch::channel(controllers(&config));
+    let (controllers_to, controllers) = watch::channel(controllers(&config, &host));
     let window = Arc::new(Window::default());
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let node =
@@ -115,8 +116,14 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
 }
 
 /// The part of the configuration that the link goes by.
-pub(super) fn controllers(config: &Config) -> Controllers {
+pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
+    let enroll = || Enroll {
+        addresses: config.enroll.controller.iter().map(|address| address.0.clone()).collect(),
+        token: config.enroll.token.as_ref().map(|path| path.0.clone().into()),
+        host: host.to_string(),
+    };
     Controllers {
+        enroll: config.enroll.is_on().then(enroll),
         addresses: config.controller.iter().map(|address| address.0.clone()).collect(),
         tls: config.tls.enabled.then(|| config.tls.files()),
         server_name: config.tls.server_name.clone(),

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use perilog_host::clock;
+use perilog_host::enroll::AskError;
 use perilog_host::link::{Dial, LinkError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFault, TlsFiles};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::LinkEdge;
+use super::enroll::{self, Enroll, EnrollError};
 use super::session::{self, SessionError};
 use super::window::Window;
 
@@ -20,12 +22,16 @@ pub struct Controllers {
     pub tls: Option<TlsFiles>,
     /// Instead of the address's host, what the controller's certificate must bear.
     pub server_name: Option<String>,
+    /// None: somebody brings the files.
+    pub enroll: Option<Enroll>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum DialError {
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("not enrolled: {0}")]
+    Enroll(#[from] EnrollError),
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error(transparent)]
@@ -39,6 +45,9 @@ pub async fn dial(
     window: Arc<Window>,
     release: String,
 ) {
+    let mut crew = tokio::task::JoinSet::new();
+    let enrolled = Arc::new(Notify::new());
+    crew.spawn(enroll::keep(controllers.clone(), enrolled.clone()));
     let mut last_counter = 0;
     let mut said = String::new();
     loop {
@@ -53,7 +62,7 @@ pub async fn dial(
             // Two sessions of one boot never have the same number, even within a millisecond, even of two lives of the agent.
             let counter = clock::boottime_ms().max(last_counter + 1);
             last_counter = counter;
-            let outcome = attempt(&current, address, &edges, counter, &release).await;
+            let outcome = attempt(&current, address, &enrolled, &edges, counter, &release).await;
             if edges.is_closed() {
                 return;
             }
@@ -81,10 +90,16 @@ pub async fn dial(
 async fn attempt(
     controllers: &Controllers,
     address: &str,
+    enrolled: &Notify,
     edges: &mpsc::Sender<LinkEdge>,
     counter: u64,
     release: &str,
 ) -> Result<(), DialError> {
+    if let (Some(enroll), Some(files)) = (&controllers.enroll, &controllers.tls)
+        && enroll::ensure(enroll, files, controllers.server_name.as_deref()).await?
+    {
+        enrolled.notify_one();
+    }
     let mut dial = match &controllers.tls {
         Some(files) => Dial::tls(address, ClientTls::load(files)?),
         None => Dial::plain(address),
@@ -116,7 +131,9 @@ fn complain(address: &str, error: &DialError, said: &mut String) {
 
 fn fault(error: &DialError) -> Option<TlsFault> {
     match error {
-        DialError::Link(error) | DialError::Session(SessionError::Link(error)) => error.tls_fault(),
+        DialError::Link(error)
+        | DialError::Session(SessionError::Link(error))
+        | DialError::Enroll(EnrollError::Ask(AskError::Link(error))) => error.tls_fault(),
         _ => None,
     }
 }

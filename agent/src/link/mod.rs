@@ -8,10 +8,12 @@
 //! It knows bytes and time, and no meaning: Hello and all that follows is the machine's. No heartbeat: the kernel watches a silent connection.
 
 mod dialler;
+mod enroll;
 mod session;
 mod window;
 
 pub use dialler::{Controllers, dial};
+pub use enroll::Enroll;
 pub use session::{Outbox, Session};
 pub use window::Window;
 

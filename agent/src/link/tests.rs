@@ -23,7 +23,7 @@ fn bed() -> Bed {
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = Listener::new(socket, None, Keepalive::default()).unwrap();
     let addresses = vec![listener.local_addr().unwrap().to_string()];
-    let (controllers, current) = watch::channel(Controllers { addresses, tls: None, server_name: None });
+    let (controllers, current) = watch::channel(Controllers { addresses, ..Controllers::default() });
     let (sender, edges) = mpsc::channel(8);
     let dialler = tokio::spawn(dial(current, sender, Arc::new(Window::brief()), "9.9".to_owned()));
     Bed { listener, edges, dialler, _controllers: controllers }

@@ -26,6 +26,7 @@ pub(crate) mod skew;
 pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod timeline;
+pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod try_;
 pub(crate) mod wait;
@@ -68,6 +69,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Export(args) => export::run(args, &door, out),
         Verb::Controller(args) => controller::run(args, &door, out),
         Verb::Ca(args) => ca::run(args, out),
+        Verb::Token(args) => token::run(args, &door, out),
         Verb::Try(args) => try_::run(args, out),
     }
 }

@@ -13,6 +13,7 @@ mod logs;
 mod outbox;
 mod parameters;
 mod redact;
+mod tokens;
 mod took;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::Read;
 use crate::daemon::{Entry, Inlet};
+use crate::enroll::Enrolment;
 use crate::store::{EventReader, StepReader};
 
 const INTERFACE: InterfaceDescription =
@@ -57,6 +59,8 @@ pub(crate) struct Api {
     /// Its file, for those who want all of it.
     pub(crate) store: std::path::PathBuf,
     pub(crate) backup: tokio::sync::Mutex<()>,
+    /// None: it is switched off.
+    pub(crate) enrolment: Option<Arc<Enrolment>>,
 }
 
 /// Calls that have not been answered yet.
@@ -129,6 +133,9 @@ impl Api {
             "Skew" => took::skew(self, call).await,
             "Export" => export::serve(self, call).await,
             "Backup" => backup::serve(self, call).await,
+            "TokenMake" => tokens::make(self, call).await,
+            "Tokens" => tokens::list(self, call).await,
+            "TokenTakeBack" => tokens::take_back(self, call).await,
             "Outbox" => outbox::serve(self, call).await,
             "Run" => self.simple::<parameters::Run>(call).await,
             "Cancel" => self.simple::<parameters::Cancel>(call).await,

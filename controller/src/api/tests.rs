@@ -59,6 +59,7 @@ async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
         calls: Calls::new(),
         store: "/none".into(),
         backup: tokio::sync::Mutex::default(),
+        enrolment: None,
     };
     let socket = dir.path().join("socket");
     tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api));

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use perilog_host::accounts;
-use perilog_host::tls::ServerTls;
 
 use super::{Config, Hook};
 
@@ -14,9 +13,15 @@ const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
 /// Sentences for people, each about one thing.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
-    match config.tls.files() {
-        Some(files) => warnings.extend(ServerTls::load(&files).err().map(|error| format!("tls: {error}"))),
-        None => warnings.push("tls.enabled is false: whoever reaches the port can say that they are a node".to_owned()),
+    match config.server_tls() {
+        Ok(Some(_)) => {}
+        Err(error) => warnings.push(format!("tls: {error}")),
+        Ok(None) => {
+            warnings.push("tls.enabled is false: whoever reaches the port can say that they are a node".to_owned())
+        }
+    }
+    if config.enroll.listen.is_some() && !config.tls.enabled {
+        warnings.push("enroll.listen: with tls.enabled = false nobody is enrolled".to_owned());
     }
     if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {
         warnings.push(format!("api.group: {error}"));

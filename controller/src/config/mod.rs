@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use perilog_core::controller::Settings;
 use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::{ActionName, ClusterId, Span};
+use perilog_host::authority::{CA_CERT, CRL};
 use perilog_host::config::{ConfigError, Loaded, MainFile};
-use perilog_host::tls::TlsFiles;
+use perilog_host::tls::{Clients, ServerTls, TlsError, TlsFiles};
 use serde::{Deserialize, Serialize};
 
 use crate::hooks;
@@ -69,6 +70,8 @@ pub struct Config {
     pub drain: Hook,
     #[serde(default)]
     pub metrics: Metrics,
+    #[serde(default)]
+    pub enroll: Enroll,
 }
 
 /// Figures for Prometheus.
@@ -78,6 +81,36 @@ pub struct Metrics {
     /// Where they are served; nowhere if it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
+}
+
+/// Where nodes without a certificate ask for one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Enroll {
+    /// Nowhere if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The authority that signs for it.
+    pub directory: AbsolutePath,
+    pub lifetime: Limit,
+}
+
+impl Default for Enroll {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            directory: AbsolutePath::fixed("/var/lib/perilog/enroll"),
+            lifetime: Limit::from_secs(30 * 24 * 3600),
+        }
+    }
+}
+
+impl Enroll {
+    /// What it has signed counts, also where nobody is enrolled any more; where there is no such authority, nothing does.
+    pub fn clients(&self) -> Option<Clients> {
+        let file = |name: &str| Some(self.directory.join(name)).filter(|path| path.exists());
+        Some(Clients { ca: file(CA_CERT)?, crl: file(CRL) })
+    }
 }
 
 /// A command of the site's that tells the resource manager.
@@ -227,6 +260,26 @@ impl Config {
     /// All of it, defaults filled in, as a file that could be used instead.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("texts, numbers and tables are always TOML")
+    }
+
+    /// What agents meet at the door; none where TLS is switched off.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not what it should be.
+    pub fn server_tls(&self) -> Result<Option<ServerTls>, TlsError> {
+        let clients = self.enroll.clients();
+        self.tls.files().map(|files| ServerTls::load_with(&files, clients.as_ref())).transpose()
+    }
+
+    /// What those meet who want to be enrolled; none where nobody can be.
+    ///
+    /// # Errors
+    /// As for [`Self::server_tls`].
+    pub fn enroll_tls(&self) -> Result<Option<ServerTls>, TlsError> {
+        match (self.tls.files(), self.enroll.listen, self.enroll.clients()) {
+            (Some(files), Some(_), Some(clients)) => ServerTls::load_open(&files, &clients).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// What the machine decides by.

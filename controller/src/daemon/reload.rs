@@ -4,24 +4,23 @@
 use std::path::{Path, PathBuf};
 
 use perilog_host::config::Changes;
-use perilog_host::tls::ServerTls;
 use perilog_host::{journal, notify};
 use tokio::sync::watch;
 
 use super::inlet::{Entry, Inlet};
-use super::start::Hooks;
+use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
 /// What is opened once. `cluster`: every action's id is made with it.
-const TAKES_RESTART: [&str; 5] = ["cluster", "listen", "store", "api", "metrics"];
+const TAKES_RESTART: [&str; 7] = ["cluster", "listen", "store", "api", "metrics", "enroll.listen", "enroll.directory"];
 
 pub(super) struct Reload {
     file: PathBuf,
     started: Config,
     last: Config,
     inlet: Inlet,
-    tls: watch::Sender<Option<ServerTls>>,
+    certificates: Certificates,
     hooks: Hooks,
     /// What `systemctl status` shows behind the writer's line.
     remark: watch::Sender<Option<String>>,
@@ -32,11 +31,11 @@ impl Reload {
         file: &Path,
         config: Config,
         inlet: Inlet,
-        tls: watch::Sender<Option<ServerTls>>,
+        certificates: Certificates,
         hooks: Hooks,
         remark: watch::Sender<Option<String>>,
     ) -> Self {
-        Self { file: file.to_owned(), last: config.clone(), started: config, inlet, tls, hooks, remark }
+        Self { file: file.to_owned(), last: config.clone(), started: config, inlet, certificates, hooks, remark }
     }
 
     /// `status`: the writer's line.
@@ -64,14 +63,13 @@ impl Reload {
         let new = Config::read(&self.file).map_err(|error| error.to_string())?;
         let changes = Changes::between(&self.started, &self.last, &new, &TAKES_RESTART)?;
         let config = new.value;
-        let tls =
-            config.tls.files().map(|files| ServerTls::load(&files)).transpose().map_err(|error| error.to_string())?;
+        let certificates = Certificates::read(&config).map_err(|error| error.to_string())?;
         if config.log != self.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
         let mut settings = config.settings();
         settings.cluster = self.started.settings().cluster;
-        self.tls.send_replace(tls);
+        self.certificates.apply(certificates);
         self.hooks.configure(&config);
         // An ending writer needs no settings.
         let _ = self.inlet.put(Entry::Settings(settings)).await;

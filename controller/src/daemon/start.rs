@@ -19,6 +19,7 @@ use super::inlet::Inlet;
 use super::writer::Writer;
 use crate::api::{self, Access, Api, Calls};
 use crate::config::{Config, Hook};
+use crate::enroll::{AuthorityError, Enrolment};
 use crate::hooks::{self, Command, Kind};
 use crate::listener::{self, Sessions};
 use crate::metrics::{self, Metrics, Source};
@@ -46,6 +47,8 @@ pub enum Fault {
     Listen(#[source] io::Error),
     #[error(transparent)]
     Activation(#[from] ActivationError),
+    #[error("the authority of enrolment: {0}")]
+    Authority(#[from] AuthorityError),
     #[error("the local API: {0}")]
     Socket(#[from] SocketError),
     #[error("[api] group: {0}")]
@@ -73,13 +76,45 @@ pub(super) struct Started {
     pub(super) inlet: Inlet,
     pub(super) sessions: Arc<Sessions>,
     pub(super) calls: Calls,
-    pub(super) tls: watch::Sender<Option<ServerTls>>,
+    pub(super) certificates: Certificates,
     pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
     /// Whatever lets somebody in.
     pub(super) doors: Doors,
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
+}
+
+/// What a reload reads again of certificates.
+pub(super) struct Certificates {
+    tls: watch::Sender<Option<ServerTls>>,
+    enroll_tls: watch::Sender<Option<ServerTls>>,
+    enrolment: Option<Arc<Enrolment>>,
+}
+
+/// Read, and not in force yet.
+pub(super) struct Renewed {
+    tls: Option<ServerTls>,
+    enroll_tls: Option<ServerTls>,
+    lifetime_ms: u64,
+}
+
+impl Certificates {
+    pub(super) fn read(config: &Config) -> Result<Renewed, TlsError> {
+        let lifetime_ms = config.enroll.lifetime.as_millis();
+        Ok(Renewed { tls: config.server_tls()?, enroll_tls: config.enroll_tls()?, lifetime_ms })
+    }
+
+    pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms }: Renewed) {
+        self.tls.send_replace(tls);
+        // Where it serves it goes on with what it had; to be switched off takes a restart.
+        if enroll_tls.is_some() {
+            self.enroll_tls.send_replace(enroll_tls);
+        }
+        if let Some(enrolment) = &self.enrolment {
+            enrolment.set_lifetime(lifetime_ms);
+        }
+    }
 }
 
 /// The tasks that let agents and clients in.
@@ -124,12 +159,17 @@ impl Hooks {
 pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let access =
         Access { group: config.api.group.as_deref().map(accounts::group_id).transpose()?, read: config.api.read };
-    let server_tls = config.tls.files().map(|files| ServerTls::load(&files)).transpose()?;
+    let enrolment = enrolment(config)?;
+    let (server_tls, enroll_tls) = (config.server_tls()?, config.enroll_tls()?);
     if server_tls.is_none() {
         tracing::warn!("TLS is switched off: whoever reaches the port can say that they are a node");
     }
     let mut activated = activation::listen_fds()?;
     let listeners = listeners(&mut activated, config.listen)?;
+    let visited = match (config.enroll.listen, &enroll_tls) {
+        (Some(address), Some(_)) => Some(bind(address)?),
+        _ => None,
+    };
     let store = Store::open(&config.store)?;
     let (reader, steps) = (EventReader::open(&config.store)?, StepReader::open(&config.store)?);
     let scraped = config
@@ -164,6 +204,13 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "listening for agents");
         agents.spawn(listener::accept(listener, sessions.clone(), tls_changes.clone()));
     }
+    let (enroll_tls, enroll_changes) = watch::channel(enroll_tls);
+    if let (Some(socket), Some(enrolment)) = (visited, &enrolment) {
+        let tls = enroll_tls.borrow().clone();
+        let listener = Listener::new(socket, tls, Keepalive::default()).map_err(Fault::Listen)?;
+        tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "enrolling nodes");
+        agents.spawn(perilog_host::enroll::serve(listener, enroll_changes, enrolment.clone()));
+    }
     let hooks = Hooks::start(config, &inlet, &outbox_grew, metrics.as_ref());
     let calls = Calls::new();
     let mut clients = JoinSet::new();
@@ -184,6 +231,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         calls: calls.clone(),
         store: config.store.to_path_buf(),
         backup: tokio::sync::Mutex::default(),
+        enrolment: enrolment.clone(),
     };
     clients.spawn(async move {
         let Err(error) = api::serve(local, api).await;
@@ -193,7 +241,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         inlet,
         sessions,
         calls,
-        tls,
+        certificates: Certificates { tls, enroll_tls, enrolment },
         writer: writer_ended,
         doors: Doors { agents, _clients: clients },
         hooks,
@@ -229,14 +277,31 @@ fn listeners(activated: &mut Activated, address: SocketAddr) -> Result<Vec<TcpLi
     if !given.is_empty() {
         return Ok(given);
     }
+    Ok(vec![bind(address)?])
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
     match link::bind(address) {
         // A host without IPv6.
         Err(LinkError::Bind { source, .. })
             if address.ip().is_unspecified()
                 && source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) =>
         {
-            Ok(vec![link::bind((Ipv4Addr::UNSPECIFIED, address.port()).into())?])
+            link::bind((Ipv4Addr::UNSPECIFIED, address.port()).into())
         }
-        bound => Ok(vec![bound?]),
+        bound => bound,
     }
+}
+
+/// Where nodes may enrol.
+fn enrolment(config: &Config) -> Result<Option<Arc<Enrolment>>, Fault> {
+    if config.enroll.listen.is_none() {
+        return Ok(None);
+    }
+    if !config.tls.enabled {
+        tracing::warn!("TLS is switched off, and so is enrolment");
+        return Ok(None);
+    }
+    let (cluster, lifetime_ms) = (config.cluster.as_str(), config.enroll.lifetime.as_millis());
+    Ok(Some(Arc::new(Enrolment::open(&config.enroll.directory, cluster, lifetime_ms)?)))
 }

@@ -11,7 +11,7 @@ const LINES: u32 = 30;
 const WINDOW_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Complaints(Mutex<Window>);
+pub(crate) struct Complaints(Mutex<Window>);
 
 #[derive(Debug, Default)]
 struct Window {
@@ -22,7 +22,7 @@ struct Window {
 
 impl Complaints {
     /// Logs that `peer` was refused, unless too many were just now.
-    pub(super) fn refused(&self, peer: SocketAddr, why: &dyn Display) {
+    pub(crate) fn refused(&self, peer: SocketAddr, why: &dyn Display) {
         let (say, unsaid) = self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(clock::mono_ms());
         if unsaid > 0 {
             tracing::warn!("{unsaid} more connections were refused and not logged");

@@ -107,10 +107,12 @@ impl Incoming {
     pub async fn handshake(self) -> Result<Link, LinkError> {
         let peer = self.peer;
         let late = |_| LinkError::TimedOut { peer: peer.to_string(), limit: HANDSHAKE_LIMIT };
-        tokio::time::timeout(HANDSHAKE_LIMIT, self.shake()).await.map_err(late)?
+        let (peer, stream) = tokio::time::timeout(HANDSHAKE_LIMIT, self.shake()).await.map_err(late)??;
+        Ok(Link::new(peer, stream))
     }
 
-    async fn shake(self) -> Result<Link, LinkError> {
+    /// For those who limit it themselves, and speak no frames.
+    pub(crate) async fn shake(self) -> Result<(SocketAddr, Stream), LinkError> {
         let failed = |source| LinkError::of(self.peer, source);
         self.keepalive.apply(&self.tcp).map_err(failed)?;
         let stream = match self.tls {
@@ -120,6 +122,6 @@ impl Incoming {
                 Stream::Tls(Box::new(stream.into()))
             }
         };
-        Ok(Link::new(self.peer, stream))
+        Ok((self.peer, stream))
     }
 }

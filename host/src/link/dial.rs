@@ -49,10 +49,12 @@ impl Dial {
 /// looked.
 pub async fn dial(dial: &Dial) -> Result<Link, LinkError> {
     let late = |_| LinkError::TimedOut { peer: dial.address.clone(), limit: dial.limit };
-    tokio::time::timeout(dial.limit, connect(dial)).await.map_err(late)?
+    let (peer, stream) = tokio::time::timeout(dial.limit, connect(dial)).await.map_err(late)??;
+    Ok(Link::new(peer, stream))
 }
 
-async fn connect(dial: &Dial) -> Result<Link, LinkError> {
+/// Without the limit, and with no frames on it.
+pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkError> {
     let address = || dial.address.clone();
     let addresses: Vec<_> =
         lookup_host(&dial.address).await.map_err(|source| LinkError::Resolve { address: address(), source })?.collect();
@@ -62,12 +64,12 @@ async fn connect(dial: &Dial) -> Result<Link, LinkError> {
     dial.keepalive.apply(&tcp).map_err(failed)?;
     let peer = tcp.peer_addr().map_err(failed)?;
     let Some(tls) = &dial.tls else {
-        return Ok(Link::new(peer, Stream::Plain(tcp)));
+        return Ok((peer, Stream::Plain(tcp)));
     };
     let name = ServerName::try_from(dial.server_name.clone())
         .map_err(|_| LinkError::ServerName { name: dial.server_name.clone() })?;
     let stream = TlsConnector::from(tls.config.clone()).connect(name, tcp).await.map_err(failed)?;
-    Ok(Link::new(peer, Stream::Tls(Box::new(stream.into()))))
+    Ok((peer, Stream::Tls(Box::new(stream.into()))))
 }
 
 /// The first address that answers. Each has its share of the time: one that swallows packets must not use up that of the next.

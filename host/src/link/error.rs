@@ -41,7 +41,7 @@ impl LinkError {
     }
 
     /// An error of an established connection, or of its handshake.
-    pub(super) fn of(peer: impl ToString, source: io::Error) -> Self {
+    pub(crate) fn of(peer: impl ToString, source: io::Error) -> Self {
         let peer = peer.to_string();
         match TlsFault::of(&source) {
             Some(fault) => Self::Tls { peer, fault, source },

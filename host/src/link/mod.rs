@@ -19,6 +19,7 @@ mod keepalive;
 mod stream;
 
 pub use self::accept::{Incoming, Listener, bind};
+pub(crate) use self::dial::connect;
 pub use self::dial::{Dial, dial};
 pub use self::error::LinkError;
 pub use self::frame::{FrameReader, FrameWriter, MAX_FRAME};

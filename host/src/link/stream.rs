@@ -21,7 +21,7 @@ pub enum Stream {
 
 impl Stream {
     /// DNS names in the peer's verified certificate.
-    pub(super) fn peer_names(&self) -> Vec<String> {
+    pub(crate) fn peer_names(&self) -> Vec<String> {
         self.peer_certificates().first().map(dns_names).unwrap_or_default()
     }
 

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::TlsFiles;
 
@@ -52,29 +52,58 @@ impl TlsError {
     }
 }
 
-/// What the files hold.
-pub(super) struct Loaded {
-    pub roots: Arc<RootCertStore>,
-    pub chain: Vec<CertificateDer<'static>>,
-    pub key: PrivateKeyDer<'static>,
+/// Authorities and their revocation lists.
+pub(super) struct Trusted {
+    pub roots: RootCertStore,
     pub crls: Vec<CertificateRevocationListDer<'static>>,
 }
 
-pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for authority in all::<CertificateDer<'static>>(&files.ca, "certificate", Readable::ByAll)? {
-        roots.add(authority).map_err(|source| TlsError::Authority { path: files.ca.clone(), source })?;
+impl Trusted {
+    pub(super) fn load(ca: &Path, crl: Option<&Path>) -> Result<Self, TlsError> {
+        let mut trusted = Self { roots: RootCertStore::empty(), crls: Vec::new() };
+        trusted.add(ca, crl)?;
+        Ok(trusted)
     }
+
+    pub(super) fn add(&mut self, ca: &Path, crl: Option<&Path>) -> Result<(), TlsError> {
+        for authority in all::<CertificateDer<'static>>(ca, "certificate", Readable::ByAll)? {
+            self.roots.add(authority).map_err(|source| TlsError::Authority { path: ca.to_owned(), source })?;
+        }
+        if let Some(crl) = crl {
+            self.crls.extend(all(crl, "revocation list", Readable::ByAll)?);
+        }
+        Ok(())
+    }
+}
+
+/// When our own certificate begins and ends, milliseconds since the epoch; none where there is no such file.
+pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
+    if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let chain = all::<CertificateDer<'static>>(path, "certificate", Readable::ByAll)?;
+    let empty = || TlsError::Empty { path: path.to_owned(), what: "certificate" };
+    let first = chain.first().ok_or_else(empty)?;
+    let (_, first) = X509Certificate::from_der(first).map_err(|_| empty())?;
+    let ms = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0).saturating_mul(1000);
+    Ok(Some((ms(first.validity().not_before), ms(first.validity().not_after))))
+}
+
+/// What the files hold.
+pub(super) struct Loaded {
+    pub trusted: Trusted,
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
+    let trusted = Trusted::load(&files.ca, files.crl.as_deref())?;
     let chain = all(&files.cert, "certificate", Readable::ByAll)?;
     let key = all::<PrivateKeyDer<'static>>(&files.key, "private key", Readable::ByOwner)?
         .into_iter()
         .next()
         .ok_or_else(|| TlsError::Empty { path: files.key.clone(), what: "private key" })?;
-    let crls = match &files.crl {
-        Some(path) => all(path, "revocation list", Readable::ByAll)?,
-        None => Vec::new(),
-    };
-    Ok(Loaded { roots: Arc::new(roots), chain, key, crls })
+    Ok(Loaded { trusted, chain, key })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

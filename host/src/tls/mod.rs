@@ -15,11 +15,12 @@ mod peer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, ServerConfig};
+use rustls::server::{ClientCertVerifierBuilder, NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, ConfigBuilder, ServerConfig};
 
 pub use self::fault::TlsFault;
 pub use self::files::TlsError;
@@ -47,7 +48,7 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Only where there is a revocation list.
+    /// Only where there are revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
     names: Arc<[String]>,
 }
@@ -59,30 +60,59 @@ pub struct ClientTls {
     names: Arc<[String]>,
 }
 
+/// One authority more, whose certificates are good for clients only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clients {
+    pub ca: PathBuf,
+    pub crl: Option<PathBuf>,
+}
+
 impl ServerTls {
     /// Reads the files. Called again for a reload; connections that stand keep what they were made with.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let Loaded { roots, chain, key, crls } = files::load(files)?;
-        let names = chain.first().map(dns_names).unwrap_or_default().into();
-        let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-            .with_crls(crls)
-            .only_check_end_entity_revocation()
-            // Every agent has one authority's certificate: the list of authorities would only make each handshake longer.
-            .clear_root_hint_subjects();
-        if files.crl.is_none() {
-            verifier = verifier.allow_unknown_revocation_status();
+        Self::load_with(files, None)
+    }
+
+    /// The same, and clients of another authority are let in, too.
+    pub fn load_with(files: &TlsFiles, clients: Option<&Clients>) -> Result<Self, TlsError> {
+        let Loaded { mut trusted, chain, key } = files::load(files)?;
+        if let Some(Clients { ca, crl }) = clients {
+            trusted.add(ca, crl.as_deref())?;
         }
+        let has_lists = !trusted.crls.is_empty();
+        let verifier = client_verifier(trusted);
+        let verifier = if files.crl.is_none() { verifier.allow_unknown_revocation_status() } else { verifier };
         let verifier = verifier.build().map_err(|source| TlsError::verifier(files, source))?;
+        let served = Self::serving(files, verifier.clone(), chain, key)?;
+        Ok(Self { revocations: has_lists.then_some(verifier), ..served })
+    }
+
+    /// For whoever may have no certificate yet. One that is shown must be of `clients`.
+    pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
+        let Loaded { chain, key, .. } = files::load(files)?;
+        let verifier = client_verifier(files::Trusted::load(&clients.ca, clients.crl.as_deref())?);
+        let verifier = if clients.crl.is_none() { verifier.allow_unknown_revocation_status() } else { verifier };
+        let verifier = verifier.allow_unauthenticated().build();
+        let verifier = verifier.map_err(|source| TlsError::Verifier { path: clients.ca.clone(), source })?;
+        Self::serving(files, verifier, chain, key)
+    }
+
+    fn serving(
+        files: &TlsFiles,
+        verifier: Arc<dyn ClientCertVerifier>,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, TlsError> {
+        let names = chain.first().map(dns_names).unwrap_or_default().into();
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|source| TlsError::pair(files, source))?
-            .with_client_cert_verifier(verifier.clone())
+            .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(|source| TlsError::pair(files, source))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        let revocations = files.crl.is_some().then_some(verifier);
-        Ok(Self { config: Arc::new(config), revocations, names })
+        Ok(Self { config: Arc::new(config), revocations: None, names })
     }
 
     /// The DNS names in our own certificate.
@@ -94,29 +124,61 @@ impl ServerTls {
 impl ClientTls {
     /// Reads the files. Called again for a reload; connections that stand keep what they were made with.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let Loaded { roots, chain, key, crls } = files::load(files)?;
+        let Loaded { trusted, chain, key } = files::load(files)?;
         let names = chain.first().map(dns_names).unwrap_or_default().into();
-        let mut verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
-            .with_crls(crls)
-            .only_check_end_entity_revocation();
-        if files.crl.is_none() {
-            verifier = verifier.allow_unknown_revocation_status();
-        }
-        let verifier = verifier.build().map_err(|source| TlsError::verifier(files, source))?;
-        let mut config = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|source| TlsError::pair(files, source))?
-            .with_webpki_verifier(verifier)
+        let config = client_builder(files, trusted)?
             .with_client_auth_cert(chain, key)
             .map_err(|source| TlsError::pair(files, source))?;
+        Ok(Self::dialling(config, names))
+    }
+
+    /// Shows no certificate, and looks at the server's as ever: of `files` only `ca` and `crl` are read.
+    pub fn load_anonymous(files: &TlsFiles) -> Result<Self, TlsError> {
+        let trusted = files::Trusted::load(&files.ca, files.crl.as_deref())?;
+        Ok(Self::dialling(client_builder(files, trusted)?.with_no_client_auth(), Arc::default()))
+    }
+
+    fn dialling(mut config: ClientConfig, names: Arc<[String]>) -> Self {
         config.resumption = Resumption::disabled();
-        Ok(Self { config: Arc::new(config), names })
+        Self { config: Arc::new(config), names }
     }
 
     /// The DNS names in our own certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }
+}
+
+impl TlsFiles {
+    /// When our own certificate begins and ends, milliseconds since the epoch; none where there is no such file.
+    pub fn validity(&self) -> Result<Option<(u64, u64)>, TlsError> {
+        files::validity(&self.cert)
+    }
+}
+
+fn client_verifier(files::Trusted { roots, crls }: files::Trusted) -> ClientCertVerifierBuilder {
+    WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
+        .with_crls(crls)
+        .only_check_end_entity_revocation()
+        // Every agent has one authority's certificate: the list of authorities would only make each handshake longer.
+        .clear_root_hint_subjects()
+}
+
+fn client_builder(
+    files: &TlsFiles,
+    files::Trusted { roots, crls }: files::Trusted,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let mut verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider())
+        .with_crls(crls)
+        .only_check_end_entity_revocation();
+    if files.crl.is_none() {
+        verifier = verifier.allow_unknown_revocation_status();
+    }
+    let verifier = verifier.build().map_err(|source| TlsError::verifier(files, source))?;
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|source| TlsError::pair(files, source))?
+        .with_webpki_verifier(verifier))
 }
 
 fn provider() -> Arc<CryptoProvider> {

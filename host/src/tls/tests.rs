@@ -26,7 +26,7 @@ impl Authority {
         Self::named("authority")
     }
 
-    fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -5,13 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+pub(super) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
+
 use crate::fault::Fault;
 
-/// An authority's directory.
-pub(super) const CA_CERT: &str = "ca.pem";
-pub(super) const CA_KEY: &str = "ca-key.pem";
-/// What the authority has revoked.
-pub(super) const CRL: &str = "crl.pem";
 /// What a daemon has under /etc/perilog/tls, beside `ca.pem`.
 pub(super) const CERT: &str = "cert.pem";
 pub(super) const KEY: &str = "key.pem";

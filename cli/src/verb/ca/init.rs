@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
         "an authority that is replaced shuts out all that it has let in; name another --dir",
     )?;
     let now_ms = clock::wall_ms();
-    let made = authority::authority(&args.name, args.days, now_ms)?;
+    let made = authority::new(&args.name, args.days, now_ms)?;
     files::write(&args.dir.join(CA_KEY), Who::OwnerOnly, &made.key)?;
     let cert = args.dir.join(CA_CERT);
     files::write(&cert, Who::Everybody, &made.cert)?;

@@ -1,0 +1,153 @@
+//! `perilog token`: one-time tokens, with which nodes that have no certificate are given one.
+
+use perilog_core::{HostList, Span};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Columns, cell, styled};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Face, Faces, Out, Page, aside};
+use crate::{style, text, values, when};
+
+/// One-time tokens for nodes that have no certificate yet
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Makes a token for each of these nodes.
+    ///
+    /// A token is good once, for its node, for as long as --for says. It goes into the file that the node's agent.toml names ([enroll] token), which
+    /// others than root must not be able to read. It is shown now and never again: the controller keeps its digest.
+    Create {
+        #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
+        nodes: HostList,
+        /// How long it may be used; an hour if this is left out.
+        #[arg(long = "for", value_name = "DURATION", value_parser = values::span)]
+        lasts: Option<Span>,
+    },
+    /// Shows which nodes have tokens, and which were used. Not the tokens: nobody has them.
+    List,
+    /// Takes back the tokens of these nodes that were not used. A certificate that was given is taken back with perilog ca revoke.
+    Revoke {
+        #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
+        nodes: HostList,
+    },
+}
+
+pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    match args.what {
+        What::Create { nodes, lasts } => {
+            let mut parameters = json!({ "nodes": nodes });
+            if let Some(lasts) = lasts {
+                parameters["lasts"] = lasts.to_string().into();
+            }
+            let made: Answer<Made> = door.ask("TokenMake", &parameters)?;
+            out.show(&made)?;
+            if out.face == Face::Table {
+                aside(format_args!("each is good once, for its node; they are not shown again"));
+            }
+        }
+        What::List => out.show(&door.ask::<Known>("Tokens", &json!({}))?)?,
+        What::Revoke { nodes } => out.show(&door.ask::<Taken>("TokenTakeBack", &json!({ "nodes": nodes }))?)?,
+    }
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct Made {
+    tokens: Vec<New>,
+}
+
+#[derive(Debug, Deserialize)]
+struct New {
+    host: String,
+    token: String,
+    until_ms: u64,
+}
+
+impl Faces for Answer<Made> {
+    fn table(&self, page: &mut Page) {
+        let mut columns = Columns::new(["NODE", "UNTIL", "TOKEN"]);
+        for new in &self.body.tokens {
+            columns.row([cell(text::line(&new.host)), cell(when::second(new.until_ms)), cell(text::line(&new.token))]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        self.body.tokens.iter().for_each(|new| page.line(text::line(&new.token)));
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Known {
+    tokens: Vec<Token>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Token {
+    host: String,
+    made_ms: u64,
+    until_ms: u64,
+    by: u32,
+    used_ms: Option<u64>,
+}
+
+impl Faces for Answer<Known> {
+    fn table(&self, page: &mut Page) {
+        if self.body.tokens.is_empty() {
+            page.line("there are no tokens");
+            return;
+        }
+        let mut columns = Columns::new(["MADE", "NODE", "BY", "STATE"]);
+        for token in &self.body.tokens {
+            let state = match token.used_ms {
+                Some(used) => cell(format!("used {}", when::second(used))),
+                None if token.until_ms <= page.now_ms => styled("over", style::CARE),
+                None => cell(format!("good until {}", when::second(token.until_ms))),
+            };
+            let by = format!("uid {}", token.by);
+            columns.row([cell(when::second(token.made_ms)), cell(text::line(&token.host)), cell(by), state]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        let good = |token: &&Token| token.used_ms.is_none() && token.until_ms > page.now_ms;
+        let hosts: Vec<&str> = self.body.tokens.iter().filter(good).map(|token| token.host.as_str()).collect();
+        hosts.into_iter().for_each(|host| page.line(text::line(host)));
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Taken {
+    taken: u64,
+}
+
+impl Faces for Answer<Taken> {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!("{} taken back", text::count(self.body.taken, "token")));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        page.line(self.body.taken);
+    }
+}

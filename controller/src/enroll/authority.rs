@@ -1,0 +1,98 @@
+//! The authority of enrolment: its own, on the controller's host, and believed by the controller alone, about nodes alone. Agents do not know it: whoever
+//! steals its key can play a node, and never the controller (docs/decisions/0011). Its directory is one of `perilog ca`, which revokes what it issued.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use perilog_host::authority::{self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, Issued, Issuer, KeyPair, Requested};
+
+/// Ten years. Whoever wants another one removes the directory; nodes enrol anew then.
+const LASTS_MS: u64 = 3650 * 86_400_000;
+
+pub(crate) struct Authority {
+    dir: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthorityError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Certificate { path: PathBuf, source: Error },
+}
+
+impl Authority {
+    /// Opens it, and makes it where there is none. `name`: of the cluster.
+    pub(super) fn open(dir: &Path, name: &str, now_ms: u64) -> Result<Self, AuthorityError> {
+        let failed = |source| AuthorityError::File { path: dir.to_owned(), source };
+        let wrong = |source| AuthorityError::Certificate { path: dir.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        if !dir.join(CA_CERT).exists() {
+            make(dir, name, now_ms).map_err(wrong)?.map_err(failed)?;
+            tracing::info!("made the authority of enrolment in {}", dir.display());
+        }
+        let text = |name: &str| {
+            let path = dir.join(name);
+            fs::read_to_string(&path).map_err(|source| AuthorityError::File { path, source })
+        };
+        let key = KeyPair::from_pem(&text(CA_KEY)?).map_err(wrong)?;
+        let issuer = Issuer::from_ca_cert_pem(&text(CA_CERT)?, key).map_err(wrong)?;
+        Ok(Self { dir: dir.to_owned(), issuer })
+    }
+
+    /// A certificate (PEM) for a host, and its serial number. On the list of what was issued before it is given away.
+    pub(super) fn certify(
+        &self,
+        requested: &Requested,
+        host: &str,
+        now_ms: u64,
+        lasts_ms: u64,
+    ) -> Result<(String, String), String> {
+        let serial = serial();
+        let (from_ms, until_ms) = (now_ms.saturating_sub(BACKDATED_MS.min(lasts_ms / 10)), now_ms + lasts_ms);
+        let cert =
+            requested.certify(&self.issuer, host, &serial, from_ms, until_ms).map_err(|error| error.to_string())?;
+        let hexadecimal: String = serial.iter().map(|byte| format!("{byte:02X}")).collect();
+        let issued = Issued {
+            serial: hexadecimal.clone(),
+            role: "node".to_owned(),
+            names: vec![host.to_owned()],
+            not_after_ms: until_ms,
+        };
+        authority::remember(&self.dir, &[issued]).map_err(|error| format!("{}: {error}", self.dir.display()))?;
+        Ok((cert, hexadecimal))
+    }
+}
+
+/// The certificate last: where it is, all is.
+fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
+    let until_ms = now_ms + LASTS_MS;
+    // Another name than any other authority of the site's: revocation lists are told apart by it.
+    let name = format!("perilog enrolment of {name} {}", uuid::Uuid::new_v4().simple());
+    let made = authority::new(&name, now_ms.saturating_sub(BACKDATED_MS), until_ms)?;
+    let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key)?)?;
+    let none = authority::revocations(&issuer, 1, &[], now_ms, until_ms)?;
+    let write = |name: &str, mode: u32, text: &str| -> io::Result<()> {
+        let temporary = dir.join(format!("{name}.new"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, dir.join(name))
+    };
+    Ok(write(CA_KEY, 0o600, &made.key)
+        .and_then(|()| write(CRL, 0o644, &none))
+        .and_then(|()| write(CA_CERT, 0o644, &made.cert))
+        .and_then(|()| File::open(dir)?.sync_all()))
+}
+
+/// Random, and a positive number of full length in every encoding.
+fn serial() -> [u8; 16] {
+    let mut serial = *uuid::Uuid::new_v4().as_bytes();
+    serial[0] = serial[0] & 0x3f | 0x40;
+    serial
+}

@@ -1,0 +1,249 @@
+//! One-time tokens: a file each, named by the token's SHA-256 and without it. Whoever reads the directory, or a copy of it, cannot enrol with what is there.
+//!
+//! ```text
+//!   made ──(its host asks, in time)──> used ──(a week)──> gone
+//!    └──────(its time is over)──> late ──(a week)──> gone
+//! ```
+//! Used is said before the certificate leaves. The same key may ask again while the token lasts: an answer that was lost on its way is no loss.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use perilog_core::{HostList, HostName};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Used and late ones are kept for so long, so that whoever comes with one is told what it is.
+const KEPT_MS: u64 = 7 * 24 * 3_600_000;
+/// Tokens at once, of all kinds: the largest cluster twice.
+const MOST: usize = 200_000;
+
+/// A token without itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Token {
+    pub(crate) host: HostName,
+    pub(crate) made_ms: u64,
+    pub(crate) until_ms: u64,
+    /// The user who made it.
+    pub(crate) by: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) used_ms: Option<u64>,
+    /// SHA-256 of the key that used it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+}
+
+/// Why a token does not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Bad {
+    Unknown,
+    OtherHost(HostName),
+    Late,
+    Used,
+    Disk(String),
+}
+
+pub(crate) struct Tokens {
+    dir: PathBuf,
+    /// Whoever looks and changes does both alone.
+    one: Mutex<()>,
+}
+
+impl Tokens {
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        Ok(Self { dir: dir.to_owned(), one: Mutex::new(()) })
+    }
+
+    /// A token for each host, in their order. On the disk when it returns.
+    pub(crate) fn make(
+        &self,
+        hosts: &HostList,
+        by: u32,
+        now_ms: u64,
+        until_ms: u64,
+    ) -> io::Result<Vec<(HostName, String)>> {
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = self.swept(now_ms)?;
+        if there.len() + hosts.len() > MOST {
+            let text = format!("there are {} tokens, and no more than {MOST} may be; take some back", there.len());
+            return Err(io::Error::other(text));
+        }
+        let mut made = Vec::new();
+        for host in hosts.iter().filter_map(|host| HostName::new(host).ok()) {
+            let secret = secret();
+            let token = Token { host: host.clone(), made_ms: now_ms, until_ms, by, used_ms: None, key: None };
+            self.write(&digest(secret.as_bytes()), &token)?;
+            made.push((host, secret));
+        }
+        self.sync()?;
+        Ok(made)
+    }
+
+    /// All that are known, by host.
+    pub(crate) fn list(&self, now_ms: u64) -> io::Result<Vec<Token>> {
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens: Vec<Token> = self.swept(now_ms)?.into_iter().map(|(_, token)| token).collect();
+        tokens.sort_by(|a, b| (&a.host, a.made_ms).cmp(&(&b.host, b.made_ms)));
+        Ok(tokens)
+    }
+
+    /// Takes those of these hosts back that were not used; how many.
+    pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts: std::collections::BTreeSet<_> = hosts.iter().collect();
+        let mut taken = 0;
+        for (name, token) in self.swept(now_ms)? {
+            if token.used_ms.is_none() && hosts.contains(token.host.as_str()) {
+                fs::remove_file(self.dir.join(name))?;
+                taken += 1;
+            }
+        }
+        self.sync()?;
+        Ok(taken)
+    }
+
+    /// Uses it up, for this host and this key (DER). When it returns that is on the disk.
+    pub(crate) fn redeem(&self, secret: &str, host: &str, key: &[u8], now_ms: u64) -> Result<Token, Bad> {
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let (name, key) = (digest(secret.as_bytes()), digest(key));
+        let mut token = match self.read(&name) {
+            Ok(Some(token)) => token,
+            Ok(None) => return Err(Bad::Unknown),
+            Err(error) => return Err(Bad::Disk(error.to_string())),
+        };
+        if token.host.as_str() != host {
+            return Err(Bad::OtherHost(token.host));
+        }
+        if now_ms >= token.until_ms {
+            return Err(Bad::Late);
+        }
+        match &token.key {
+            Some(used) if *used == key => return Ok(token),
+            Some(_) => return Err(Bad::Used),
+            None => {}
+        }
+        (token.used_ms, token.key) = (Some(now_ms), Some(key));
+        self.write(&name, &token).and_then(|()| self.sync()).map_err(|error| Bad::Disk(error.to_string()))?;
+        Ok(token)
+    }
+
+    /// What is there, after what is too old was removed.
+    fn swept(&self, now_ms: u64) -> io::Result<Vec<(String, Token)>> {
+        let mut tokens = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            let Some(token) = self.read(&name)? else { continue };
+            if now_ms > token.until_ms.saturating_add(KEPT_MS) {
+                fs::remove_file(self.dir.join(name))?;
+            } else {
+                tokens.push((name, token));
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// None where there is no such file, or none of ours.
+    fn read(&self, name: &str) -> io::Result<Option<Token>> {
+        if name.len() != 64 {
+            return Ok(None);
+        }
+        match fs::read(self.dir.join(name)) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| io::Error::other(format!("{}: {error}", self.dir.join(name).display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&self, name: &str, token: &Token) -> io::Result<()> {
+        let temporary = self.dir.join(format!("{name}.new"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(&serde_json::to_vec(token)?)?;
+        file.sync_all()?;
+        fs::rename(&temporary, self.dir.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+/// 244 random bits.
+fn secret() -> String {
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    bytes[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// 64 hexadecimal digits.
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    fn tokens(dir: &tempfile::TempDir) -> Tokens {
+        Tokens::open(&dir.path().join("tokens")).unwrap()
+    }
+
+    fn hosts(text: &str) -> HostList {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_token_is_good_once_for_its_host_in_its_time_and_after_a_restart_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = tokens(&dir).make(&hosts("n[0-2]"), 0, 1000, 1000 + HOUR).unwrap();
+        let names: Vec<_> = made.iter().map(|(host, _)| host.as_str()).collect();
+        assert_eq!(names, ["n0", "n1", "n2"]);
+        let [t0, t1, t2] = [0, 1, 2].map(|n: usize| made[n].1.as_str());
+        let bad =
+            |secret: &str, host: &str, key: &str, at: u64| tokens(&dir).redeem(secret, host, key.as_bytes(), at).err();
+        // A wrong name does not use it up.
+        assert_eq!(bad(t0, "n1", "key", 2000), Some(Bad::OtherHost(HostName::new("n0").unwrap())));
+        assert_eq!(bad(t0, "n0", "key", 2000), None);
+        // An answer that was lost: the same key again.
+        assert_eq!(bad(t0, "n0", "key", 3000), None);
+        assert_eq!(bad(t0, "n0", "another key", 3000), Some(Bad::Used));
+        assert_eq!(bad(t0, "n0", "key", 1000 + HOUR), Some(Bad::Late));
+        assert_eq!(bad(t1, "n1", "key", 1000 + HOUR), Some(Bad::Late));
+        assert_eq!(bad("../../etc/passwd", "n1", "key", 2000), Some(Bad::Unknown));
+        // Taken back: only what was not used.
+        assert_eq!(tokens(&dir).take_back(&hosts("n[0,2]"), 2000).unwrap(), 1);
+        assert_eq!(bad(t2, "n2", "key", 2000), Some(Bad::Unknown));
+        let left = tokens(&dir).list(2000).unwrap();
+        let left: Vec<_> = left.iter().map(|token| (token.host.as_str(), token.used_ms)).collect();
+        assert_eq!(left, [("n0", Some(2000)), ("n1", None)]);
+        // Told of for a week, then forgotten.
+        assert_eq!(tokens(&dir).list(1000 + HOUR + KEPT_MS).unwrap().len(), 2);
+        assert_eq!(tokens(&dir).list(1001 + HOUR + KEPT_MS).unwrap().len(), 0);
+        assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
+    }
+
+    #[test]
+    fn the_directory_does_not_tell_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = tokens(&dir).make(&hosts("n0"), 0, 0, HOUR).unwrap();
+        let secret = &made[0].1;
+        assert_eq!(secret.len(), 43);
+        for entry in fs::read_dir(dir.path().join("tokens")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap() + path.to_str().unwrap();
+            assert!(!text.contains(secret), "{text}");
+            use std::os::unix::fs::MetadataExt;
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What an authority is, whoever keeps it: `perilog ca` for an administrator, the controller for the nodes that it enrols. A directory:
+//!
+//! ```text
+//!   ca.pem, ca-key.pem     itself            issued.jsonl   whom it gave which certificate
+//!   crl.pem                what it revoked
+//! ```
+//! Keys are EC P-256. Times are milliseconds since the epoch.
+
+mod issued;
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateRevocationListParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
+pub use rcgen::{CertificateParams, Error, Issuer, KeyPair};
+
+pub use issued::{ISSUED, Issued, remember};
+
+pub const CA_CERT: &str = "ca.pem";
+pub const CA_KEY: &str = "ca-key.pem";
+pub const CRL: &str = "crl.pem";
+
+/// Certificates begin a little before they are made: a node's clock may be behind.
+pub const BACKDATED_MS: u64 = 3_600_000;
+
+/// What `rcgen` takes for a moment.
+macro_rules! moment {
+    ($ms:expr) => {
+        date_time_ymd(1970, 1, 1) + Duration::from_secs($ms / 1000)
+    };
+}
+
+/// A certificate and its key, both PEM.
+#[derive(Debug)]
+pub struct Made {
+    pub cert: String,
+    pub key: String,
+}
+
+/// A new authority.
+///
+/// # Errors
+/// None is known; a key cannot be made where the kernel gives no random numbers.
+pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
+    let mut params = lasting(from_ms, until_ms);
+    params.distinguished_name.push(DnType::CommonName, name);
+    // It signs nodes and controllers, never another authority.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    Ok(Made { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+}
+
+/// What every certificate begins with.
+pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    // Its own default subject would be "rcgen self signed cert".
+    params.distinguished_name = DistinguishedName::new();
+    params.not_before = moment!(from_ms);
+    params.not_after = moment!(until_ms);
+    params
+}
+
+/// A certificate that counts no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revoked {
+    /// Hexadecimal, two digits a byte.
+    pub serial: String,
+    pub at_ms: u64,
+}
+
+/// A revocation list (PEM; RFC 5280, section 5), good until `until_ms`: whoever has no newer one goes by it.
+///
+/// # Errors
+/// The authority may not sign lists (its key usage).
+pub fn revocations(
+    issuer: &Issuer<'_, KeyPair>,
+    number: u64,
+    list: &[Revoked],
+    now_ms: u64,
+    until_ms: u64,
+) -> Result<String, Error> {
+    let certificate = |revoked: &Revoked| RevokedCertParams {
+        serial_number: SerialNumber::from_slice(&bytes(&revoked.serial)),
+        revocation_time: moment!(revoked.at_ms),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let params = CertificateRevocationListParams {
+        this_update: moment!(now_ms.saturating_sub(BACKDATED_MS)),
+        next_update: moment!(until_ms),
+        crl_number: SerialNumber::from(number),
+        issuing_distribution_point: None,
+        revoked_certs: list.iter().map(certificate).collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(issuer)?.pem()
+}
+
+/// Of hexadecimal digits, two a byte.
+fn bytes(hexadecimal: &str) -> Vec<u8> {
+    let digits = |at: usize| hexadecimal.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    (0..hexadecimal.len()).step_by(2).filter_map(digits).collect()
+}
+
+/// A key that somebody has, and asks to have certified. Nothing else of what they ask for counts: names, usages and times are the signer's.
+#[derive(Debug)]
+pub struct Requested(CertificateSigningRequestParams);
+
+impl Requested {
+    /// Of a signing request (PEM, PKCS #10) whose signature is right: whoever sent it has the key. EC P-256 alone.
+    ///
+    /// # Errors
+    /// A sentence for whoever sent it.
+    pub fn read(pem: &str) -> Result<Self, String> {
+        let read =
+            CertificateSigningRequestParams::from_pem(pem).map_err(|error| format!("no good request: {error}"))?;
+        if *read.public_key.algorithm() != PKCS_ECDSA_P256_SHA256 {
+            return Err("no good request: its key is not EC P-256".to_owned());
+        }
+        Ok(Self(read))
+    }
+
+    /// The key itself (SubjectPublicKeyInfo, DER).
+    pub fn key(&self) -> Vec<u8> {
+        self.0.public_key.subject_public_key_info()
+    }
+
+    /// A certificate (PEM) for one host as a client, and no more. `serial`: random.
+    ///
+    /// # Errors
+    /// The host is no DNS name.
+    pub fn certify(
+        &self,
+        issuer: &Issuer<'_, KeyPair>,
+        host: &str,
+        serial: &[u8; 16],
+        from_ms: u64,
+        until_ms: u64,
+    ) -> Result<String, Error> {
+        let mut params = lasting(from_ms, until_ms);
+        params.distinguished_name.push(DnType::CommonName, host);
+        params.subject_alt_names = vec![rcgen::SanType::DnsName(host.try_into()?)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        // Never out of the key, which a renewed certificate keeps: each must be revocable by itself.
+        params.serial_number = Some(SerialNumber::from_slice(serial));
+        Ok(params.signed_by(&self.0.public_key, issuer)?.pem())
+    }
+}
+
+/// A new key (PEM).
+///
+/// # Errors
+/// As for [`new`].
+pub fn key() -> Result<String, Error> {
+    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
+}
+
+/// A signing request (PEM) of a key (PEM).
+///
+/// # Errors
+/// It is no key.
+pub fn request(key: &str) -> Result<String, Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.serialize_request(&KeyPair::from_pem(key)?)?.pem()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_gets_a_host_as_a_client_and_nothing_that_it_asks_for() {
+        let made = new("test", 0, 4_000_000_000_000).unwrap();
+        let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key).unwrap()).unwrap();
+        // Asks to be an authority and a controller of all names.
+        let mut greedy = CertificateParams::new(vec!["ctl".to_owned()]).unwrap();
+        greedy.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        greedy.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let own = KeyPair::from_pem(&key().unwrap()).unwrap();
+        let csr = greedy.serialize_request(&own).unwrap().pem().unwrap();
+        let read = Requested::read(&csr).unwrap();
+        assert_eq!(read.key(), own.subject_public_key_info());
+        let cert = read.certify(&issuer, "n0", &[7; 16], 0, 1_000_000).unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(cert.as_bytes()).unwrap();
+        let cert = pem.parse_x509().unwrap();
+        let usage = cert.extended_key_usage().unwrap().unwrap().value;
+        assert!(!cert.is_ca() && usage.client_auth && !usage.server_auth);
+        let names = &cert.subject_alternative_name().unwrap().unwrap().value.general_names;
+        assert_eq!(format!("{names:?}"), r#"[DNSName("n0")]"#);
+        assert_eq!(cert.serial.to_bytes_be(), [7; 16]);
+    }
+
+    #[test]
+    fn a_request_that_is_none_or_is_signed_by_another_key_is_refused() {
+        let csr = request(&key().unwrap()).unwrap();
+        assert!(Requested::read(&csr).is_ok());
+        let other = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();
+        for (text, part) in [
+            ("", "no good request"),
+            ("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "no good request"),
+            (&request(&other).unwrap(), "not EC P-256"),
+        ] {
+            let error = Requested::read(text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        // The last byte of the signature.
+        let mut der = rustls::pki_types::CertificateSigningRequestDer::from_pem_slice(csr.as_bytes()).unwrap().to_vec();
+        *der.last_mut().unwrap() ^= 1;
+        let forged = CertificateSigningRequestParams::from_der(&der.as_slice().into());
+        assert!(forged.is_err());
+    }
+
+    use rustls::pki_types::pem::PemObject;
+}

@@ -1,0 +1,135 @@
+//! The answering side.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::{Answer, Ask, MAX_ASK, line, plain, read_line};
+use crate::link::{Incoming, LinkError, Listener};
+use crate::tls::ServerTls;
+
+/// Visitors at once. Those beyond wait in the listen queue.
+const MAX_VISITORS: usize = 64;
+/// Of one address: nobody keeps the others out with a few silent connections.
+const MAX_FROM_ONE: usize = 4;
+/// For one visitor, from its first byte to its last.
+const VISIT_LIMIT: Duration = Duration::from_secs(10);
+/// Between two visitors: 250 a second. A handshake and two signatures are a millisecond, so strangers take a quarter of a processor at most, and ten
+/// thousand nodes that boot at once are through within a minute.
+const PACE: Duration = Duration::from_millis(4);
+
+/// Who says what a visitor gets.
+pub trait Registrar: Send + Sync + 'static {
+    /// The certificate (PEM), or why there is none, which is told to the visitor. `shown`: the DNS names of the certificate that it has shown, none if
+    /// it has shown none. Called where it may block; what it returns has happened, and is on the disk.
+    ///
+    /// # Errors
+    /// A sentence for the visitor.
+    fn decide(&self, peer: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String>;
+
+    /// Somebody did not get as far as asking.
+    fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
+}
+
+/// Answers for ever, or until `tls` says that there is none any more. `tls` may change for the connections from then on.
+pub async fn serve<R: Registrar>(
+    mut listener: Listener,
+    mut tls: watch::Receiver<Option<ServerTls>>,
+    registrar: Arc<R>,
+) {
+    let places = Arc::new(Semaphore::new(MAX_VISITORS));
+    let visitors = Arc::new(Visitors::default());
+    let mut pace = tokio::time::interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        // Nobody closes it.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let incoming = tokio::select! {
+            biased;
+            changed = tls.changed() => {
+                let new = tls.borrow_and_update().clone();
+                // Plain text has no place here.
+                if changed.is_err() || new.is_none() {
+                    return;
+                }
+                listener.set_tls(new);
+                continue;
+            }
+            incoming = listener.next() => incoming,
+        };
+        let Some(seat) = Visitors::admit(&visitors, incoming.peer.ip().to_canonical()) else {
+            registrar.turned_away(incoming.peer, &format_args!("more than {MAX_FROM_ONE} connections of one address"));
+            continue;
+        };
+        pace.tick().await;
+        let registrar = registrar.clone();
+        tokio::spawn(async move {
+            let peer = incoming.peer;
+            match tokio::time::timeout(VISIT_LIMIT, visit(incoming, &registrar)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => registrar.turned_away(peer, &why),
+                Err(_) => registrar.turned_away(peer, &format_args!("it was not done within {VISIT_LIMIT:?}")),
+            }
+            drop((place, seat));
+        });
+    }
+}
+
+async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(), String> {
+    let said = |error: LinkError| plain(&error.to_string());
+    let (peer, stream) = incoming.shake().await.map_err(said)?;
+    let failed = |source| said(LinkError::of(peer, source));
+    let shown = stream.peer_names();
+    let mut stream = BufReader::new(stream);
+    let asked = read_line(&mut stream, MAX_ASK).await.map_err(failed)?;
+    let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
+    let ask: Ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
+    let registrar = registrar.clone();
+    let answer = match tokio::task::spawn_blocking(move || registrar.decide(peer, shown, ask)).await {
+        Ok(Ok(cert)) => Answer::Cert(cert),
+        Ok(Err(why)) => Answer::Refused(why),
+        // It unwound: the panic is in the log.
+        Err(_) => Answer::Refused("an error of the controller, which its log tells".to_owned()),
+    };
+    stream.write_all(&line(&answer)).await.map_err(failed)?;
+    stream.shutdown().await.map_err(failed)
+}
+
+/// How many of which address are here.
+#[derive(Default)]
+struct Visitors(Mutex<HashMap<IpAddr, usize>>);
+
+struct Seat {
+    visitors: Arc<Visitors>,
+    address: IpAddr,
+}
+
+impl Visitors {
+    fn admit(visitors: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let mut seats = visitors.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = seats.entry(address).or_default();
+        if *here >= MAX_FROM_ONE {
+            return None;
+        }
+        *here += 1;
+        Some(Seat { visitors: visitors.clone(), address })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = self.visitors.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(here) = seats.get_mut(&self.address) {
+            *here -= 1;
+            if *here == 0 {
+                seats.remove(&self.address);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The asker knows the door by its certificate, as ever;
+//! the door knows the asker by a one-time token, or by the certificate that it has and wants to replace.
+//!
+//! ```text
+//!   {"host": "n0", "token": "..."|null, "csr": "PEM"}\n    -->
+//!                                  <--    {"cert": "PEM"}\n  or  {"refused": "why"}\n
+//! ```
+//! Anybody may knock: what they may send has a size, a time, a number at once, for each address and for all, and a pace.
+
+mod door;
+
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+
+use crate::link::{self, Dial, LinkError};
+
+pub use door::{Registrar, serve};
+
+/// A token, a host name and a signing request are one kilobyte.
+const MAX_ASK: u64 = 8 * 1024;
+/// A certificate, and a sentence.
+const MAX_ANSWER: u64 = 64 * 1024;
+/// For all of it, on the asking side.
+const ASK_LIMIT: Duration = Duration::from_secs(20);
+
+/// What a node asks. A newer one may say more.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    pub host: String,
+    /// None: the certificate that was shown says who asks.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// A signing request, PEM.
+    pub csr: String,
+}
+
+impl std::fmt::Debug for Ask {
+    /// Without the token: what is logged is read by many.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ask").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer {
+    Cert(String),
+    Refused(String),
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("{address}: not answered within {ASK_LIMIT:?}")]
+    TimedOut { address: String },
+    #[error("{address}: {why}")]
+    Malformed { address: String, why: String },
+    #[error("{address} refuses: {why}")]
+    Refused { address: String, why: String },
+}
+
+/// Asks; the certificate (PEM).
+///
+/// # Errors
+/// [`AskError`]: the other side is away, or not the right one, or refuses.
+pub async fn ask(dial: &Dial, ask: &Ask) -> Result<String, AskError> {
+    let address = || dial.address.clone();
+    let late = |_| AskError::TimedOut { address: address() };
+    let answer = tokio::time::timeout(ASK_LIMIT, talk(dial, ask)).await.map_err(late)??;
+    match serde_json::from_slice(&answer) {
+        Ok(Answer::Cert(cert)) => Ok(cert),
+        Ok(Answer::Refused(why)) => Err(AskError::Refused { address: address(), why: plain(&why) }),
+        Err(error) => Err(AskError::Malformed { address: address(), why: error.to_string() }),
+    }
+}
+
+async fn talk(dial: &Dial, ask: &Ask) -> Result<Vec<u8>, AskError> {
+    let (peer, stream) = link::connect(dial).await?;
+    let failed = |source| LinkError::of(peer, source);
+    let mut stream = BufReader::new(stream);
+    stream.write_all(&line(ask)).await.map_err(failed)?;
+    stream.flush().await.map_err(failed)?;
+    match read_line(&mut stream, MAX_ANSWER).await.map_err(failed)? {
+        Some(answer) => Ok(answer),
+        None => Err(AskError::Malformed { address: dial.address.clone(), why: "its answer is too long".to_owned() }),
+    }
+}
+
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("texts are always JSON");
+    line.push(b'\n');
+    line
+}
+
+/// One line without its end; none if it is longer than `most`.
+async fn read_line(stream: &mut BufReader<impl AsyncRead + Unpin>, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    stream.take(most).read_until(b'\n', &mut line).await?;
+    match line.pop() {
+        Some(b'\n') => Ok(Some(line)),
+        _ if line.len() as u64 + 1 < most => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(None),
+    }
+}
+
+/// What the other side says goes to logs: one line of plain characters, not too many.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(500).collect()
+}
+
+#[cfg(test)]
+mod tests;

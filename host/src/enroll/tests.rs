@@ -1,0 +1,133 @@
+//! Both sides, over loopback.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use super::*;
+use crate::link::{Keepalive, Listener, bind};
+use crate::tls::tests::{Authority, CLIENT, SERVER};
+use crate::tls::{ClientTls, Clients, ServerTls, TlsFiles};
+
+/// Says what it sees.
+struct Clerk(mpsc::Sender<String>);
+
+impl Registrar for Clerk {
+    fn decide(&self, _: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String> {
+        self.0.try_send(format!("{} {:?} {shown:?}", ask.host, ask.token)).unwrap();
+        if ask.host == "n0" { Ok(format!("certificate of {}", ask.csr)) } else { Err("no\nsuch host".to_owned()) }
+    }
+
+    fn turned_away(&self, _: SocketAddr, why: &dyn Display) {
+        self.0.try_send(format!("away: {why}")).unwrap();
+    }
+}
+
+struct Bed {
+    ca: Authority,
+    /// Another one, whose certificates the door takes.
+    nodes: Authority,
+    address: String,
+    said: mpsc::Receiver<String>,
+    _tls: watch::Sender<Option<ServerTls>>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (ca, nodes) = (Authority::new(), Authority::named("nodes"));
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        let clients = Clients { ca: nodes.issue("any", CLIENT).ca, crl: Some(nodes.revoke(66)) };
+        let tls = Some(ServerTls::load_open(&ca.issue("ctl", SERVER), &clients).unwrap());
+        let listener = Listener::new(socket, tls.clone(), Keepalive::default()).unwrap();
+        let (tls, changes) = watch::channel(tls);
+        let (say, said) = mpsc::channel(64);
+        tokio::spawn(serve(listener, changes, Arc::new(Clerk(say))));
+        Self { ca, nodes, address, said, _tls: tls }
+    }
+
+    fn dial(&self, tls: ClientTls) -> Dial {
+        Dial { server_name: "ctl".to_owned(), tls: Some(tls), ..Dial::plain(self.address.clone()) }
+    }
+
+    fn anonymous(&self) -> Dial {
+        self.dial(ClientTls::load_anonymous(&self.ca.issue("n9", CLIENT)).unwrap())
+    }
+
+    async fn said(&mut self) -> String {
+        self.said.recv().await.unwrap()
+    }
+}
+
+fn question(host: &str, token: Option<&str>) -> Ask {
+    Ask { host: host.to_owned(), token: token.map(str::to_owned), csr: "a key".to_owned() }
+}
+
+#[tokio::test]
+async fn who_asks_is_answered_with_or_without_a_certificate() {
+    let mut bed = Bed::new();
+    assert_eq!(ask(&bed.anonymous(), &question("n0", Some("t"))).await.unwrap(), "certificate of a key");
+    assert_eq!(bed.said().await, r#"n0 Some("t") []"#);
+    let error = ask(&bed.anonymous(), &question("n1", None)).await.unwrap_err().to_string();
+    assert!(error.ends_with("refuses: nosuch host"), "{error}");
+    bed.said().await;
+    // The door tells whoever shows a certificate by it.
+    let shown = |files: TlsFiles| ClientTls::load(&TlsFiles { ca: bed.ca.issue("x", CLIENT).ca, ..files }).unwrap();
+    let (own, revoked, foreign) = (
+        bed.dial(shown(bed.nodes.issue("n0", CLIENT))),
+        bed.dial(shown(bed.nodes.issue_with("n1", CLIENT, |params| params.serial_number = Some(66u64.into())))),
+        bed.dial(shown(bed.ca.issue("n2", CLIENT))),
+    );
+    ask(&own, &question("n0", None)).await.unwrap();
+    assert_eq!(bed.said().await, r#"n0 None ["n0"]"#);
+    for (dial, part) in [(revoked, "revoked"), (foreign, "no authority of ours")] {
+        ask(&dial, &question("n0", None)).await.unwrap_err();
+        let said = bed.said().await;
+        assert!(said.starts_with("away:") && said.contains(part), "{said}");
+    }
+    // And who asks tells the door by its certificate.
+    let stranger = Authority::new();
+    let fooled = bed.dial(ClientTls::load_anonymous(&stranger.issue("n9", CLIENT)).unwrap());
+    let error = ask(&fooled, &question("n0", Some("t"))).await.unwrap_err().to_string();
+    assert!(error.contains("no authority of ours"), "{error}");
+    let said = bed.said().await;
+    assert!(said.starts_with("away:"), "the token was said to a stranger: {said}");
+}
+
+#[tokio::test]
+async fn what_is_too_long_or_no_question_is_turned_away() {
+    let mut bed = Bed::new();
+    for (host, part) in [("x".repeat(10_000), "more than 8192 bytes")] {
+        ask(&bed.anonymous(), &question(&host, None)).await.unwrap_err();
+        let said = bed.said().await;
+        assert!(said.contains(part), "{said}");
+    }
+    let (_, stream) = link::connect(&bed.anonymous()).await.unwrap();
+    let mut stream = stream;
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let said = bed.said().await;
+    assert!(said.contains("what is no question"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_visitor_is_dropped_at_the_limit() {
+    let mut bed = Bed::new();
+    let _silent = tokio::net::TcpStream::connect(&bed.address).await.unwrap();
+    assert_eq!(bed.said().await, "away: it was not done within 10s");
+}
+
+#[tokio::test]
+async fn one_address_has_so_many_places_and_gets_them_back() {
+    let mut bed = Bed::new();
+    let mut silent = Vec::new();
+    for _ in 0..5 {
+        silent.push(tokio::net::TcpStream::connect(&bed.address).await.unwrap());
+    }
+    assert_eq!(bed.said().await, "away: more than 4 connections of one address");
+    silent.truncate(3);
+    // The place of the fourth is free once its end was seen.
+    assert!(bed.said().await.starts_with("away:"));
+    ask(&bed.anonymous(), &question("n0", None)).await.unwrap();
+}

@@ -1,0 +1,167 @@
+//! A node boots without key and certificate, has a one-time token, and is a node like the others a moment later. The token is good once, for its node, in
+//! its time; the certificate renews itself; and the key that signs for all of this is no controller's.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{Cluster, Node};
+
+const ENOUGH: Duration = Duration::from_secs(90);
+const TOKEN: &str = "/etc/perilog/enroll-token";
+const CERT: &str = "/run/perilog/tls/cert.pem";
+const DIRECTORY: &str = "/var/lib/perilog/enroll";
+const AGENT: &str = r#"
+[tls]
+cert = "/run/perilog/tls/cert.pem"
+key = "/run/perilog/tls/key.pem"
+[enroll]
+controller = ["ctl:5117"]
+token = "/etc/perilog/enroll-token"
+"#;
+
+/// Two nodes; n1 has no key, and boots so.
+fn bed() -> Result<Cluster> {
+    let cluster = Cluster::builder(2)
+        .script("prolog", "10-gate", "exit 0")
+        .controller("[enroll]\nlisten = \"[::]:5117\"\n")
+        .boot()?;
+    let n1 = cluster.node(1)?;
+    n1.systemctl(&["stop", "perilog-agent"])?;
+    n1.sh("rm /etc/perilog/tls/key.pem /etc/perilog/tls/cert.pem")?;
+    n1.write_file("/etc/perilog/agent.d/enroll.toml", AGENT)?;
+    Ok(cluster)
+}
+
+fn token(cluster: &Cluster, node: &str, lasts: &str) -> Result<String> {
+    let made = cluster.perilog(&["--quiet", "token", "create", node, "--for", lasts])?.ok()?;
+    Ok(made.trim().to_owned())
+}
+
+fn bring(node: &Node, token: &str) -> Result<()> {
+    node.write_with_mode(TOKEN, token, 0o600)
+}
+
+/// Without what it got before.
+fn begin_anew(node: &Node) -> Result<()> {
+    node.systemctl(&["stop", "perilog-agent"])?;
+    node.sh("rm -rf /run/perilog/tls")?;
+    node.systemctl(&["start", "perilog-agent"]).map(drop)
+}
+
+fn wait_logged(node: &Node, cluster: &Cluster, unit: &str, words: &[&str]) -> Result<()> {
+    cluster.bed().wait_until(&format!("{unit} of {} logs {words:?}", node.name()), ENOUGH, || {
+        let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
+        Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
+    })
+}
+
+fn is_online(cluster: &Cluster, host: &str) -> Result<bool> {
+    Ok(cluster.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
+}
+
+#[test]
+fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_once() -> Result<()> {
+    let cluster = bed()?;
+    let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
+    let first = token(&cluster, "n1", "10m")?;
+    bring(n1, &first)?;
+    n1.power_fail()?;
+    n1.boot()?;
+    cluster.wait_online()?;
+    wait_logged(ctl, &cluster, "perilog-controller", &["enrolled n1", n1.address(), "by a token that uid 0 made"])?;
+    let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    ensure!(run.code() == Some(0), "{run}");
+    cluster.assert_true("j", &["prolog"])?;
+    let modes = n1.sh("stat -c '%a %n' /run/perilog/tls /run/perilog/tls/*")?;
+    ensure!(modes.contains("700 /run/perilog/tls\n") && modes.contains("600 /run/perilog/tls/key.pem"), "{modes}");
+    let listed = cluster.perilog(&["token", "list"])?.ok()?;
+    ensure!(listed.contains("n1") && listed.contains("used") && !listed.contains(&first), "{listed}");
+    let stored = ctl.sh(&format!("grep -r -e '{first}' {DIRECTORY} /var/lib/perilog && echo found || echo nowhere"))?;
+    ensure!(stored.trim() == "nowhere", "the controller keeps the token: {stored}");
+
+    // Used; another's; over; none that anybody made.
+    let refused = |told: &str, logged: &str| -> Result<()> {
+        begin_anew(n1)?;
+        wait_logged(n1, &cluster, "perilog-agent", &["not enrolled", told])?;
+        wait_logged(ctl, &cluster, "perilog-controller", &["refused", n1.address(), "enrolled as n1", logged])?;
+        ensure!(!is_online(&cluster, "n1")?, "n1 is online with: {told}");
+        Ok(())
+    };
+    refused("the token was used already", "the token was used already").context("the first token again")?;
+    bring(n1, &token(&cluster, "n0", "10m")?)?;
+    refused("the token is not for n1", "the token is for n0, not for n1").context("a token of n0")?;
+    bring(n1, &token(&cluster, "n1", "1ms")?)?;
+    refused("the token's time is over", "the token's time is over").context("a late token")?;
+    bring(n1, "abc")?;
+    refused("the token is not known", "the token is not known").context("no token")?;
+
+    bring(n1, &token(&cluster, "n1", "10m")?)?;
+    n1.systemctl(&["restart", "perilog-agent"])?;
+    cluster.wait_online().context("with a good token")
+}
+
+#[test]
+fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked() -> Result<()> {
+    let cluster = bed()?;
+    let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
+    ctl.write_file("/etc/perilog/controller.d/lifetime.toml", "[enroll]\nlifetime = \"20s\"\n")?;
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+    bring(n1, &token(&cluster, "n1", "10m")?)?;
+    n1.systemctl(&["start", "perilog-agent"])?;
+    cluster.wait_online()?;
+    n1.sh(&format!("rm {TOKEN}"))?;
+    let connection = || n1.sh("ss --no-header --tcp --numeric state established dport = :5115 | awk '{print $3}'");
+    let (before, first) = (connection()?, n1.sh(&format!("cat {CERT}"))?);
+    cluster
+        .bed()
+        .wait_until("the certificate is another one", ENOUGH, || Ok(n1.sh(&format!("cat {CERT}"))? != first))?;
+    wait_logged(ctl, &cluster, "perilog-controller", &["enrolled n1", "by its certificate"])?;
+    ensure!(!before.is_empty() && connection()? == before, "the session did not stand");
+    // The first one is over: what lets it in is the new one.
+    n1.write_file("/root/first.pem", &first)?;
+    cluster.bed().wait_until("the first one is over", ENOUGH, || {
+        Ok(n1.run(&["perilog", "ca", "show", "/root/first.pem"])?.stdout.contains("EXPIRED"))
+    })?;
+    n1.systemctl(&["restart", "perilog-agent"])?;
+    cluster.wait_online().context("with a renewed certificate")?;
+
+    cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+    wait_logged(ctl, &cluster, "perilog-controller", &["refused", n1.address(), "its certificate was revoked"])?;
+    wait_logged(
+        ctl,
+        &cluster,
+        "perilog-controller",
+        &["refused", n1.address(), "enrolled", "the peer's certificate was revoked"],
+    )?;
+    ensure!(!is_online(&cluster, "n1")? && is_online(&cluster, "n0")?, "{:?}", cluster.node_views()?);
+    Ok(())
+}
+
+#[test]
+fn the_key_that_enrols_is_no_controllers() -> Result<()> {
+    let cluster = bed()?;
+    let (ctl, n0) = (cluster.controller()?, cluster.node(0)?);
+    // A thief signs a controller's certificate with it, and is where agents dial.
+    cluster
+        .perilog(&[
+            "--quiet",
+            "ca",
+            "issue",
+            "--dir",
+            DIRECTORY,
+            "--role",
+            "controller",
+            "ctl",
+            "--out",
+            "/root/forged",
+        ])?
+        .ok()?;
+    ctl.sh(
+        "cat /root/forged/cert.pem > /etc/perilog/tls/cert.pem && cat /root/forged/key.pem > /etc/perilog/tls/key.pem",
+    )?;
+    ctl.systemctl(&["restart", "perilog-controller"])?;
+    wait_logged(n0, &cluster, "perilog-agent", &["no session", "is signed by no authority of ours"])?;
+    ensure!(!is_online(&cluster, "n0")?, "n0 obeys a controller that enrolment signed");
+    Ok(())
+}
