@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Builder};
 use crate::cluster::own_boot_id;
 use crate::layer::Layer;
 use crate::node::Node;
@@ -100,7 +100,19 @@ impl Page {
 /// # Errors
 /// A node that does not boot.
 pub fn machines(names: &[&str]) -> Result<Bed> {
-    let bed = names.iter().fold(Bed::builder().layer(Layer::find()?), |bed, name| bed.node(*name)).build()?;
+    boot(names, Bed::builder().layer(Layer::find()?))
+}
+
+/// Machines that have nothing of the product.
+///
+/// # Errors
+/// A node that does not boot.
+pub fn bare_machines(names: &[&str]) -> Result<Bed> {
+    boot(names, Bed::builder())
+}
+
+fn boot(names: &[&str], bed: Builder) -> Result<Bed> {
+    let bed = names.iter().fold(bed, |bed, name| bed.node(*name)).build()?;
     for node in bed.nodes() {
         own_boot_id(node)?;
     }

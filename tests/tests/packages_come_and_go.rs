@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use perilog_tests::book::{self, Page};
 use perilog_tests::{AT_GATE, Cluster, Node, Release};
 
 const SOON: Duration = Duration::from_secs(90);
@@ -188,15 +189,35 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     controller.sh("rm -r /etc/perilog/controller.d /etc/perilog/tls")?;
     controller.apt(&["purge", "perilog-controller", "perilog"])?.ok()?;
     for node in [node, controller] {
-        // The bed's own drop-ins are the site's.
+        // The bed's own drop-ins are the site's, and its empty /var/lib/perilog hides the machine's.
         let left =
-            node.sh("find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path '/var/lib/perilog-*'")?;
+            node.sh("find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path /var/lib/perilog")?;
         ensure!(left.is_empty(), "{} has still\n{left}", node.name());
         let run = node.sh("ls -d /run/perilog* 2>/dev/null || true")?;
         ensure!(!run.lines().any(|path| path == "/run/perilog"), "{}: /run/perilog is there", node.name());
     }
+    ensure!(!controller.run(&["test", "-e", "/var/lib/perilog"])?.success(), "the store is there");
     cluster.bed().wait_until("no unit of ours is loaded", SOON, || {
         let units = node.systemctl(&["list-units", "--all", "--plain", "--no-legend", "perilog-agent*"])?;
         Ok(units.is_empty())
     })
+}
+
+/// As a stranger does it: on a machine that has nothing of it, from the packages to their purge.
+#[test]
+fn the_quick_start() -> Result<()> {
+    let bed = book::bare_machines(&["n0"])?;
+    let node = bed.node("n0")?;
+    let packages = ["perilog", "perilog-agent", "perilog-controller"];
+    let stand_in = |name: &str| match name {
+        "install the packages" => node.install(Release::Current, &packages).map(drop),
+        "purge the packages" => node.apt(&[&["purge"][..], &packages].concat())?.ok().map(drop),
+        _ => book::unknown(name),
+    };
+    let done = Page::open("quickstart.md")?.run(&bed, Some("n0"), stand_in)?;
+    ensure!(done.commands > 10 && done.skipped == 0, "{done:?}");
+    let left =
+        node.sh("find /etc /usr /var/lib /run/perilog -path '*perilog*' ! -path '/etc/systemd/*' 2>/dev/null || true")?;
+    ensure!(left.is_empty(), "it has still\n{left}");
+    Ok(())
 }

@@ -6,12 +6,13 @@ use perilog_tests::{Bed, Node, Release};
 
 /// A root with nothing of its own but what a host needs to run scriptlets: `/usr` is this machine's under a layer.
 const MAKE_ROOT: &str = "
-mkdir -p /tmp/el/{usr,etc,var,run,proc,tmp,upper,work} && cd /tmp/el
+mkdir -p /tmp/el/{usr,etc,var,run,proc,dev,tmp,upper,work} && cd /tmp/el
 mount -t overlay overlay -o lowerdir=/usr,upperdir=upper,workdir=work usr
 for name in bin sbin lib lib64; do ln -s usr/$name $name; done
 mkdir -p etc/systemd/system
 # systemctl tells by it that it is in a root of another system, and then only makes links.
 mount --bind /proc proc
+: >dev/null && mount --bind /dev/null dev/null
 grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; : >etc/shadow; : >etc/gshadow
 cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
 rpm --root /tmp/el --initdb";
@@ -68,6 +69,21 @@ fn they_install_upgrade_and_go() -> Result<()> {
     ] {
         ensure!(controller.lines().any(|found| found == line), "no {line:?} in\n{controller}");
     }
+    // rpmlint cannot tell.
+    for (path, pages) in [
+        (&paths[0], &["man1/perilog.1", "man1/perilog-run.1", "man1/perilog-resume.1"][..]),
+        (
+            &paths[1],
+            &["man1/perilog-report.1", "man5/perilog-agent.toml.5", "man8/perilog-agent.8", "man8/perilog-runner.8"],
+        ),
+        (&paths[2], &["man5/perilog-controller.toml.5", "man7/perilog-events.7", "man8/perilog-controller.8"]),
+    ] {
+        let found = node.sh(&format!("rpm -qpl {path}"))?;
+        for page in pages {
+            let page = format!("/usr/share/man/{page}.gz");
+            ensure!(found.lines().any(|line| line == page), "{path} has no {page}:\n{found}");
+        }
+    }
     for (path, needs) in [
         (&paths[0], &["libc.so.6"][..]),
         (&paths[1], &["systemd >= 239", "dbus", "/bin/sh", "libc.so.6"]),
@@ -100,7 +116,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     rpm(node, &format!("-U --nodeps --force {}", paths.join(" ")))?;
     ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "an upgrade replaced it");
     rpm(node, "-e perilog perilog-agent perilog-controller")?;
-    let left = node.sh("cd /tmp/el && find usr/sbin usr/libexec usr/lib/systemd usr/bin etc var/lib -path '*perilog*' -not -path 'var/lib/rpm/*'")?;
+    let left = node.sh("cd /tmp/el && find usr/sbin usr/libexec usr/lib/systemd usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*'")?;
     assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what somebody changed is kept");
     Ok(())
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::Usage;
 use crate::cargo;
+use crate::prerequisites;
 use crate::privilege;
 use crate::stages::say;
 
@@ -21,7 +22,7 @@ const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", 
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     check(options)?;
     if names.iter().any(|name| *name != "core") {
-        privilege::obtain()?;
+        prerequisites::ensure_nodes()?;
         // Two builds: in one, what the bench asks of a dependency would be in the daemons too, and be measured with them.
         cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
     }

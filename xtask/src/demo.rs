@@ -30,7 +30,7 @@ pub(crate) fn is_there(name: &str) -> bool {
 
 /// As the user: what is needed, the build, and then the rest as root.
 pub(crate) fn run(name: &str) -> Result<bool> {
-    prerequisites::ensure_all()?;
+    prerequisites::ensure_nodes()?;
     let built = cargo::build_programs()?;
     let mut command = nodes::as_root(nodes::DEMO, &built.binaries)?;
     let status = command.arg(name).status().context("running the demo as root")?;

@@ -3,12 +3,12 @@
 //! What is built for sites is built here in release, and then laid out by the distribution's own tools from `packaging/`: dpkg-buildpackage and
 //! rpmbuild. Distributions that build everything themselves use `packaging/` without this (docs/building.md).
 //!
-//! `cargo xtask test packages` makes packages too, of the programs that it has built for its tests ([`for_tests`]): the same layout, scripts and units around
+//! `cargo xtask test` makes packages too, of the programs that it has built for its tests ([`for_tests`]): the same layout, scripts and units around
 //! programs that were not optimised and have fault points.
 
 mod deb;
 pub(crate) mod earlier;
-mod lint;
+pub(crate) mod lint;
 mod rpm;
 mod tree;
 
@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 6] = ["-p", "perilog", "-p", "perilog-agent", "-p", "peri
 const FOR_TESTS: &str = "packages";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Deb,
     Rpm,
 }
@@ -38,18 +38,24 @@ struct Contents<'a> {
     binaries: &'a Path,
     /// Manual pages and completions.
     pages: &'a Path,
+    /// They are installed once, here: packing them tightly would take longest of all.
+    loosely: bool,
 }
 
 /// As a user: builds, then packs.
 pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
     let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
-    prerequisites::ensure_packagers()?;
+    prerequisites::ensure_packagers(&kinds)?;
     cargo::run(&[&["build", "--release", "--locked"], &PROGRAMS[..]].concat())?;
     let target = cargo::target()?;
     let pages = target.join("pages");
     pages::make(&pages)?;
-    let made = pack(&kinds, &Contents { binaries: &target.join("release"), pages: &pages }, &target.join("dist"))?;
+    let made = pack(
+        &kinds,
+        &Contents { binaries: &target.join("release"), pages: &pages, loosely: false },
+        &target.join("dist"),
+    )?;
     lint::check(&made)?;
     for package in &made {
         let size = package.metadata().with_context(|| format!("asking for {}", package.display()))?.len();
@@ -58,20 +64,33 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     Ok(true)
 }
 
-/// All packages around these programs, checked by lintian and rpmlint, for tests on real nodes to install.
-pub(crate) fn for_tests(binaries: &Path) -> Result<()> {
+/// All packages around these programs, for tests on real nodes to install.
+pub(crate) fn for_tests(binaries: &Path) -> Result<Vec<PathBuf>> {
     let directory = binaries.join(FOR_TESTS);
     let pages = cargo::target()?.join("pages");
-    pages::make(&pages)?;
-    let made = pack(&[Kind::Deb, Kind::Rpm], &Contents { binaries, pages: &pages }, &directory)?;
-    lint::check(&made)?;
-    earlier::pack(&directory.join("earlier"))?;
-    say(&format!("{} packages in {}", made.len(), directory.display()))
+    pages::write(&binaries.join("perilog-pages"), &pages)?;
+    let stripped = binaries.join("stripped");
+    strip(binaries, &stripped)?;
+    pack(&[Kind::Deb, Kind::Rpm], &Contents { binaries: &stripped, pages: &pages, loosely: true }, &directory)
+}
+
+/// Packages of an earlier commit beside them, to upgrade from.
+pub(crate) fn of_earlier(binaries: &Path) -> Result<()> {
+    earlier::pack(&binaries.join(FOR_TESTS).join("earlier"))
 }
 
 /// Where [`for_tests`] puts what it makes.
 pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
     binaries.join(FOR_TESTS)
+}
+
+/// The programs as cargo leaves them in release: without debugging information, with the names of functions.
+fn strip(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+    for program in ["perilog", "perilog-agent", "perilog-controller", "perilog-report", "perilog-runner"] {
+        succeed(Command::new("strip").arg("--strip-debug").arg("-o").arg(to.join(program)).arg(from.join(program)))?;
+    }
+    Ok(())
 }
 
 fn pack(kinds: &[Kind], contents: &Contents<'_>, directory: &Path) -> Result<Vec<PathBuf>> {

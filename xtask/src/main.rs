@@ -5,6 +5,7 @@ mod cargo;
 mod demo;
 mod dependencies;
 mod dist;
+mod git;
 mod mutate;
 mod nodes;
 mod pages;

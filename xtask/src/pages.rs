@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo;
 use crate::stages::say;
+use crate::{cargo, git};
 
 /// What packagers set, so that the same source makes the same files.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
@@ -24,7 +24,8 @@ pub(crate) fn make(directory: &Path) -> Result<()> {
     write(&cargo::build_program(&["build", "--package", "perilog-pages"], "perilog-pages")?, directory)
 }
 
-fn write(program: &Path, directory: &Path) -> Result<()> {
+/// [`make`] with a `perilog-pages` that is built already.
+pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.arg(directory).stdin(Stdio::null());
     if let (None, Some(epoch)) = (std::env::var_os(EPOCH), last_commit()) {
@@ -37,9 +38,12 @@ fn write(program: &Path, directory: &Path) -> Result<()> {
 
 /// Seconds since the epoch; none in a source that came without its history.
 fn last_commit() -> Option<String> {
-    let mut git = Command::new("git");
-    git.args(["log", "-1", "--format=%ct"]).current_dir(cargo::root()).stderr(Stdio::null());
-    let output = git.output().ok().filter(|output| output.status.success())?;
+    let output = git::command()
+        .args(["log", "-1", "--format=%ct"])
+        .stderr(Stdio::null())
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     let epoch = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (!epoch.is_empty()).then_some(epoch)
 }

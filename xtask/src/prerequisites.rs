@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::dist::Kind;
 use crate::{cargo, privilege, stages::say};
 
 /// Something that is needed, as any one of these files or programs, and the packages that bring it.
@@ -18,16 +19,23 @@ const fn need(any: &'static [&'static str], debian: &'static str, fedora: &'stat
     Need { any, debian, fedora }
 }
 
-const NEEDS: [Need; 20] = [
+/// What nodes are made with: for demos, benches and tests.
+const NODES: [Need; 9] = [
     need(&["/usr/lib/systemd/systemd"], "systemd", "systemd"),
     need(&["dbus-daemon", "dbus-broker-launch"], "dbus", "dbus-daemon"),
     need(&["ip"], "iproute2", "iproute"),
     need(&["nsenter"], "util-linux", "util-linux"),
     need(&["unshare"], "util-linux", "util-linux"),
     need(&["setpriv"], "util-linux", "util-linux"),
+    need(&["find"], "findutils", "findutils"),
+    need(&["awk"], "mawk", "gawk"),
     // The store is SQLite, and TLS is ring: both are built from C.
     need(&["cc"], "gcc libc6-dev", "gcc"),
-    // Tests speak to the daemons' sockets in plain Python, and look into the store.
+];
+
+/// What tests ask beside.
+const TESTS: [Need; 11] = [
+    // They speak to the daemons' sockets in plain Python, and look into the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
     // The controller's figures and the alert rules are shown to Prometheus' own tool.
@@ -37,8 +45,6 @@ const NEEDS: [Need; 20] = [
     need(&["slurmd"], "slurmd slurm-client", "slurm-slurmd slurm"),
     need(&["munged"], "munge", "munge"),
     need(&["pgrep"], "procps", "procps-ng"),
-    need(&["find"], "findutils", "findutils"),
-    need(&["awk"], "mawk", "gawk"),
     // Judges of the manual pages and completions that packages install.
     need(&["mandoc"], "mandoc", "mandoc"),
     need(&["groff"], "groff-base", "groff-base"),
@@ -46,35 +52,62 @@ const NEEDS: [Need; 20] = [
     need(&["fish"], "fish", "fish"),
 ];
 
-/// What makes packages and what judges them. Debian has both kinds' tools, so packages of both kinds are made there.
-const PACKAGERS: [Need; 9] = [
-    need(&["git"], "git", "git"),
+/// What makes packages of either kind: a release's sources are what git knows.
+const SOURCES: [Need; 2] = [need(&["git"], "git", "git"), need(&["tar"], "tar", "tar")];
+
+/// What makes .deb, and what judges them.
+const DEB: [Need; 4] = [
     need(&["dpkg-buildpackage"], "dpkg-dev", "dpkg-dev"),
     need(&["dh"], "debhelper", "debhelper"),
+    need(&["strip"], "binutils", "binutils"),
     need(&["lintian"], "lintian", "lintian"),
+];
+
+/// What makes .rpm, and what judges them. Debian has it, too.
+const RPM: [Need; 3] = [
     need(&["rpmbuild"], "rpm", "rpm-build"),
     need(&["rpmlint"], "rpmlint", "rpmlint"),
     // rpmlint looks into the package's archive with it.
     need(&["cpio"], "cpio", "cpio"),
-    need(&["strip"], "binutils", "binutils"),
-    need(&["tar"], "tar", "tar"),
 ];
 
-/// Names what is missing and installs it, then asks the kernel for what no package brings.
-pub(crate) fn ensure_all() -> Result<()> {
+/// Names what nodes lack here and installs it, then asks the kernel for what no package brings.
+pub(crate) fn ensure_nodes() -> Result<()> {
     privilege::obtain()?;
-    rust_components()?;
-    ensure_there(&NEEDS)?;
+    ensure_there(&[&NODES])?;
     kernel()
 }
 
-/// Names and installs what packages are made with.
-pub(crate) fn ensure_packagers() -> Result<()> {
-    ensure_there(&PACKAGERS)
+/// As [`ensure_nodes`], and what tests need beside.
+pub(crate) fn ensure_tests() -> Result<()> {
+    privilege::obtain()?;
+    rust_components()?;
+    match packages_are_tested() {
+        true => ensure_there(&[&NODES, &TESTS, &SOURCES, &DEB, &RPM])?,
+        false => ensure_there(&[&NODES, &TESTS])?,
+    }
+    kernel()
 }
 
-fn ensure_there(needs: &[Need]) -> Result<()> {
-    let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need.any)).collect();
+/// Whether this system can install the packages that it makes: nodes are this system, and their tests install with apt.
+pub(crate) fn packages_are_tested() -> bool {
+    is_there(&["apt-get"])
+}
+
+/// Names and installs what packages of these kinds are made with.
+pub(crate) fn ensure_packagers(kinds: &[Kind]) -> Result<()> {
+    let of = |kind: &Kind| -> &'static [Need] {
+        match kind {
+            Kind::Deb => &DEB,
+            Kind::Rpm => &RPM,
+        }
+    };
+    let needs: Vec<&[Need]> = [&SOURCES[..]].into_iter().chain(kinds.iter().map(of)).collect();
+    ensure_there(&needs)
+}
+
+fn ensure_there(needs: &[&[Need]]) -> Result<()> {
+    let missing: Vec<&Need> = needs.iter().copied().flatten().filter(|need| !is_there(need.any)).collect();
     if !missing.is_empty() {
         install(&missing)?;
         let still: Vec<&str> = missing.iter().filter(|need| !is_there(need.any)).map(|need| need.any[0]).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that passes or fails, but for packages; `cargo xtask test packages`: those.
+//! `cargo xtask test`: everything that passes or fails; `cargo xtask test packages`: of that what is about packages.
 
 use std::process::{Command, Stdio};
 
@@ -16,14 +16,12 @@ const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_roo
 
 pub(crate) fn run() -> Result<bool> {
     let mut stages = Stages::new();
-    if !stages.run("prerequisites", |_| prerequisites::ensure_all())? {
+    if !stages.run("prerequisites", |_| prerequisites::ensure_tests())? {
         return stages.end();
     }
-    let mut built = Built::default();
-    let builds = stages.run("build", |_| {
-        built = cargo::build_everything()?;
-        Ok(())
-    })?;
+    let apt = prerequisites::packages_are_tested();
+    let history = apt && history(&mut stages)?;
+    let built = build(&mut stages)?;
     stages.run("format", |_| cargo::run(&["fmt", "--all", "--check"]))?;
     stages.run("clippy", |_| {
         let all = ["clippy", "--quiet", "--workspace", "--all-targets"];
@@ -31,13 +29,19 @@ pub(crate) fn run() -> Result<bool> {
     })?;
     stages.run("tidy", |_| tidy::check())?;
     stages.run("dependencies", dependencies::check)?;
-    if builds {
+    if let Some(built) = built {
         let (on_nodes, pure): (Vec<_>, Vec<_>) = built.tests.iter().partition(|test| test.on_nodes);
         stages.run("pure tests", |tally| pure_tests(&pure, tally))?;
         stages.run("documentation tests", documentation_tests)?;
-        let on_nodes: Vec<_> = on_nodes.into_iter().filter(|test| !of_packages(test)).collect();
+        let packed = history && pack(&mut stages, &built)?;
+        let on_nodes: Vec<_> = on_nodes.into_iter().filter(|test| packed || !of_packages(test)).collect();
         stages.run("tests on real nodes", |tally| nodes::run_tests(&built.binaries, &on_nodes, tally))?;
-        say("not among them: packages, which `cargo xtask test packages` makes, installs, upgrades and removes")?;
+    }
+    if !apt {
+        stages.run("packages", |tally| {
+            tally.skipped += OF_PACKAGES.len();
+            say("not made, installed, upgraded and removed: that is done where there is apt, on Debian or Ubuntu")
+        })?;
     }
     stages.end()
 }
@@ -45,22 +49,46 @@ pub(crate) fn run() -> Result<bool> {
 /// Makes packages of what it has built for tests, and runs the tests that install them.
 pub(crate) fn packages() -> Result<bool> {
     let mut stages = Stages::new();
-    if !stages.run("prerequisites", |_| {
-        prerequisites::ensure_all()?;
-        prerequisites::ensure_packagers()
-    })? {
-        return stages.end();
-    }
-    let mut built = Built::default();
-    let made = stages.run("build", |_| {
-        built = cargo::build_everything()?;
-        Ok(())
-    })? && stages.run("packages", |_| dist::for_tests(&built.binaries))?;
-    if made {
+    let there = stages.run("prerequisites", |_| {
+        ensure!(prerequisites::packages_are_tested(), "packages are tested where there is apt: on Debian or Ubuntu");
+        prerequisites::ensure_tests()
+    })?;
+    let built = if there && history(&mut stages)? { build(&mut stages)? } else { None };
+    if let Some(built) = built
+        && pack(&mut stages, &built)?
+    {
         let tests: Vec<_> = built.tests.iter().filter(|test| of_packages(test)).collect();
         stages.run("packages on real nodes", |tally| nodes::run_tests(&built.binaries, &tests, tally))?;
     }
     stages.end()
+}
+
+/// What cannot be there is said before anything is built.
+fn history(stages: &mut Stages) -> Result<bool> {
+    stages.run("history", |_| dist::earlier::is_known())
+}
+
+fn build(stages: &mut Stages) -> Result<Option<Built>> {
+    let mut built = None;
+    stages.run("build", |_| {
+        built = Some(cargo::build_everything()?);
+        Ok(())
+    })?;
+    Ok(built)
+}
+
+/// Packages of what is built, and of what tests upgrade from.
+fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
+    let mut made = Vec::new();
+    let packed = stages.run("packages", |_| {
+        made = dist::for_tests(&built.binaries)?;
+        Ok(())
+    })?;
+    if packed {
+        // Whatever it says: tests may tell something, too.
+        stages.run("lintian and rpmlint", |_| dist::lint::check(&made))?;
+    }
+    Ok(packed && stages.run("packages of an earlier commit", |_| dist::of_earlier(&built.binaries))?)
 }
 
 fn of_packages(test: &TestProgram) -> bool {

@@ -14,9 +14,10 @@ usage: cargo xtask COMMAND
   demo release
           an epilog hangs on one node of four: the others are given back, each with its part of R, over kills
           of the controller; the one is held, drained, and settled by hand
-  test    everything that passes or fails but packages: format, lints, tidy, pure tests, tests on real nodes
+  test    everything that passes or fails: format, lints, tidy, pure tests, packages, tests on real nodes
   test packages
-          makes .deb and .rpm of what it has built, installs, upgrades, removes and purges them on real nodes
+          of that only packages: makes .deb and .rpm of what it has built, and installs, upgrades, removes and
+          purges them on real nodes
   ci      the same: CI runs nothing of its own
   sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
           shrunk and kept under sim/regressions

@@ -17,6 +17,9 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     // Programs are built already, by whichever cargo runs us: what a distribution builds with need not be installed.
     command.args(["--build=binary", "--no-check-builddeps", "--no-sign"]).current_dir(&source);
     command.env("PERILOG_BINARIES", contents.binaries).env("PERILOG_PAGES", contents.pages);
+    if contents.loosely {
+        command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
+    }
     succeed(&mut command)?;
     collect(&above, "deb", directory)
 }

@@ -9,10 +9,10 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{PROGRAMS, succeed};
-use crate::cargo;
+use crate::{cargo, git};
 
 /// The last commit whose store has tables of version 1, before jobs held anything.
-const COMMIT: &str = "4671af0";
+const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
 /// Below every version that was ever released.
 const VERSION: &str = "0.0.1";
 
@@ -40,8 +40,15 @@ const PACKAGES: [Package; 3] = [
     ("perilog", &[("perilog", "usr/bin")], &[], None),
 ];
 
+/// Whether git knows that commit, before anything is built.
+pub(crate) fn is_known() -> Result<()> {
+    succeed(git::command().args(["cat-file", "-e", &format!("{COMMIT}^{{commit}}")])).map(drop).context(
+        "the test of upgrades builds an earlier commit: it needs a clone with its history (git fetch --unshallow)",
+    )
+}
+
 /// Builds the programs of [`COMMIT`] and packs them into `directory`.
-pub(super) fn pack(directory: &Path) -> Result<()> {
+pub(crate) fn pack(directory: &Path) -> Result<()> {
     let (source, binaries) = build()?;
     std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     for (package, programs, units, configuration) in PACKAGES {
@@ -50,9 +57,7 @@ pub(super) fn pack(directory: &Path) -> Result<()> {
             succeed(Command::new("install").args(["-D", "-m", mode]).arg(from).arg(to)).map(drop)
         };
         for (program, place) in programs {
-            let to = root.join(place).join(program);
-            install(&binaries.join(program), to.clone(), "755")?;
-            succeed(Command::new("strip").arg(&to))?;
+            install(&binaries.join(program), root.join(place).join(program), "755")?;
         }
         for unit in units {
             install(&source.join("units").join(unit), root.join("usr/lib/systemd/system").join(unit), "644")?;
@@ -71,7 +76,9 @@ pub(super) fn pack(directory: &Path) -> Result<()> {
         let debian = root.join("DEBIAN");
         std::fs::create_dir_all(&debian).with_context(|| format!("making {}", debian.display()))?;
         std::fs::write(debian.join("control"), control).context("writing a control file")?;
-        succeed(Command::new("dpkg-deb").args(["--root-owner-group", "-Zgzip", "--build"]).arg(&root).arg(directory))?;
+        succeed(
+            Command::new("dpkg-deb").args(["--root-owner-group", "-Zgzip", "-z1", "--build"]).arg(&root).arg(directory),
+        )?;
     }
     Ok(())
 }
@@ -82,17 +89,15 @@ fn build() -> Result<(PathBuf, PathBuf)> {
     let (source, own) = (target.join("earlier/source"), target.join("earlier/built"));
     std::fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
     let archive = target.join("earlier/source.tar");
-    let mut git = Command::new("git");
-    git.arg("-C").arg(cargo::root()).args(["archive", "--format=tar", "--output"]).arg(&archive).arg(COMMIT);
-    succeed(&mut git).context(
-        "the test of upgrades builds an earlier commit: it needs a clone with its history (git fetch --unshallow)",
-    )?;
+    let mut archived = git::command();
+    succeed(archived.args(["archive", "--format=tar", "--output"]).arg(&archive).arg(COMMIT))?;
     // Times are the commit's: what was built of it once is not built again.
     succeed(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
     let mut cargo = cargo::command();
     cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins"]).args(PROGRAMS);
-    // What it has in common with ours, the libraries of others, is built once for both where cargo can (1.91).
+    // What it has in common with ours, the libraries of others, is built once for both where cargo can (1.91). Nobody debugs it.
     cargo.env("CARGO_TARGET_DIR", &own).env("CARGO_BUILD_BUILD_DIR", &target);
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     let status = cargo.status().context("running cargo")?;
     ensure!(status.success(), "commit {COMMIT} cannot be built");
     Ok((source, own.join("debug")))

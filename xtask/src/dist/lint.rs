@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cargo;
 
-pub(super) fn check(packages: &[PathBuf]) -> Result<()> {
+pub(crate) fn check(packages: &[PathBuf]) -> Result<()> {
     let of = |extension: &str| -> Vec<&PathBuf> {
         packages.iter().filter(|package| package.extension().is_some_and(|found| found == extension)).collect()
     };

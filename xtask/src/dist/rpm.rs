@@ -20,6 +20,9 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     // As for .deb: nobody asks whether this machine has a package named cargo.
     command.args(["-bb", "--nodeps", "--quiet"]).args(define("_topdir", &top));
     command.args(define("perilog_binaries", contents.binaries)).args(define("perilog_pages", contents.pages));
+    if contents.loosely {
+        command.args(["--define", "_binary_payload w1.gzdio"]);
+    }
     succeed(command.arg(top.join(&name).join("packaging/rpm/perilog.spec")))?;
     let architecture = succeed(Command::new("rpm").args(["--eval", "%{_target_cpu}"]))?;
     collect(&top.join("RPMS").join(architecture.trim()), "rpm", directory)

@@ -2,11 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cargo;
+use crate::{cargo, git};
 
 /// Copies the sources to `to`, which is made anew.
 pub(super) fn copy(to: &Path) -> Result<()> {
@@ -14,7 +13,7 @@ pub(super) fn copy(to: &Path) -> Result<()> {
         std::fs::remove_dir_all(to).with_context(|| format!("removing {}", to.display()))?;
     }
     let root = cargo::root();
-    let listed = super::succeed(Command::new("git").arg("-C").arg(&root).args(["ls-files", "-z"]))?;
+    let listed = super::succeed(git::command().args(["ls-files", "-z"]))?;
     for name in listed.split('\0').filter(|name| !name.is_empty()) {
         // Removed here, and not yet there.
         if root.join(name).is_file() {
