@@ -28,6 +28,9 @@ case "$*" in
 *) echo "the stand-in knows no flux $*" >&2; exit 99 ;;
 esac
 "#;
+/// Where docs/flux.md has the example, as it stands there.
+const HOUSEKEEPING: (&str, &str) =
+    ("/etc/flux/perilog/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
 const CONTROLLER: &str = "[api]\ngroup = \"alice\"\n";
 const AGENT: &str = "env-allow = [\"FLUX_JOB_ID\", \"FLUX_JOB_RANKS\", \"FLUX_JOB_USERID\"]\n";
 
@@ -42,6 +45,7 @@ fn cluster() -> Result<Cluster> {
     for (rank, node) in cluster.bed().nodes().iter().enumerate() {
         node.write_script("/usr/local/bin/flux", FLUX)?;
         node.write_file("/root/rank", rank.to_string())?;
+        node.write_script(HOUSEKEEPING.0, HOUSEKEEPING.1)?;
     }
     let broker = cluster.controller()?;
     // A stand-in that is not root may read it.
@@ -75,7 +79,7 @@ fn housekeeping(node: &Node) -> Result<Output> {
         "FLUX_JOB_USERID=64001",
         "FLUX_URI=local:///run/flux/local",
     ];
-    node.run(&[&["env"], &environment[..], &["perilog", "hook", "flux-housekeeping"]].concat())
+    node.run(&[&["env"], &environment[..], &[HOUSEKEEPING.0]].concat())
 }
 
 fn open(node: &Node, action: &str, status: u8) -> Result<()> {

@@ -46,9 +46,23 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         state(controller, "perilog-controller.service")? == down,
         "it has no name for its cluster, for all dpkg knows"
     );
+    // What guides and pages have people install, where they say.
+    for file in [
+        "slurm.md",
+        "flux.md",
+        "examples/slurm/prolog",
+        "examples/flux/housekeeping",
+        "examples/monitoring/perilog.rules.yml",
+    ] {
+        controller.sh(&format!("test -s /usr/share/doc/perilog/{file}"))?;
+    }
     start_controller(controller)?;
     for node in cluster.nodes() {
         node.install(Release::Current, &["perilog-agent"])?;
+        ensure!(
+            node.sh("dpkg-query -W -f '${Recommends}' perilog-agent")?.starts_with("perilog (= "),
+            "no CLI beside it"
+        );
         assert_eq!(state(node, "perilog-agent.service")?, "enabled active");
         // Of itself it has a prolog and an epilog with nothing to do, and refuses neither.
         let fresh = "mkdir /root/fresh && cp /etc/perilog/agent.toml /root/fresh && perilog-agent --config /root/fresh/agent.toml";

@@ -17,6 +17,14 @@ grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; 
 cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
 rpm --root /tmp/el --initdb";
 
+const DOCUMENTS: [&str; 5] = [
+    "/usr/share/doc/perilog/slurm.md",
+    "/usr/share/doc/perilog/flux.md",
+    "/usr/share/doc/perilog/examples/slurm/prolog",
+    "/usr/share/doc/perilog/examples/flux/housekeeping",
+    "/usr/share/doc/perilog/examples/monitoring/perilog.rules.yml",
+];
+
 fn rpm(node: &Node, arguments: &str) -> Result<String> {
     node.sh(&format!("rpm --root /tmp/el {arguments} 2>&1"))
 }
@@ -94,6 +102,16 @@ fn they_install_upgrade_and_go() -> Result<()> {
             ensure!(found.lines().any(|line| line.starts_with(need)), "{path} does not need {need}:\n{found}");
         }
         ensure!(!found.contains("python") && !found.contains("perl"), "{path}:\n{found}");
+    }
+
+    for (path, recommended) in [(&paths[1], "perilog = "), (&paths[2], "perilog = ")] {
+        let found = node.sh(&format!("rpm -qp --recommends {path}"))?;
+        ensure!(found.lines().any(|line| line.starts_with(recommended)), "{path} recommends {found:?}");
+    }
+    // What guides and pages have people install, where they say.
+    let documents = node.sh(&format!("rpm -qpl {}", paths[0]))?;
+    for file in DOCUMENTS {
+        ensure!(documents.lines().any(|line| line == file), "no {file} in\n{documents}");
     }
 
     // This machine's packages are Debian's: rpm knows of none, so what they need was asked for above.

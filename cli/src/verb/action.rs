@@ -15,7 +15,7 @@ use crate::{text, values};
 ///
 /// For programs beside the resource manager that do something for a job's ranks or resources, such as staging data on a rabbit. What such an
 /// action covers is held until it is reported, or until its service was silent for the length of its lease: then the rest is lost, and its nodes
-/// are drained. docs/examples/external-action.py is a service in Python.
+/// are drained. /usr/share/doc/perilog/examples/external-action.py is a service in Python.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -35,7 +35,7 @@ use self::slurm::Side;
 /// What a resource manager runs as its prolog or epilog
 ///
 /// Start the action for the job that the environment names, or attach to it, and stay until it has ended. Run again by a daemon that was restarted a hook attaches, and exits
-/// with the same status. Set up with docs/slurm.md and docs/flux.md.
+/// with the same status. Set up with slurm.md and flux.md in /usr/share/doc/perilog.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -1,0 +1,113 @@
+//! perilog-agent's command line: a configuration is checked and printed, with where each value is from; what the guides have administrators write goes
+//! with what the package has put there.
+
+// In tests a panic is a verdict; the lint knows functions marked as tests only, not what they share.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const EXAMPLE: &str = include_str!("../agent.toml.example");
+const GUIDES: [(&str, &str); 2] =
+    [("slurm.toml", include_str!("../../docs/slurm.md")), ("flux.toml", include_str!("../../docs/flux.md"))];
+
+struct Etc(tempfile::TempDir);
+
+impl Etc {
+    fn new(config: &str) -> Self {
+        let etc = Self(tempfile::tempdir().unwrap());
+        fs::write(etc.file(), config).unwrap();
+        fs::create_dir(etc.0.path().join("agent.d")).unwrap();
+        etc
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("agent.toml")
+    }
+
+    fn drop_in(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join("agent.d").join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Exit status, standard output, standard error.
+    fn agent(&self, act: &str) -> (Option<i32>, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-agent"));
+        let output = command.arg("--config").arg(self.file()).arg(act).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+}
+
+/// The line of a key that was printed is of this value and from there.
+fn assert_from(printed: &str, assignment: &str, origin: &str) {
+    let line = printed.lines().find(|line| line.starts_with(assignment));
+    let line = line.unwrap_or_else(|| panic!("no {assignment} in\n{printed}"));
+    assert!(line.ends_with(&format!("# {origin}")), "{line}: not from {origin}");
+}
+
+fn at(file: &Path, line: usize) -> String {
+    format!("{}:{line}", file.display())
+}
+
+#[test]
+fn each_value_is_printed_with_where_it_is_from() {
+    let etc = Etc::new("host = \"n7\"\nmax-tasks = 7\n");
+    let drop_in = etc.drop_in("site.toml", "# The site's.\nmax-tasks = 9\n\n[action.prolog]\ntimeout = \"10m\"\n");
+    let (code, printed, errors) = etc.agent("--print-config");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let read: Vec<String> = [&etc.file(), &drop_in].map(|file| format!("# read: {}", file.display())).into();
+    assert_eq!(printed.lines().take(2).collect::<Vec<_>>(), read);
+    assert_from(&printed, "host = \"n7\"", &at(&etc.file(), 1));
+    assert_from(&printed, "max-tasks = 9", &at(&drop_in, 2));
+    assert_from(&printed, "timeout = \"600s\"", &at(&drop_in, 5));
+    assert_from(&printed, "keep-failed = 8", "default");
+    // It is a configuration itself.
+    let again = Etc::new(&printed);
+    assert_eq!(again.agent("--check-config").0, Some(0));
+}
+
+#[test]
+fn a_wrong_configuration_is_pointed_at_and_the_status_is_2() {
+    let etc = Etc::new("max-task = 7\n");
+    let drop_in = etc.drop_in("site.toml", "[action.prolog]\ntimeout = \"5x\"\n");
+    for act in ["--check-config", "--print-config"] {
+        let (code, printed, errors) = etc.agent(act);
+        assert_eq!((code, printed.as_str()), (Some(2), ""), "{errors}");
+        assert!(
+            errors.contains(&format!("{}:11: ", at(&drop_in, 2))) && errors.contains("malformed duration"),
+            "{errors}"
+        );
+        assert!(errors.contains(&at(&etc.file(), 1)) && errors.contains("did you mean `max-tasks`?"), "{errors}");
+    }
+    assert_eq!(etc.agent("--frob").0, Some(2));
+}
+
+/// The `toml` blocks of a guide that begin with the path of this drop-in.
+fn blocks(guide: &str, drop_in: &str) -> Vec<String> {
+    let begin = format!("# /etc/perilog/agent.d/{drop_in}");
+    let fenced = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let plain = fenced.map(|text| text.lines().flat_map(|line| [line.trim_start(), "\n"]).collect::<String>());
+    plain.filter(|text| text.starts_with(&begin)).collect()
+}
+
+/// A guide that had `env-allow` written into agent.toml, where it stands already, kept the agents of whole clusters down.
+#[test]
+fn what_a_guide_says_goes_with_what_is_installed() {
+    // As packaging/install.sh has it.
+    let installed = EXAMPLE.replacen("#! [action.prolog]\n", "[action.prolog]\n", 1) + "\n[action.epilog]\n";
+    for (name, guide) in GUIDES {
+        let blocks = blocks(guide, name);
+        assert_eq!(blocks.len(), 1, "of docs/{}", name.replace("toml", "md"));
+        let etc = Etc::new(&installed);
+        let drop_in = etc.drop_in(name, &blocks[0]);
+        let (code, _, errors) = etc.agent("--check-config");
+        assert_eq!(code, Some(0), "{name}: {errors}");
+        let (_, printed, _) = etc.agent("--print-config");
+        let of = |key: &str| blocks[0].lines().position(|line| line.starts_with(key)).unwrap() + 1;
+        assert_from(&printed, "serialize = \"host\"", &at(&drop_in, of("serialize")));
+        assert_from(&printed, "env-allow = [\"", &at(&drop_in, of("env-allow")));
+    }
+}
