@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use perilog_host::varlink::{CallError, Client};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fault::Fault;
@@ -103,6 +103,16 @@ impl Door {
     ) -> Result<Answer<T>, Fault> {
         let raw = client.call(&self.method(method), self.parameters(parameters)?).map_err(|error| self.fault(error))?;
         self.read(raw)
+    }
+
+    /// The version of the daemon that listens here.
+    pub(crate) fn version(&self) -> Result<String, Fault> {
+        #[derive(Deserialize)]
+        struct Info {
+            version: String,
+        }
+        let raw = self.open()?.call("org.varlink.service.GetInfo", Value::Null).map_err(|error| self.fault(error))?;
+        self.read(raw).map(|answer: Answer<Info>| answer.body.version)
     }
 
     /// A call with many answers; each goes to `take` as it comes, until the daemon ends them.

@@ -9,6 +9,7 @@
 //! | [`notify`], [`activation`] | what we and systemd tell each other | D-Bus |
 //! | [`shutdown`] | the signals that end or reload a daemon | a supervisor |
 //! | [`fault`] | moments at which tests kill a daemon | in a build for sites: there it is nothing |
+//! | [`trust`], [`scripts`] | who can write what root executes; the scripts of a directory | what is run, and when |
 //! | [`accounts`] | users and groups of this host | a cache |
 //! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
@@ -31,6 +32,8 @@ pub mod fault;
 pub mod journal;
 pub mod link;
 pub mod notify;
+pub mod scripts;
 pub mod shutdown;
 pub mod tls;
+pub mod trust;
 pub mod varlink;

@@ -28,7 +28,6 @@ mod stage;
 mod steps;
 mod tally;
 mod task;
-mod trust;
 mod turn;
 mod users;
 mod watchdog;

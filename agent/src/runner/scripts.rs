@@ -1,16 +1,13 @@
 //! Which scripts a task has: the node's directories in order, in each the names sorted by their bytes, or one command.
 //!
 //! All are found and checked before the first one runs: what is wrong with the last script of a prolog is known before the first has changed
-//! anything. What happens to be there and is no script is skipped: editors' and packages' leavings in silence, the rest with a warning.
+//! anything. What counts as a script of a directory is said by `perilog_host::scripts`, for `perilog doctor` too.
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use perilog_core::task::Run;
-
-use crate::trust;
+use perilog_host::scripts::{self, Entry};
+use perilog_host::trust;
 
 /// What is executed, by its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +40,7 @@ pub(crate) fn find(run: &Run) -> Result<Found, String> {
         Run::Command(words) => {
             let (program, args) = words.split_first().ok_or("the command is empty")?;
             let path = absolute(program, "command")?;
-            trust::check(path)?;
+            trust::check(path).map_err(|untrusted| untrusted.to_string())?;
             let name = path.file_name().map_or_else(|| program.clone(), |n| n.to_string_lossy().into_owned());
             found.scripts.push(Script { name, path: path.to_owned(), args: args.to_vec() });
         }
@@ -57,69 +54,20 @@ fn absolute<'a>(path: &'a str, what: &str) -> Result<&'a Path, String> {
 }
 
 fn look_into(directory: &Path, found: &mut Found) -> Result<(), String> {
-    trust::check(directory).map_err(|e| format!("script directory {e}"))?;
-    let failed = |e: std::io::Error| format!("script directory {}: {e}", directory.display());
-    let mut names = fs::read_dir(directory)
-        .map_err(failed)?
-        .map(|entry| entry.map(|e| e.file_name()))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(failed)?;
-    names.retain(|name| !is_leaving(name.as_bytes()));
-    names.sort();
-    for name in names {
-        let path = directory.join(&name);
-        let meta = fs::metadata(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let skip = |why: &str| format!("{} is skipped: {why}", path.display());
-        if !meta.is_file() {
-            found.warnings.push(skip("not a regular file"));
-        } else if meta.permissions().mode() & 0o111 == 0 {
-            found.warnings.push(skip("not executable"));
-        } else {
-            trust::check(&path)?;
-            let name = name.into_string().map_err(|_| format!("{}: its name is not UTF-8", path.display()))?;
-            found.scripts.push(Script { name, path, args: Vec::new() });
+    let entries = scripts::directory(directory).map_err(|wrong| format!("script directory {wrong}"))?;
+    for entry in entries {
+        match entry {
+            Entry::Script { name, path } => found.scripts.push(Script { name, path, args: Vec::new() }),
+            Entry::Skipped { path, why } => found.warnings.push(format!("{} is skipped: {why}", path.display())),
+            Entry::Wrong(wrong) => return Err(wrong.to_string()),
         }
     }
     Ok(())
 }
 
-/// What editors, rpm and dpkg leave beside a script; hidden files too.
-fn is_leaving(name: &[u8]) -> bool {
-    let extension = name.rsplit(|b| *b == b'.').next().filter(|e| e.len() < name.len()).unwrap_or_default();
-    name.starts_with(b".")
-        || name.ends_with(b"~")
-        || extension.starts_with(b"rpm")
-        || extension.starts_with(b"dpkg-")
-        || extension == b"bak"
-        || extension == b"swp"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn leavings_are_told_from_scripts() {
-        for (name, expect) in [
-            ("10-mount", false),
-            ("10-mount.sh", false),
-            ("rpm", false),
-            ("10-rpm.sh", false),
-            ("bak", false),
-            (".hidden", true),
-            ("10-mount~", true),
-            ("10-mount.rpmsave", true),
-            ("10-mount.rpmnew", true),
-            ("10-mount.dpkg-old", true),
-            ("10-mount.sh.dpkg-dist", true),
-            ("10-mount.dpkg", false),
-            ("10-mount.bak", true),
-            (".10-mount.swp", true),
-            ("10-mount.swp", true),
-        ] {
-            assert_eq!(is_leaving(name.as_bytes()), expect, "{name}");
-        }
-    }
 
     #[test]
     fn what_is_wrong_with_a_run_is_said() {

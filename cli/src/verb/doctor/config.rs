@@ -7,7 +7,7 @@ use toml::Table;
 use super::{Finding, Role, shell, tls};
 
 /// Where packages put daemons; beside ourselves where they are built.
-fn program(role: Role) -> PathBuf {
+pub(super) fn program(role: Role) -> PathBuf {
     let installed = Path::new("/usr/sbin").join(role.program());
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(role.program()));
     match beside {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, config, kernel};
+use super::{Finding, Role, config, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
@@ -57,6 +57,7 @@ pub(super) fn look(config: Option<&Table>, door: &Door, findings: &mut Vec<Findi
             Some(status.nodes)
         }
     };
+    limits::look(Role::Controller, nodes, findings);
     kernel::for_many(nodes, findings);
 }
 

@@ -1,17 +1,13 @@
-//! The daemon's unit: does it run, what did it say last, and with which program and limits.
+//! The daemon's unit: does it run, what did it say last, and with which program.
 
 use std::collections::HashMap;
 
 use super::{Finding, Role, shell};
 
-/// Open files that a daemon needs beside its connections.
-const NOFILE_NODE: u64 = 1_024;
-const NOFILE_CONTROLLER: u64 = 16_384;
-
 pub(super) fn look(role: Role, findings: &mut Vec<Finding>) {
     const ABOUT: &str = "service";
     let unit = role.program();
-    let properties = "ActiveState,SubState,UnitFileState,LoadState,MainPID,StatusText,LimitNOFILE,NRestarts";
+    let properties = "ActiveState,SubState,UnitFileState,LoadState,MainPID,StatusText,NRestarts";
     let said = shell::ask("systemctl", &["show", &format!("{unit}.service"), "--property", properties]);
     let shown = match said {
         Ok(said) if said.ok => properties_of(&said.stdout),
@@ -42,10 +38,7 @@ pub(super) fn look(role: Role, findings: &mut Vec<Finding>) {
         findings.push(Finding::warning(ABOUT, what, format!("systemctl enable {unit}")));
     }
     let pid = get("MainPID").parse::<u32>().ok().filter(|pid| *pid > 0);
-    if let Some(pid) = pid {
-        findings.extend(program(pid, unit));
-    }
-    findings.push(nofile(role, pid, get("LimitNOFILE")));
+    findings.extend(pid.and_then(|pid| program(pid, unit)));
 }
 
 fn properties_of(text: &str) -> HashMap<String, String> {
@@ -98,53 +91,10 @@ fn program(pid: u32, unit: &str) -> Option<Finding> {
     Some(Finding::warning("version", what, format!("systemctl restart {unit}: scripts go on meanwhile")))
 }
 
-fn nofile(role: Role, pid: Option<u32>, of_unit: &str) -> Finding {
-    const ABOUT: &str = "open files";
-    let unit = role.program();
-    let limits = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok());
-    let limit = limits.as_deref().and_then(soft_nofile).or_else(|| of_unit.parse().ok());
-    let least = match role {
-        Role::Node => NOFILE_NODE,
-        Role::Controller => NOFILE_CONTROLLER,
-    };
-    match limit {
-        None => Finding::skipped(ABOUT, "the limit of the daemon cannot be read"),
-        Some(limit) if limit < least => {
-            let todo = format!("systemctl edit {unit}: [Service] LimitNOFILE= as the package has it");
-            Finding::wrong(ABOUT, format!("{unit} may open {limit} files: fewer than {least}"), todo)
-        }
-        Some(limit) => Finding::ok(ABOUT, format!("{unit} may open {limit} files")),
-    }
-}
-
-/// `Max open files  SOFT  HARD  files` (proc(5)).
-pub(super) fn soft_nofile(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    match line.split_whitespace().next()? {
-        "unlimited" => Some(u64::MAX),
-        number => number.parse().ok(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Level;
     use super::*;
-
-    #[test]
-    fn limits_are_read_from_proc() {
-        let text = "Limit                     Soft Limit           Hard Limit           Units\n\
-            Max open files            4096                 524288               files\nMax locked memory         8388608\n";
-        assert_eq!(
-            (soft_nofile(text), soft_nofile("Max open files unlimited unlimited files"), soft_nofile("")),
-            (Some(4096), Some(u64::MAX), None)
-        );
-        let of = |role, limit| nofile(role, None, limit).level;
-        assert_eq!(
-            (of(Role::Node, "4096"), of(Role::Controller, "4096"), of(Role::Node, "?")),
-            (Level::Ok, Level::Wrong, Level::Skipped)
-        );
-    }
 
     #[test]
     fn what_does_not_run_is_wrong() {

@@ -7,8 +7,11 @@
 //! |---|---|
 //! | `config` | the configuration |
 //! | `tls` | certificates: readable, a pair, for this host, how long yet |
-//! | `daemon` | the unit, its log, its limits, the program that it runs |
-//! | `node` | the bus, scripts, /run, the agent, the way to the controller |
+//! | `daemon` | the unit, its log, the program that it runs |
+//! | `limits` | what the daemon may take of this host: files, processes, memory |
+//! | `version` | systemd, agent, controller and this program |
+//! | `scripts` | the scripts of each action, as perilog-runner finds them |
+//! | `node` | the bus, /run, the agent, the way to the controller |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
@@ -16,9 +19,12 @@ mod config;
 mod controller;
 mod daemon;
 mod kernel;
+mod limits;
 mod node;
+mod scripts;
 mod shell;
 mod tls;
+mod version;
 
 use std::path::PathBuf;
 
@@ -156,6 +162,7 @@ fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
     let file = file.unwrap_or_else(|| role.file());
     let config = config::look(role, &file, &mut findings);
     daemon::look(role, &mut findings);
+    findings.push(version::systemd());
     kernel::clock(&mut findings);
     match role {
         Role::Node => node::look(config.as_ref(), &mut findings),

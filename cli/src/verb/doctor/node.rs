@@ -1,18 +1,19 @@
-//! What a node's agent needs beside its configuration: the bus, the scripts as they must be, room in /run, and a controller that lets it in.
+//! What a node's agent needs beside its configuration: the bus, room in /run, and a controller that lets it in and speaks as it does.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use perilog_host::link::{Dial, dial};
 use perilog_host::tls::{ClientTls, TlsFault};
+use perilog_proto::negotiate;
 use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, config, tls};
+use super::{Finding, Role, config, limits, scripts, tls, version};
 use crate::door::{Answer, Daemon, Door};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
@@ -27,11 +28,15 @@ const REACH: Duration = Duration::from_secs(5);
 pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.push(bus());
     findings.extend(run_directory(Path::new(RUN)));
+    let door = Door { daemon: Daemon::Agent, path: SOCKET.into() };
+    let agent_version = version::of_agent(&door, &config::program(Role::Node).to_string_lossy());
+    findings.push(version::agent_and_ours(agent_version.as_deref()));
     if let Some(config) = config {
-        findings.extend(scripts(config));
-        findings.extend(reach(config));
+        findings.extend(scripts::look(config));
+        findings.extend(reach(config, agent_version.as_deref()));
     }
-    findings.extend(agent());
+    findings.extend(agent(&door));
+    limits::look(Role::Node, None, findings);
 }
 
 fn bus() -> Finding {
@@ -80,101 +85,8 @@ fn run_directory(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Whoever can write a script, or a directory above it, is root on this node.
-fn scripts(config: &Table) -> Vec<Finding> {
-    const ABOUT: &str = "scripts";
-    let Some(actions) = config.get("action").and_then(toml::Value::as_table).filter(|actions| !actions.is_empty())
-    else {
-        let todo = "write a table such as [action.prolog] into /etc/perilog/agent.d/prolog.toml";
-        return vec![Finding::warning(ABOUT, "no action is configured: every task is refused", todo)];
-    };
-    let mut findings = Vec::new();
-    for (name, action) in actions {
-        let Some(action) = action.as_table() else { continue };
-        let command: Vec<PathBuf> = config::texts(action, "command").first().map(PathBuf::from).into_iter().collect();
-        let directories = config::texts(action, "directories").into_iter().map(PathBuf::from);
-        let mut count = 0;
-        let mut wrong = Vec::new();
-        for program in &command {
-            wrong.extend(untrusted(program));
-            count += 1;
-        }
-        for directory in directories.filter(|_| command.is_empty()) {
-            wrong.extend(untrusted(&directory));
-            match std::fs::read_dir(&directory) {
-                Err(error) => {
-                    let todo = format!("mkdir {}, or leave it out of `directories`", directory.display());
-                    wrong.push(Finding::wrong(
-                        ABOUT,
-                        format!("{name}: {}: {error}: every task fails", directory.display()),
-                        todo,
-                    ));
-                }
-                Ok(entries) => {
-                    let mut paths: Vec<PathBuf> =
-                        entries.flatten().map(|entry| entry.path()).filter(|p| is_script(p)).collect();
-                    paths.sort();
-                    for path in paths {
-                        wrong.extend(untrusted_file(&path));
-                        count += 1;
-                    }
-                }
-            }
-        }
-        if wrong.is_empty() {
-            findings.push(Finding::ok(ABOUT, format!("{name}: {}", crate::text::count(count, "script"))));
-        }
-        findings.append(&mut wrong);
-    }
-    findings
-}
-
-/// Names that a task skips.
-fn is_script(path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let skipped = [".bak", ".swp", "~"].iter().any(|end| name.ends_with(end)) || name.starts_with('.');
-    !skipped && !name.contains(".rpm") && !name.contains(".dpkg-") && path.is_file()
-}
-
-/// Itself and all above it.
-fn untrusted(path: &Path) -> Vec<Finding> {
-    path.ancestors().filter_map(written_by_others).collect()
-}
-
-fn untrusted_file(path: &Path) -> Option<Finding> {
-    let found = written_by_others(path);
-    let runs = || std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o111 != 0);
-    found.or_else(|| {
-        (!runs()).then(|| {
-            let path = path.display();
-            Finding::warning(
-                "scripts",
-                format!("{path} is not executable: it is skipped"),
-                format!("chmod +x {path}, or take it away"),
-            )
-        })
-    })
-}
-
-fn written_by_others(path: &Path) -> Option<Finding> {
-    // What is not there was named by whoever looked for it.
-    let found = std::fs::metadata(path).ok()?;
-    // A directory like /tmp is nobody's to rename things in.
-    let sticky = found.is_dir() && found.mode() & 0o1000 != 0;
-    let bad =
-        found.uid() != 0 || (found.mode() & 0o002 != 0 && !sticky) || (found.mode() & 0o020 != 0 && found.gid() != 0);
-    let path = path.display();
-    bad.then(|| {
-        Finding::wrong(
-            "scripts",
-            format!("{path}: others than root can write it: tasks fail"),
-            format!("chown root: {path}; chmod go-w {path}"),
-        )
-    })
-}
-
-/// Dials each controller as the agent does, and hears whether it is let in.
-fn reach(config: &Table) -> Vec<Finding> {
+/// Dials each controller as the agent does, and hears whether it is let in, and by which version.
+fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let addresses = config::texts(config, "controller");
     if addresses.is_empty() {
@@ -186,10 +98,10 @@ fn reach(config: &Table) -> Vec<Finding> {
         Err(_) => return vec![Finding::skipped(ABOUT, "not dialled: the certificates cannot be used")],
     };
     let name = config::text(config, &["tls", "server-name"]);
-    addresses.into_iter().map(|address| one(address, client.clone(), name)).collect()
+    addresses.into_iter().flat_map(|address| one(address, client.clone(), name, agent)).collect()
 }
 
-fn one(address: &str, client: Option<ClientTls>, name: Option<&str>) -> Finding {
+fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let todo = format!(
         "ping it; on it: systemctl status perilog-controller.socket perilog-controller; a firewall between? ({address})"
@@ -204,7 +116,7 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>) -> Finding 
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Finding::skipped(ABOUT, format!("not dialled: {error}")),
+        Err(error) => return vec![Finding::skipped(ABOUT, format!("not dialled: {error}"))],
     };
     let greeted = runtime.block_on(async {
         let mut link = dial(&to).await.map_err(|error| error.to_string())?;
@@ -215,12 +127,15 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>) -> Finding 
             )),
             Ok(Err(error)) => Err(error.to_string()),
             Ok(Ok(None)) => Err(format!("{address} closed the connection")),
-            Ok(Ok(Some(_))) => Ok(link.peer),
+            Ok(Ok(Some(preamble))) => Ok((link.peer, negotiate(&preamble))),
         }
     });
     match greeted {
-        Ok(peer) => Finding::ok(ABOUT, format!("{address} ({peer}) answers and takes our certificate")),
-        Err(why) => Finding::wrong(
+        Ok((peer, said)) => {
+            let greeted = Finding::ok(ABOUT, format!("{address} ({peer}) answers and takes our certificate"));
+            vec![greeted, version::agent_and_controller(agent, address, &said)]
+        }
+        Err(why) => vec![Finding::wrong(
             ABOUT,
             why.clone(),
             if why.contains(&TlsFault::RefusedByPeer.to_string()) {
@@ -231,7 +146,7 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>) -> Finding 
             } else {
                 todo
             },
-        ),
+        )],
     }
 }
 
@@ -243,9 +158,8 @@ struct Status {
 }
 
 /// What the agent says itself.
-fn agent() -> Option<Finding> {
+fn agent(door: &Door) -> Option<Finding> {
     const ABOUT: &str = "agent";
-    let door = Door { daemon: Daemon::Agent, path: SOCKET.into() };
     let answer: Result<Answer<Status>, _> = door.ask("Status", &json!({}));
     Some(match answer {
         Ok(Answer { body, .. }) if body.connected => {
@@ -265,50 +179,48 @@ fn agent() -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::io::{Read, Write};
+
+    use perilog_proto::Preamble;
 
     use super::super::Level;
     use super::*;
 
     #[test]
-    fn scripts_that_others_can_write_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        for (name, mode) in
-            [("10-good", 0o755), ("20-open", 0o777), ("30-data", 0o644), ("40-old.bak", 0o777), (".hidden", 0o777)]
-        {
-            std::fs::write(at(name), "#!/bin/sh\n").unwrap();
-            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let found: Vec<(Level, String)> = ["10-good", "20-open", "30-data"]
-            .iter()
-            .filter_map(|name| untrusted_file(&at(name)))
-            .map(|finding| (finding.level, finding.what))
-            .collect();
-        if rustix::process::geteuid().is_root() {
-            assert_eq!(found.len(), 2, "{found:?}");
-            assert!(found[0].0 == Level::Wrong && found[0].1.contains("20-open"));
-            assert!(found[1].0 == Level::Warning && found[1].1.contains("30-data is not executable"));
-        }
-        assert!(is_script(&at("10-good")) && !is_script(&at("40-old.bak")) && !is_script(&at(".hidden")));
-    }
-
-    #[test]
-    fn an_action_that_cannot_run_is_wrong() {
-        let of = |text: &str| scripts(&text.parse().unwrap());
-        assert!(of("x = 1")[0].what.contains("no action is configured"));
-        let missing = of("[action.prolog]\ndirectories = ['/no/such/prolog.d']");
-        assert!(missing[0].level == Level::Wrong && missing[0].what.contains("/no/such/prolog.d"), "{missing:?}");
-    }
-
-    #[test]
     fn nobody_there_is_said_with_the_address() {
         // A port of loopback that was just let go of.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let found = one(&format!("127.0.0.1:{port}"), None, None);
-        assert!(
-            found.level == Level::Wrong && found.what.contains(&port.to_string()) && !found.todo.is_empty(),
-            "{found:?}"
-        );
+        let found = one(&format!("127.0.0.1:{port}"), None, None, None);
+        assert!(found.len() == 1 && found[0].level == Level::Wrong, "{found:?}");
+        assert!(found[0].what.contains(&port.to_string()) && !found[0].todo.is_empty(), "{found:?}");
+    }
+
+    /// A controller is known by what it says first; the one of another version, and a port that is something else's, are named.
+    #[test]
+    fn what_a_controller_says_first_is_heard() {
+        let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };
+        for (said, level, part) in [
+            (Preamble::ours("1.0").encode(), Level::Ok, "is 1.0, as the agent is"),
+            (Preamble::ours("1.1").encode(), Level::Warning, "is 1.1, the agent 1.0"),
+            (to_come.encode(), Level::Wrong, "no common version"),
+            ("SSH-2.0".into(), Level::Wrong, "does not speak perilog's protocol"),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let speaker = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let length = u32::try_from(said.len()).unwrap().to_be_bytes();
+                stream.write_all(&[&length[..], &said].concat()).unwrap();
+                // Until it was heard.
+                let _ = stream.read(&mut [0]);
+            });
+            let found = one(&address, None, None, Some("1.0"));
+            speaker.join().unwrap();
+            let version = found.iter().find(|finding| finding.about == "version");
+            assert!(
+                version.is_some_and(|found| found.level == level && found.what.contains(part)),
+                "{part}: {found:?}"
+            );
+        }
     }
 }

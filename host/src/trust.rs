@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -16,12 +17,49 @@ use std::path::{Component, Path, PathBuf};
 /// As many as the kernel follows (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
+/// Why root shall not execute a path: the first thing on the way to it that is in the way.
+#[derive(Debug, thiserror::Error)]
+pub enum Untrusted {
+    #[error("{}: {who} can write it; only root may", path.display())]
+    Written { path: PathBuf, who: Writer },
+    #[error("{}: {source}", path.display())]
+    Unseen { path: PathBuf, source: io::Error },
+    #[error("{}: not an absolute path", path.display())]
+    Relative { path: PathBuf },
+    #[error("{}: too many symbolic links", path.display())]
+    Links { path: PathBuf },
+}
+
+/// Who else than root can write a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    Owner(u32),
+    Everyone,
+    Group(u32),
+    /// Whoever the file's access control list names.
+    Listed,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner(uid) => write!(f, "its owner, uid {uid},"),
+            Self::Everyone => f.write_str("everyone"),
+            Self::Group(gid) => write!(f, "group {gid}"),
+            Self::Listed => f.write_str("its access control list"),
+        }
+    }
+}
+
 /// Checks the absolute path `path` and everything on the way to it, through symbolic links.
 ///
 /// # Errors
-/// A sentence that names the first thing that others than root can write, or that is missing.
-pub(crate) fn check(path: &Path) -> Result<(), String> {
-    let seen = |at: &Path, e: io::Error| format!("{}: {e}", at.display());
+/// [`Untrusted`]: the first thing that others than root can write, or that is missing.
+pub fn check(path: &Path) -> Result<(), Untrusted> {
+    if !path.is_absolute() {
+        return Err(Untrusted::Relative { path: path.to_owned() });
+    }
+    let seen = |at: &Path, source: io::Error| Untrusted::Unseen { path: at.to_owned(), source };
     let mut real = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = parts(path).collect();
     let mut links = 0;
@@ -41,7 +79,7 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
         // Whoever could change the link could write the directory that holds it, which was examined.
         links += 1;
         if links > MAX_LINKS {
-            return Err(format!("{}: too many symbolic links", path.display()));
+            return Err(Untrusted::Links { path: path.to_owned() });
         }
         let target = fs::read_link(&next).map_err(|e| seen(&next, e))?;
         if target.is_absolute() {
@@ -62,27 +100,27 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     })
 }
 
-fn examine(path: &Path, meta: &Metadata) -> Result<(), String> {
+fn examine(path: &Path, meta: &Metadata) -> Result<(), Untrusted> {
     let has_acl = || {
         let mut none = [0u8; 0];
         rustix::fs::getxattr(path, "system.posix_acl_access", &mut none).is_ok()
     };
     match others(meta.uid(), meta.gid(), meta.mode(), has_acl) {
-        Some(who) => Err(format!("{}: {who} can write it; only root may", path.display())),
+        Some(who) => Err(Untrusted::Written { path: path.to_owned(), who }),
         None => Ok(()),
     }
 }
 
 /// Who else than root can write a file of this owner, group and mode.
-fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<String> {
+fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<Writer> {
     if uid != 0 {
-        Some(format!("its owner, uid {uid},"))
+        Some(Writer::Owner(uid))
     } else if mode & 0o002 != 0 {
-        Some("everyone".to_owned())
+        Some(Writer::Everyone)
     } else if mode & 0o020 != 0 && gid != 0 {
-        Some(format!("group {gid}"))
+        Some(Writer::Group(gid))
     } else if mode & 0o020 != 0 && has_acl() {
-        Some("its access control list".to_owned())
+        Some(Writer::Listed)
     } else {
         None
     }
@@ -105,7 +143,8 @@ mod tests {
             (0, 0, 0o1777, false, Some("everyone")),
             (7, 0, 0o700, false, Some("its owner, uid 7,")),
         ] {
-            assert_eq!(others(uid, gid, mode, || acl).as_deref(), expect, "{uid} {gid} {mode:o} {acl}");
+            let found = others(uid, gid, mode, || acl).map(|who| who.to_string());
+            assert_eq!(found.as_deref(), expect, "{uid} {gid} {mode:o} {acl}");
         }
     }
 
@@ -113,7 +152,8 @@ mod tests {
     fn the_way_is_walked_through_links() {
         // /proc/self is a link that root made; what it leads to exists and is nobody's to write when we are root.
         assert!(check(Path::new("/proc/../proc/version")).is_ok());
-        assert!(check(Path::new("/nowhere/at/all")).unwrap_err().starts_with("/nowhere: "));
+        assert!(check(Path::new("/nowhere/at/all")).unwrap_err().to_string().starts_with("/nowhere: "));
         assert!(check(Path::new("/tmp/x")).is_err());
+        assert!(check(Path::new("proc/version")).unwrap_err().to_string().ends_with("not an absolute path"));
     }
 }

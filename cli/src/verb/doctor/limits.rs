@@ -1,0 +1,158 @@
+//! What the daemon may take of this host: of the process that runs, or else of its unit.
+
+use std::collections::HashMap;
+
+use super::{Finding, Role, shell};
+use crate::text;
+
+const ABOUT: &str = "limits";
+/// Without a better knowledge of how many nodes there are.
+const SOME_NODES: u64 = 1_000;
+const MIB: u64 = 1024 * 1024;
+
+/// The least that a daemon needs of something that is limited.
+#[derive(Debug, Clone, Copy)]
+struct Need {
+    /// In systemd's words; the property is of the same name (`Soft` of a resource limit).
+    directive: &'static str,
+    /// Its line in /proc/PID/limits; none of the unit's control group.
+    line: Option<&'static str>,
+    what: &'static str,
+    least: u64,
+}
+
+/// `nodes`: of which the controller knows.
+fn needs(role: Role, nodes: u64) -> [Need; 6] {
+    let need = |directive, line, what, least| Need { directive, line, what, least };
+    // (files, bytes of a file, threads, MiB of memory).
+    let (files, file, threads, memory) = match role {
+        // A task waits on its cgroup and has a few files open at times; a spool's files are small, so is the agent.
+        Role::Node => (1_024, 64 * MIB, 64, 64 * MIB),
+        // A connection for each agent, and for half of them another one while the old one is not missed; clients, the store, hooks. The store is one
+        // file. A connection takes 16 KiB (docs/performance.md), what is known of its node not much more.
+        Role::Controller => (nodes + nodes / 2 + 1_024, 1_024 * MIB, 256, 128 * MIB + nodes * MIB / 16),
+    };
+    [
+        need("LimitNOFILE", Some("Max open files"), "open files", files),
+        need("LimitFSIZE", Some("Max file size"), "bytes in a file", file),
+        need("LimitNPROC", Some("Max processes"), "processes and threads of its user", threads),
+        // Stacks of threads and mapped files count, used or not.
+        need("LimitAS", Some("Max address space"), "bytes of addresses", 1_024 * MIB + memory),
+        need("TasksMax", None, "processes and threads", threads),
+        need("MemoryMax", None, "bytes of memory", memory),
+    ]
+}
+
+/// `nodes`: how many the controller knows; `None` where nobody says.
+pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) {
+    let unit = role.program();
+    let nodes = nodes.unwrap_or(0).max(SOME_NODES);
+    let needs = needs(role, nodes);
+    let properties: Vec<String> = needs.iter().map(property).chain(["MainPID".to_owned()]).collect();
+    let asked = ["show", &format!("{unit}.service"), "--property", &properties.join(",")];
+    // Who does not answer was named where the unit was looked at.
+    let shown = shell::ask("systemctl", &asked).ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default();
+    let shown: HashMap<&str, &str> = shown.lines().filter_map(|line| line.split_once('=')).collect();
+    let pid = shown.get("MainPID").and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid > 0);
+    let of_process = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok());
+    let limit = |need: &Need| {
+        let own = need.line.and_then(|line| soft(of_process.as_deref()?, line));
+        own.or_else(|| number(shown.get(property(need).as_str())?))
+    };
+    findings.extend(judge(unit, (role == Role::Controller).then_some(nodes), &needs, limit));
+}
+
+fn property(need: &Need) -> String {
+    format!("{}{}", need.directive, if need.line.is_some() { "Soft" } else { "" })
+}
+
+fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -> Option<u64>) -> Vec<Finding> {
+    let for_nodes = nodes.map(|nodes| format!(", for {}", text::count(nodes, "node"))).unwrap_or_default();
+    let low = needs.iter().filter_map(|need| Some((need, limit(need).filter(|limit| *limit < need.least)?)));
+    let mut found: Vec<Finding> = low
+        .map(|(Need { directive, what, least, .. }, limit)| {
+            let what = format!("{unit} may have {limit} {what}: fewer than {least}{for_nodes}");
+            let todo =
+                format!("systemctl edit {unit}: [Service] {directive}={least} or more; systemctl restart {unit}");
+            Finding::wrong(ABOUT, what, todo)
+        })
+        .collect();
+    let unread: Vec<&str> = needs.iter().filter(|need| limit(need).is_none()).map(|need| need.directive).collect();
+    if !unread.is_empty() {
+        found.push(Finding::skipped(ABOUT, format!("{} of {unit} cannot be read", unread.join(", "))));
+    } else if found.is_empty() {
+        let files = needs.first().and_then(limit).unwrap_or(u64::MAX);
+        let files = if files == u64::MAX { "any number of".to_owned() } else { files.to_string() };
+        found.push(Finding::ok(
+            ABOUT,
+            format!("{unit} may open {files} files, and has memory and processes{for_nodes}"),
+        ));
+    }
+    found
+}
+
+/// `Max open files  SOFT  HARD  files` (proc(5)).
+fn soft(limits: &str, line: &str) -> Option<u64> {
+    let rest = limits.lines().find_map(|found| found.strip_prefix(line))?;
+    number(rest.split_whitespace().next()?)
+}
+
+/// Old systemd writes no limit as the largest number.
+fn number(text: &str) -> Option<u64> {
+    match text {
+        "unlimited" | "infinity" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn limits_are_read_from_proc() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units\n\
+            Max open files            4096                 524288               files\nMax locked memory         8388608\n";
+        let files = "Max open files";
+        assert_eq!(
+            (soft(text, files), soft("Max open files unlimited unlimited files", files), soft("", files)),
+            (Some(4096), Some(u64::MAX), None)
+        );
+        assert_eq!(
+            (number("infinity"), number("18446744073709551615"), number("[not set]")),
+            (Some(u64::MAX), Some(u64::MAX), None)
+        );
+    }
+
+    #[test]
+    fn what_is_needed_grows_with_the_nodes() {
+        const PACKAGED: u64 = 131_072;
+        for (role, nodes, directive, limit, level) in [
+            (Role::Node, 0, "LimitNOFILE", 4_096, Level::Ok),
+            (Role::Node, 65_536, "LimitNOFILE", 4_096, Level::Ok),
+            (Role::Node, 0, "LimitNOFILE", 1_000, Level::Wrong),
+            (Role::Controller, 1_000, "LimitNOFILE", 4_096, Level::Ok),
+            (Role::Controller, 4_000, "LimitNOFILE", 4_096, Level::Wrong),
+            // What the package has, for the largest cluster.
+            (Role::Controller, 65_536, "LimitNOFILE", PACKAGED, Level::Ok),
+            (Role::Controller, 16_000, "LimitNOFILE", 16_384, Level::Wrong),
+            (Role::Node, 0, "MemoryMax", 16 * MIB, Level::Wrong),
+            (Role::Controller, 1_000, "MemoryMax", 256 * MIB, Level::Ok),
+            (Role::Controller, 10_000, "MemoryMax", 256 * MIB, Level::Wrong),
+            (Role::Controller, 1_000, "TasksMax", 8, Level::Wrong),
+            (Role::Controller, 1_000, "LimitFSIZE", MIB, Level::Wrong),
+        ] {
+            let of = |need: &Need| Some(if need.directive == directive { limit } else { u64::MAX });
+            let found = judge("d", Some(nodes), &needs(role, nodes), of);
+            let case = format!("{role:?} {nodes} {directive} {limit}: {found:?}");
+            assert!(found.len() == 1 && found[0].level == level, "{case}");
+            assert_eq!(found[0].todo.contains(&format!("{directive}=")), level == Level::Wrong, "{case}");
+        }
+        let found = judge("d", None, &needs(Role::Node, 0), |_| None);
+        assert!(
+            found.len() == 1 && found[0].level == Level::Skipped && found[0].what.contains("MemoryMax"),
+            "{found:?}"
+        );
+    }
+}

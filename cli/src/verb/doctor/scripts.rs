@@ -1,0 +1,155 @@
+//! The scripts of each action, as perilog-runner will find them: by the same look (`perilog_host::scripts`), so that what is well here is not refused there.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use perilog_host::scripts::{self, Entry, Wrong};
+use perilog_host::trust::{self, Untrusted};
+use toml::Table;
+
+use super::{Finding, config};
+use crate::text;
+
+const ABOUT: &str = "scripts";
+
+/// Whoever can write a script, or a directory above it, is root on this node.
+pub(super) fn look(config: &Table) -> Vec<Finding> {
+    let Some(actions) = config.get("action").and_then(toml::Value::as_table).filter(|actions| !actions.is_empty())
+    else {
+        let todo = "write a table such as [action.prolog] into /etc/perilog/agent.d/prolog.toml";
+        return vec![Finding::warning(ABOUT, "no action is configured: every task is refused", todo)];
+    };
+    actions.iter().filter_map(|(name, action)| Some(of_action(name, action.as_table()?))).flatten().collect()
+}
+
+fn of_action(name: &str, action: &Table) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut count = 0;
+    if let Some(program) = config::texts(action, "command").first() {
+        count = 1;
+        found.extend(trust::check(Path::new(program)).err().map(|untrusted| wrong(name, &untrusted.into())));
+    } else {
+        for directory in config::texts(action, "directories") {
+            match scripts::directory(Path::new(directory)) {
+                Err(why) => found.push(wrong(name, &why)),
+                Ok(entries) => found.extend(entries.iter().filter_map(|entry| match entry {
+                    Entry::Script { .. } => {
+                        count += 1;
+                        None
+                    }
+                    Entry::Skipped { path, why } => Some(skipped(path, why)),
+                    Entry::Wrong(why) => Some(wrong(name, why)),
+                })),
+            }
+        }
+    }
+    if found.is_empty() {
+        found.push(Finding::ok(ABOUT, format!("{name}: {}", text::count(count, "script"))));
+    }
+    found
+}
+
+fn skipped(path: &Path, why: &str) -> Finding {
+    let path = path.display();
+    Finding::warning(ABOUT, format!("{path} is skipped: {why}"), format!("chmod +x {path}, or take it away"))
+}
+
+fn wrong(name: &str, why: &Wrong) -> Finding {
+    let todo = match why {
+        Wrong::Untrusted(Untrusted::Written { path, .. }) if is_for_everyone(path) => {
+            format!("keep scripts elsewhere: {} is for everyone", path.display())
+        }
+        Wrong::Untrusted(Untrusted::Written { path, .. }) => {
+            format!("chown root: {0}; chmod go-w {0}", path.display())
+        }
+        Wrong::Untrusted(Untrusted::Unseen { path, source }) | Wrong::Unreadable { path, source }
+            if source.kind() == ErrorKind::NotFound =>
+        {
+            format!("make {}, or take away what names it", path.display())
+        }
+        Wrong::Untrusted(Untrusted::Unseen { path, .. } | Untrusted::Links { path } | Untrusted::Relative { path })
+        | Wrong::Unreadable { path, .. }
+        | Wrong::Name { path } => format!("see what {} is", path.display()),
+    };
+    Finding::wrong(ABOUT, format!("{name}: {why}: every task fails"), todo)
+}
+
+/// A directory like /tmp: its rights are as they must be.
+fn is_for_everyone(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o1002 == 0o1002)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::super::Level;
+    use super::*;
+
+    fn of(text: &str) -> Vec<Finding> {
+        look(&text.parse().unwrap())
+    }
+
+    #[test]
+    fn an_action_that_cannot_run_is_wrong() {
+        assert!(of("x = 1")[0].what.contains("no action is configured"));
+        for (action, part, todo) in [
+            ("directories = ['/no/such/prolog.d']", "prolog: /no: No such file", "make /no, or"),
+            ("command = ['/no/such']", "prolog: /no: No such file", "make /no, or"),
+            ("command = ['true']", "prolog: true: not an absolute path", "see what true is"),
+            // Sticky: nobody can rename what is there, and everybody can put something there.
+            ("directories = ['/tmp']", "prolog: /tmp: everyone can write it", "keep scripts elsewhere"),
+        ] {
+            let found = of(&format!("[action.prolog]\n{action}"));
+            assert!(found.len() == 1 && found[0].level == Level::Wrong, "{found:?}");
+            assert!(found[0].what.starts_with(part) && found[0].todo.starts_with(todo), "{found:?}");
+        }
+    }
+
+    /// What the runner refuses is wrong here. Only root can make what root trusts.
+    #[test]
+    fn what_the_runner_refuses_is_named() {
+        assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
+        let dir = tempfile::Builder::new().prefix("perilog-doctor-test-").tempdir_in("/var/lib").unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for directory in ["real", "real/prolog.d", "open"] {
+            fs::create_dir(at(directory)).unwrap();
+            fs::set_permissions(at(directory), Permissions::from_mode(0o755)).unwrap();
+        }
+        let script = |name: &str, mode| {
+            fs::write(at(name), "#!/bin/sh\n").unwrap();
+            fs::set_permissions(at(name), Permissions::from_mode(mode)).unwrap();
+        };
+        script("real/prolog.d/10-good", 0o755);
+        script("real/prolog.d/40-old.bak", 0o777);
+        symlink(at("real/prolog.d"), at("prolog.d")).unwrap();
+        let prolog = || of(&format!("[action.prolog]\ndirectories = [{:?}]", at("prolog.d")));
+        assert_eq!(prolog(), [Finding::ok(ABOUT, "prolog: 1 script")]);
+
+        script("real/prolog.d/20-open", 0o777);
+        script("real/prolog.d/30-data", 0o644);
+        script("open/there", 0o755);
+        symlink("../../open/there", at("real/prolog.d/50-link")).unwrap();
+        symlink("nowhere", at("real/prolog.d/60-gone")).unwrap();
+        fs::set_permissions(at("open"), Permissions::from_mode(0o757)).unwrap();
+        let found = prolog();
+        let expected = [
+            (Level::Wrong, "20-open: everyone can write it"),
+            (Level::Warning, "30-data is skipped: not executable"),
+            // Not above it by name: where the link leads.
+            (Level::Wrong, "/open: everyone can write it"),
+            (Level::Wrong, "60-gone: No such file"),
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (finding, (level, part)) in found.iter().zip(expected) {
+            assert!(finding.level == level && finding.what.contains(part) && !finding.todo.is_empty(), "{finding:?}");
+        }
+
+        // Above where a link leads, which the path in the configuration does not show.
+        fs::set_permissions(at("real"), Permissions::from_mode(0o1777)).unwrap();
+        let found = prolog();
+        assert!(found.len() == 1 && found[0].what.contains("/real: everyone can write it"), "{found:?}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Do these programs fit together, and does systemd do what they need?
+
+use perilog_proto::{Agreed, Mismatch};
+
+use super::{Finding, shell};
+use crate::door::Door;
+
+const ABOUT: &str = "version";
+/// RHEL 8's. What older ones lack is not looked for (docs/administration.md).
+const LEAST_SYSTEMD: u32 = 239;
+const OURS: &str = env!("CARGO_PKG_VERSION");
+
+/// Of the agent that runs; where none does, of its program.
+pub(super) fn of_agent(door: &Door, program: &str) -> Option<String> {
+    let installed = || {
+        let said = shell::ask(program, &["--version"]).ok().filter(|said| said.ok)?;
+        said.stdout.split_whitespace().last().map(str::to_owned)
+    };
+    door.version().ok().or_else(installed)
+}
+
+pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
+    match agent {
+        None => Finding::skipped(ABOUT, "the agent does not say which it is"),
+        Some(OURS) => Finding::ok(ABOUT, format!("agent and this perilog are {OURS}")),
+        Some(agent) => Finding::warning(
+            ABOUT,
+            format!("the agent is {agent}, this perilog {OURS}"),
+            "upgrade the older; systemctl restart perilog-agent if its package is newer already",
+        ),
+    }
+}
+
+/// What the controller said first, and the agent that is to work with it.
+pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, said: &Result<Agreed, Mismatch>) -> Finding {
+    match (said, agent) {
+        (Err(mismatch @ Mismatch::Versions { .. }), _) => {
+            Finding::wrong(ABOUT, format!("{address}: {mismatch}"), "upgrade the older one")
+        }
+        (Err(mismatch), _) => {
+            let todo = "see who listens there: `controller` names perilog-controller's port (5115)";
+            Finding::wrong(ABOUT, format!("{address}: {mismatch}"), todo)
+        }
+        (Ok(Agreed { release, .. }), None) => Finding::skipped(
+            ABOUT,
+            format!("the controller at {address} is {release}, and the agent does not say which it is"),
+        ),
+        (Ok(Agreed { release, .. }), Some(agent)) if release == agent => {
+            Finding::ok(ABOUT, format!("the controller at {address} is {release}, as the agent is"))
+        }
+        (Ok(Agreed { release, .. }), Some(agent)) => Finding::warning(
+            ABOUT,
+            format!("the controller at {address} is {release}, the agent {agent}"),
+            "upgrade the older one; the versions N and N-1 work together meanwhile",
+        ),
+    }
+}
+
+pub(super) fn systemd() -> Finding {
+    let said = shell::ask("systemctl", &["show", "--property", "Version", "--value"]);
+    judge_systemd(said.ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default().trim())
+}
+
+/// `252.39-1~deb12u1`, `239 (239-82.el8)`, `v255.4`.
+fn judge_systemd(said: &str) -> Finding {
+    let digits = said.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];
+    match digits.parse::<u32>() {
+        Err(_) => Finding::skipped(ABOUT, "systemd does not say which it is"),
+        Ok(found) if found < LEAST_SYSTEMD => Finding::wrong(
+            ABOUT,
+            format!("systemd is {found}: what perilog needs of it came with {LEAST_SYSTEMD}"),
+            "upgrade this host's system",
+        ),
+        Ok(found) => Finding::ok(ABOUT, format!("systemd is {found}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn an_old_systemd_is_wrong() {
+        for (said, level, part) in [
+            ("252.39-1~deb12u1", Level::Ok, "systemd is 252"),
+            ("239 (239-82.el8)", Level::Ok, "systemd is 239"),
+            ("systemd 238", Level::Wrong, "systemd is 238: "),
+            ("v255.4-1-arch", Level::Ok, "systemd is 255"),
+            ("", Level::Skipped, ""),
+            ("unknown", Level::Skipped, ""),
+        ] {
+            let found = judge_systemd(said);
+            assert!(found.level == level && found.what.contains(part), "{said}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_of_another_version_is_named() {
+        assert_eq!(agent_and_ours(Some(OURS)).level, Level::Ok);
+        assert_eq!(agent_and_ours(None).level, Level::Skipped);
+        let other = agent_and_ours(Some("0.0.9"));
+        assert!(other.level == Level::Warning && other.what.starts_with("the agent is 0.0.9, this"), "{other:?}");
+
+        let agreed = |release: &str| Ok(Agreed { version: 1, release: release.to_owned() });
+        let versions =
+            Mismatch::Versions { release: "9.0".to_owned(), lowest: 7, highest: 8, ours_lowest: 1, ours_highest: 1 };
+        for (agent, said, level, part) in [
+            (Some("1.0"), agreed("1.0"), Level::Ok, "ctl:5115 is 1.0, as"),
+            (Some("1.0"), agreed("1.1"), Level::Warning, "ctl:5115 is 1.1, the agent 1.0"),
+            (None, agreed("1.1"), Level::Skipped, "ctl:5115 is 1.1"),
+            (Some("1.0"), Err(versions), Level::Wrong, "ctl:5115: no common version"),
+            (None, Err(Mismatch::NotPerilog("\"SSH-2.0\"".to_owned())), Level::Wrong, "it began with \"SSH"),
+        ] {
+            let found = agent_and_controller(agent, "ctl:5115", &said);
+            assert!(found.level == level && found.what.contains(part), "{said:?}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The scripts of a directory, as root executes them: perilog-runner runs what is found here, and `perilog doctor` looks with the same eyes.
+//!
+//! What happens to be there and is no script is skipped: editors' and packages' leavings in silence, the rest with a reason.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::trust::{self, Untrusted};
+
+/// One name in a directory of scripts.
+#[derive(Debug)]
+pub enum Entry {
+    Script {
+        /// File name.
+        name: String,
+        path: PathBuf,
+    },
+    /// Left out, and somebody may have meant it.
+    Skipped { path: PathBuf, why: &'static str },
+    /// Nothing of the directory is to be run with this in it.
+    Wrong(Wrong),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    #[error("{}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}: its name is not UTF-8", path.display())]
+    Name { path: PathBuf },
+}
+
+/// What is in `directory`, an absolute path, by the bytes of the names. Memory is bounded by the directory, which only root can write.
+///
+/// # Errors
+/// [`Wrong`]: it cannot be read, or others than root can write it or something on the way to it.
+pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
+    trust::check(directory)?;
+    let unreadable = |source: io::Error| Wrong::Unreadable { path: directory.to_owned(), source };
+    let mut names = fs::read_dir(directory)
+        .map_err(unreadable)?
+        .map(|entry| entry.map(|e| e.file_name()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(unreadable)?;
+    names.retain(|name| !is_leaving(name.as_bytes()));
+    names.sort();
+    let entry = |name| entry(directory.join(&name), name).unwrap_or_else(Entry::Wrong);
+    Ok(names.into_iter().map(entry).collect())
+}
+
+fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
+    let meta = fs::metadata(&path).map_err(|source| Wrong::Unreadable { path: path.clone(), source })?;
+    if !meta.is_file() {
+        return Ok(Entry::Skipped { path, why: "not a regular file" });
+    }
+    if meta.permissions().mode() & 0o111 == 0 {
+        return Ok(Entry::Skipped { path, why: "not executable" });
+    }
+    trust::check(&path)?;
+    match name.into_string() {
+        Ok(name) => Ok(Entry::Script { name, path }),
+        Err(_) => Err(Wrong::Name { path }),
+    }
+}
+
+/// What editors, rpm and dpkg leave beside a script; hidden files too.
+fn is_leaving(name: &[u8]) -> bool {
+    let extension = name.rsplit(|b| *b == b'.').next().filter(|e| e.len() < name.len()).unwrap_or_default();
+    name.starts_with(b".")
+        || name.ends_with(b"~")
+        || extension.starts_with(b"rpm")
+        || extension.starts_with(b"dpkg-")
+        || extension == b"bak"
+        || extension == b"swp"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leavings_are_told_from_scripts() {
+        for (name, expect) in [
+            ("10-mount", false),
+            ("10-mount.sh", false),
+            ("rpm", false),
+            ("10-rpm.sh", false),
+            ("bak", false),
+            (".hidden", true),
+            ("10-mount~", true),
+            ("10-mount.rpmsave", true),
+            ("10-mount.rpmnew", true),
+            ("10-mount.dpkg-old", true),
+            ("10-mount.sh.dpkg-dist", true),
+            ("10-mount.dpkg", false),
+            ("10-mount.bak", true),
+            (".10-mount.swp", true),
+            ("10-mount.swp", true),
+        ] {
+            assert_eq!(is_leaving(name.as_bytes()), expect, "{name}");
+        }
+    }
+}
