@@ -1,4 +1,4 @@
-//! What is durable: one SQLite file, written by one thread, in one transaction per batch (DESIGN.md section 4).
+//! What is durable: one SQLite file, written by one thread, in one transaction per batch.
 //!
 //! WAL with `synchronous=FULL`: what [`Durable::commit`] returned for survives kill -9 and a power cut. The records of a batch are applied in order
 //! and whole, or not at all. What they mean is said by `perilog_core::controller::Snapshot::apply`, and tests hold the store against it.

@@ -20,6 +20,7 @@ use serde_json::json;
 use super::*;
 
 mod crash;
+mod export;
 mod steps;
 
 fn open(dir: &Path) -> Store {

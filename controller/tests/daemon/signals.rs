@@ -37,8 +37,20 @@ fn a_wrong_configuration_is_pointed_at_and_nothing_is_started() {
     bed.extra.clear();
     bed.write_config();
     assert_eq!(output(bed.command().arg("--check-config")), (Some(0), format!("{file}: ok\n")));
+    // Each value with where it is from: a default, a line of the file, a line of a drop-in.
+    let drop_in = bed.dir.path().join("controller.d/site.toml");
+    std::fs::create_dir(bed.dir.path().join("controller.d")).unwrap();
+    std::fs::write(&drop_in, "# The site's.\nretention = \"3d\"\n").unwrap();
     let (code, printed) = output(bed.command().arg("--print-config"));
-    assert!(code == Some(0) && printed.contains("start-grace = \"60s\""), "{printed}");
+    assert_eq!(code, Some(0), "{printed}");
+    for (assignment, origin) in [
+        ("start-grace = \"60s\"", "default".to_owned()),
+        ("cluster = \"test\"", format!("{file}:1")),
+        ("retention = \"259200s\"", format!("{}:2", drop_in.display())),
+    ] {
+        let line = printed.lines().find(|line| line.starts_with(assignment));
+        assert!(line.is_some_and(|line| line.ends_with(&format!("# {origin}"))), "{assignment} {origin}: {printed}");
+    }
 }
 
 #[test]
