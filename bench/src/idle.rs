@@ -13,7 +13,7 @@ use crate::unit::node::{agent, run_systemctl};
 use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 
-/// DESIGN.md section 7.
+/// Targets (docs/performance.md).
 const MOST_SWITCHES: u64 = 2;
 const MOST_KIB: u64 = 8 * 1024;
 /// After the task: what it set off has come to rest (the status line for systemctl, a worker thread that ends after 10 s without work).

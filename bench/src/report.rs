@@ -25,7 +25,7 @@ impl Table {
         self.notes.push(line.to_owned());
     }
 
-    /// A figure of DESIGN.md section 7 beside what was measured.
+    /// A target of docs/performance.md beside what was measured.
     pub fn target(&mut self, what: &str, measured: &str, target: &str, met: bool) {
         self.note(&format!("{}: {what} {measured}, at {target}", if met { "met " } else { "OVER" }));
     }

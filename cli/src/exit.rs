@@ -32,9 +32,9 @@ const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Lost,         4,   "lost: a node rebooted, vanished or cannot be reached"),
     (Exit::Refused,      5,   "a node refused to begin"),
     (Exit::Cancelled,    6,   "cancelled"),
-    (Exit::NoDaemon,     7,   "no controller (`try`: no agent) on this host"),
+    (Exit::NoDaemon,     7,   "no controller on this host (`try`, `hook` on a node: no agent)"),
     (Exit::Other,        8,   "not permitted, or another error"),
-    (Exit::StillRunning, 124, "`wait --timeout` is over, what it waits for is not"),
+    (Exit::StillRunning, 124, "the time to wait is over (`wait --timeout`, `quiesce --wait`), what is waited for is not"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
     (Exit::PipeClosed,   141, "nobody reads the output any more; the scripts go on"),
 ];

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Most bytes of names and values together in one Start.
 pub const MAX_BYTES: usize = 64 * 1024;
 
-/// What perilog itself sets (DESIGN.md section 3); nothing from outside or from the node's configuration overrides it.
+/// What perilog itself sets; nothing from outside or from the node's configuration overrides it.
 pub const OWN: &[&str] = &[
     "PERILOG_JOB",
     "PERILOG_RANK",

@@ -146,7 +146,7 @@ impl fmt::Display for Loss {
 }
 
 impl Outcome {
-    /// The word of DESIGN.md section 1.
+    /// The word of docs/semantics.md.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Ok => "ok",

@@ -1,4 +1,4 @@
-//! The properties of a task's unit (DESIGN.md section 3, point 2). Each line is a decision; the comment says which fact it rests on.
+//! The properties of a task's unit. Each line is a decision; the comment says which fact it rests on.
 
 use std::path::Path;
 

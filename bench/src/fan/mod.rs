@@ -29,7 +29,7 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// DESIGN.md section 7.
+/// Targets (docs/performance.md).
 const MOST_OVER_BARE: f64 = 5.0;
 const MOST_CPU_OVER_BARE: f64 = 3.0;
 const MOST_KIB: f64 = 24.0;

@@ -20,7 +20,7 @@ use perilog_bench::stats::{Samples, figure};
 pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";
 pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
 
-/// DESIGN.md section 7.
+/// Targets (docs/performance.md).
 const MOST_OVER_BARE: f64 = 1.5;
 const LEAST_THROUGHPUT: f64 = 0.85;
 const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;

@@ -25,9 +25,7 @@ const WORLD: [&str; 10] = [
 pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {
     let tokens = tokens(text);
     let mut find = |line: usize, what: &str| {
-        findings
-            .errors
-            .push(format!("{name}:{line}: `{what}`: the core does nothing but decide (DESIGN.md section 2)"));
+        findings.errors.push(format!("{name}:{line}: `{what}`: the core does nothing but decide (ARCHITECTURE.md)"));
     };
     for token in &tokens {
         if let Token { line, text } = token
