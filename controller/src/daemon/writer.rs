@@ -188,7 +188,9 @@ impl<S: Durable> Writer<S> {
     /// A machine from the store, and its epoch on the disk. Where there is no room for that there is no machine.
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms, self.full) = (None, None, false);
-        let (machine, output) = Machine::load(self.store.load()?, self.settings.clone(), self.nonce, now());
+        let stored = self.store.load()?;
+        self.observer.loaded(&stored);
+        let (machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now());
         match self.carry_out(output, Vec::new()) {
             Ok(()) => {
                 self.machine = Some(machine);

@@ -17,6 +17,9 @@ const SCRIPTS: usize = 256;
 /// What is past the bound.
 const OTHER: &str = "other";
 
+/// Words of [`perilog_core::outcome::Outcome`].
+const OUTCOMES: [&str; 8] = ["ok", "tolerable", "failed", "timeout", "cancelled", "lost", "refused", "resolved"];
+
 /// Upper bounds in seconds. A script takes milliseconds or, when a file server hangs, hours.
 const SCRIPT_SECONDS: &[f64] =
     &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0];
@@ -97,7 +100,7 @@ impl Counts {
 
     /// What a job's log tells is told once.
     fn event(&mut self, event: &Event) {
-        if !matches!(event.name(), "finish" | "overdue") {
+        if !matches!(event.name(), "action-start" | "finish" | "overdue") {
             return;
         }
         let text = |key: &str| event.context()?.get(key)?.as_str();
@@ -109,17 +112,22 @@ impl Counts {
                 let outcome = text("outcome").unwrap_or("unknown").to_owned();
                 *self.ended.entry((action, outcome)).or_default() += ranks;
             }
-            _ => *self.overdue.entry(action).or_default() += ranks,
+            "overdue" => *self.overdue.entry(action).or_default() += ranks,
+            _ => {}
         }
     }
 
-    /// The name under which an action is counted.
-    fn action(&mut self, name: &str) -> Arc<str> {
+    /// The name under which an action is counted. One that is new begins at zero everywhere: to Prometheus a series that begins with 1 has never risen,
+    /// and nobody would be told of the first task that is overdue.
+    pub(super) fn action(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.actions.get(name) {
             return known.clone();
         }
         let name: Arc<str> = if self.actions.len() >= ACTIONS { OTHER.into() } else { name.into() };
-        self.actions.insert(name.clone());
+        if self.actions.insert(name.clone()) {
+            self.overdue.insert(name.clone(), 0);
+            self.ended.extend(OUTCOMES.map(|outcome| ((name.clone(), outcome.to_owned()), 0)));
+        }
         name
     }
 }

@@ -49,6 +49,12 @@ impl Metrics {
         effects.iter().for_each(|effect| counts.effect(effect));
     }
 
+    /// These have begun before this process: their counters are there from its beginning.
+    pub(crate) fn open<'a>(&self, actions: impl Iterator<Item = &'a str>) {
+        let mut counts = self.counts();
+        actions.for_each(|action| drop(counts.action(action)));
+    }
+
     /// A commit failed.
     pub(crate) fn not_committed(&self) {
         self.counts().commits_failed += 1;

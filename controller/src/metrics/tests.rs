@@ -68,6 +68,62 @@ fn what_happened_is_on_the_page() {
     assert!(!page.contains("perilog_nodes{"));
 }
 
+fn event(name: &str, action: &str) -> Effect {
+    let context = json!({"action": action, "ranks": "0"});
+    let event = Event::at_millis(1, name, context.as_object().cloned());
+    Effect::Publish { job: JobId::new("f1").unwrap(), sequence: 1, event }
+}
+
+/// Found by an audit: the first overdue task of an action began its series with 1, and increase() of that is nothing.
+#[test]
+fn what_is_counted_of_an_action_is_there_before_it_happens() {
+    let of = |page: &str, series: &str| page.lines().filter(|line| line.starts_with(series)).count();
+    let metrics = Metrics::default();
+    metrics.committed(None, &[], &[event("action-start", "prolog")]);
+    // Begun before this process.
+    metrics.open(["epilog"].into_iter());
+    for action in ["prolog", "epilog"] {
+        let page = counts(&metrics, None);
+        assert!(page.contains(&format!("perilog_tasks_overdue_total{{action=\"{action}\"}} 0\n")), "{page}");
+        let ended = format!("perilog_tasks_ended_total{{action=\"{action}\"");
+        assert_eq!(of(&page, &ended), 8, "{page}");
+        metrics.committed(None, &[], &[event("overdue", action), finish(action, "refused", "0")]);
+        let page = counts(&metrics, None);
+        assert!(page.contains(&format!("perilog_tasks_overdue_total{{action=\"{action}\"}} 1\n")), "{page}");
+        assert!(page.contains(&format!("{ended},outcome=\"refused\"}} 1\n")), "{page}");
+        assert_eq!(of(&page, &ended), 8, "an outcome of another name: {page}");
+    }
+}
+
+/// All of them: one that is added to the core is counted from zero, too.
+#[test]
+fn every_outcome_has_a_counter() {
+    use perilog_core::outcome::{Failure, Loss, Outcome};
+    let all = [
+        Outcome::Ok,
+        Outcome::Tolerable,
+        Outcome::Failed { why: Failure::Oom },
+        Outcome::Timeout { status: None },
+        Outcome::Cancelled { status: None },
+        Outcome::Lost { why: Loss::Rebooted },
+        Outcome::Refused { why: String::new() },
+        Outcome::Resolved { ok: true, reason: String::new(), by: 0 },
+    ];
+    let page = |metrics: &Metrics| counts(metrics, None).matches("perilog_tasks_ended_total{").count();
+    let metrics = Metrics::default();
+    metrics.open(["prolog"].into_iter());
+    let before = page(&metrics);
+    for outcome in all {
+        // Without a wildcard: a new outcome does not compile before it is in the table above.
+        match outcome {
+            Outcome::Ok | Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Timeout { .. } => {}
+            Outcome::Cancelled { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } | Outcome::Resolved { .. } => {}
+        }
+        metrics.committed(None, &[], &[finish("prolog", outcome.word(), "0")]);
+    }
+    assert_eq!(page(&metrics), before);
+}
+
 /// However many jobs, nodes, actions and scripts there are.
 #[test]
 fn labels_have_a_bound() {

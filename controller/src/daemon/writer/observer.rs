@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use perilog_core::controller::io::{Output, SessionId};
-use perilog_core::controller::{Effect, Input, Record};
+use perilog_core::controller::{Effect, Input, Record, Snapshot};
 use perilog_core::message::{FromAgent, ToAgent};
 use perilog_core::task::Ended;
 use perilog_core::{HostName, TaskId};
@@ -32,6 +32,14 @@ pub(super) struct Heard {
 impl Observer {
     pub(super) fn new(metrics: Option<Metrics>) -> Self {
         Self { hosts: HashMap::new(), metrics }
+    }
+
+    /// What is open in the store.
+    pub(super) fn loaded(&self, store: &Snapshot) {
+        if let Some(metrics) = &self.metrics {
+            let open = store.actions.iter().filter(|action| action.verdict.is_none());
+            metrics.open(open.map(|action| action.name.as_str()));
+        }
     }
 
     /// Before the machine takes them.
