@@ -16,8 +16,8 @@ mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use perilog_core::HostList;
 use perilog_core::controller::io::{DrainRow, Hooked, OutboxEntry, Reply, Request};
+use perilog_core::{HostList, JobId};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -27,6 +27,7 @@ use crate::daemon::Inlet;
 use crate::metrics::Metrics;
 
 pub(crate) use command::Command;
+use command::Untold;
 use told::{Key, Told, Turn};
 
 /// Commands of one hook that run at once: each is a process of the site's.
@@ -60,6 +61,9 @@ struct Task {
     turn: Turn,
     /// For people.
     about: String,
+    /// Of a release; and the hosts of a drain. So `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find what goes wrong.
+    job: Option<JobId>,
+    hosts: Option<HostList>,
     body: Value,
     what: Vec<Hooked>,
     done: Vec<Request>,
@@ -125,7 +129,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-async fn ended_so(result: Result<(), String>, task: Task, inlet: &Inlet, told: &mut Told) {
+async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &mut Told) {
     match result {
         Ok(()) => {
             told.done(&task.keys, Instant::now());
@@ -134,8 +138,10 @@ async fn ended_so(result: Result<(), String>, task: Task, inlet: &Inlet, told: &
                 let _ = inlet.ask(0, request, None).await;
             }
         }
-        Err(why) => {
-            tracing::warn!("{} is not told, and is tried again: {why}", task.about);
+        Err(Untold { why, said }) => {
+            let (job, host) = (task.job.map(tracing::field::display), task.hosts.map(tracing::field::display));
+            let said = said.map(|said| format!("\nits standard error:\n{said}")).unwrap_or_default();
+            tracing::warn!(job, host, "{} is not told, and is tried again: {why}{said}", task.about);
             told.failed(&task.keys, Instant::now());
             for what in task.what {
                 let _ = inlet.ask(0, Request::HookFailed { what, why: why.clone() }, None).await;
@@ -201,7 +207,8 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     }
     let (what, done) = (Hooked::Release(entry.sequence), Request::OutboxDone { sequence: entry.sequence });
     let about = format!("release of job {}", entry.job);
-    Some(Task { keys: vec![key], lifts: false, turn, about, body, what: vec![what], done: vec![done] })
+    let (job, hosts) = (Some(entry.job), None);
+    Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
 /// One command for all that have the same reason. Those that failed keep out of the others' way, and are told in ever smaller groups (`told`). Not a
@@ -227,6 +234,8 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
             lifts: lifted,
             turn,
             about: format!("{} of {hosts}", if lifted { "undrain" } else { "drain" }),
+            job: None,
+            hosts: Some(hosts),
             body,
             what: rows.iter().map(failed).collect(),
             done: rows.iter().map(done).collect(),

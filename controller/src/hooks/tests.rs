@@ -221,3 +221,24 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
         answer.send(Ok(reply)).unwrap();
     }
 }
+
+#[tokio::test]
+async fn what_a_command_says_is_kept_to_a_bound_and_its_last_line_is_why() {
+    let tell = async |script: &str, limit: Duration| {
+        let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        Command { argv, limit }.tell(&json!({})).await.expect_err("it fails")
+    };
+    let long = Duration::from_secs(600);
+    let untold = |why: &str, said: Option<&str>| Untold { why: why.to_owned(), said: said.map(str::to_owned) };
+    assert_eq!(tell("echo aside; exit 3", long).await, untold("/bin/sh: exit status: 3", None));
+    assert_eq!(tell("echo one >&2; exit 3", long).await, untold("/bin/sh: exit status: 3: one", None));
+    let two = "echo one >&2; echo two >&2; echo >&2; exit 3";
+    assert_eq!(tell(two, long).await, untold("/bin/sh: exit status: 3: two", Some("one\ntwo")));
+    let flood = tell("seq 1 100000 >&2; exit 3", long).await;
+    assert!(flood.why.ends_with(": 100000") && flood.said.is_some_and(|said| said.len() <= 4096));
+    // Cut off at its limit, or outlived by a child that holds its pipe: what it said until then.
+    let late = tell("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
+    assert_eq!(late, untold("/bin/sh: no end within 5s: stuck", None));
+    let held = tell("echo held >&2; sleep 5 & exit 3", long).await;
+    assert_eq!(held, untold("/bin/sh: exit status: 3: held", None));
+}
