@@ -248,3 +248,113 @@ async fn an_authority_of_the_same_name_is_a_stranger() {
     let (server, client) = (ours.issue("ctl", SERVER), theirs.issue("n1", CLIENT));
     assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
 }
+
+/// OpenSSL, through Python: rustls as we build it cannot speak TLS 1.2 at all. Two connections, the second with what the first was given.
+const CLIENT_SIDE: &str = r#"
+import socket, ssl, sys
+port, version, ca, cert, key = sys.argv[1:]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.maximum_version = getattr(ssl.TLSVersion, version)
+context.load_verify_locations(ca)
+context.load_cert_chain(cert, key)
+session = None
+for _ in range(2):
+    with socket.create_connection(("127.0.0.1", int(port))) as raw:
+        try:
+            with context.wrap_socket(raw, server_hostname="ctl", session=session) as tls:
+                tls.recv(64)
+                session = tls.session
+                ticket = "a ticket" if session and session.has_ticket else "no ticket"
+                print(tls.version(), ticket, "resumed" if tls.session_reused else "whole")
+        except ssl.SSLError as error:
+            print(error.reason)
+"#;
+
+/// The same from the other side; it hands out tickets as OpenSSL does.
+const SERVER_SIDE: &str = r#"
+import socket, ssl, sys
+version, ca, cert, key = sys.argv[1:]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.maximum_version = getattr(ssl.TLSVersion, version)
+context.verify_mode = ssl.CERT_REQUIRED
+context.load_verify_locations(ca)
+context.load_cert_chain(cert, key)
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+for _ in range(2):
+    raw, _ = listener.accept()
+    with raw:
+        try:
+            with context.wrap_socket(raw, server_side=True) as tls:
+                tls.sendall(b"\0\0\0\5hello")
+                print(tls.version(), "resumed" if tls.session_reused else "whole")
+        except ssl.SSLError as error:
+            print(error.reason)
+"#;
+
+fn python(script: &str, arguments: &[&str], files: &TlsFiles) -> std::process::Child {
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", script]).args(arguments).args([&files.ca, &files.cert, &files.key]);
+    command.stdout(std::process::Stdio::piped()).spawn().expect("python3, which `cargo xtask test` asks for")
+}
+
+/// What a client of OpenSSL's makes of our server, twice; and how many handshakes our side took.
+async fn openssl_dials(version: &str) -> (Vec<String>, usize) {
+    let ca = Authority::new();
+    let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port().to_string();
+    let tls = ServerTls::load(&ca.issue("ctl", SERVER)).unwrap();
+    let listener = Listener::new(socket, Some(tls), Keepalive::default()).unwrap();
+    let client = python(CLIENT_SIDE, &[&port, version], &ca.issue("n1", CLIENT));
+    let mut taken = 0;
+    for _ in 0..2 {
+        if let Ok(mut link) = listener.next().await.handshake().await {
+            taken += 1;
+            link.writer.send("hello".into()).await.unwrap();
+        }
+    }
+    (said(client), taken)
+}
+
+/// What a server of OpenSSL's makes of our client, twice; and how many handshakes our side took.
+async fn openssl_answers(version: &str) -> (Vec<String>, usize) {
+    use std::io::BufRead;
+    let ca = Authority::new();
+    let mut server = python(SERVER_SIDE, &[version], &ca.issue("ctl", SERVER));
+    let mut port = String::new();
+    let mut output = std::io::BufReader::new(server.stdout.take().unwrap());
+    output.read_line(&mut port).unwrap();
+    let tls = ClientTls::load(&ca.issue("n1", CLIENT)).unwrap();
+    let address = format!("127.0.0.1:{}", port.trim());
+    let dial = Dial { server_name: "ctl".to_owned(), tls: Some(tls), ..Dial::plain(address) };
+    let mut taken = 0;
+    for _ in 0..2 {
+        if let Ok(mut link) = link::dial(&dial).await {
+            // Tickets come with the first frame.
+            taken += usize::from(link.reader.next().await.is_ok());
+        }
+    }
+    let lines = output.lines().map(Result::unwrap).collect();
+    assert!(server.wait().unwrap().success());
+    (lines, taken)
+}
+
+fn said(client: std::process::Child) -> Vec<String> {
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn tls_1_2_is_refused_on_both_sides() {
+    let refused = |reason: &str| (vec![reason.to_owned(); 2], 0);
+    assert_eq!(openssl_dials("TLSv1_2").await, refused("TLSV1_ALERT_PROTOCOL_VERSION"));
+    assert_eq!(openssl_answers("TLSv1_2").await, refused("UNSUPPORTED_PROTOCOL"));
+}
+
+#[tokio::test]
+async fn no_session_is_resumed_and_no_ticket_handed_out() {
+    let twice = |line: &str| (vec![line.to_owned(); 2], 2);
+    assert_eq!(openssl_dials("TLSv1_3").await, twice("TLSv1.3 no ticket whole"));
+    assert_eq!(openssl_answers("TLSv1_3").await, twice("TLSv1.3 whole"));
+}

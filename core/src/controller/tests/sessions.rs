@@ -143,6 +143,27 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     assert_eq!(b.store.actions.len(), 2);
 }
 
+/// Each page is within what a frame may hold; all of them together are not within what a node may.
+#[test]
+fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
+    let page = |tasks: usize, more: bool| {
+        let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, "n0", HeldState::Ended); tasks]);
+        page.more = more;
+        FromAgent::Hello(page)
+    };
+    let mut b = Bench::new();
+    let s = b.session();
+    assert_eq!(b.says(s, page(65_536, true)), []);
+    let effects = b.says(s, page(1, true));
+    assert!(
+        matches!(&effects[..], [Effect::Close { session, why }] if *session == s && why.contains("more tasks than a node")),
+        "{effects:?}"
+    );
+    // It is over: the last page makes no node of it.
+    assert_eq!(b.says(s, page(0, false)), []);
+    assert!(b.store.nodes.is_empty() && b.store.actions.is_empty());
+}
+
 #[test]
 fn a_controller_that_agents_have_outgrown_says_so_and_can_take_over() {
     let mut b = Bench::new();
