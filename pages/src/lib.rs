@@ -6,12 +6,14 @@
 //! | [`cli`] | perilog(1) and a page for each verb, of the command line |
 //! | [`usage`] | pages of the daemons and of perilog-report, of their `--help` |
 //! | [`keys`] | pages of the configuration files, of their examples and the programs' own defaults |
+//! | [`journal`] | the fields of the journal on the daemons' pages, of docs/operate.md |
 //! | [`text`] | what is written by hand, added to these, and perilog-events(7) |
 //! | [`roff`] | man(7) macros of a [`page::Page`] |
 //!
 //! Never in a package, and never asked at run time.
 
 pub mod cli;
+pub mod journal;
 pub mod keys;
 pub mod page;
 pub mod roff;
@@ -81,6 +83,8 @@ pub fn pages() -> Result<Vec<Page>> {
         match page.name.as_str() {
             "perilog-agent.toml" => agent_toml(page)?,
             "perilog-controller.toml" => controller_toml(page)?,
+            "perilog-agent" => journal::add(page, &["scripts", "agent"])?,
+            "perilog-controller" => journal::add(page, &["controller"])?,
             _ => {}
         }
         page.sort();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by it")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,6 +53,49 @@ fn every_event_is_on_its_page() {
     let terms = terms(&page("perilog-events.7"));
     for event in perilog_core::milestone::EVENTS {
         assert!(terms.iter().any(|term| term == event), "perilog-events(7) says nothing of {event}");
+    }
+}
+
+/// Fields that a daemon's sources say with a line, by their names in the journal.
+fn said_in(directory: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            said_in(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for level in ["trace", "debug", "info", "warn", "error"] {
+                for call in text.split(&format!("tracing::{level}!(")).skip(1) {
+                    // What stands before the text: `%error, uid = peer.uid, job`.
+                    let before = call.split('"').next().unwrap_or_default();
+                    let names = before.split(',').map(|field| field.split('=').next().unwrap_or_default().trim());
+                    let names = names.map(|name| name.trim_start_matches(['%', '?'])).filter(|name| !name.is_empty());
+                    found.extend(names.map(|name| format!("PERILOG_{}", name.to_uppercase())));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_field_of_the_journal_is_documented_and_on_the_daemons_pages() {
+    let fields = perilog_pages::journal::fields();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (daemon, file) in [("agent", "perilog-agent.8"), ("controller", "perilog-controller.8")] {
+        let mut said = BTreeSet::new();
+        said_in(&root.join(daemon).join("src"), &mut said);
+        let own = said.len();
+        said_in(&root.join("host/src"), &mut said);
+        assert!(own >= 3, "{daemon}: {said:?}");
+        let terms = terms(&page(file));
+        let here = |name: &str| fields.iter().any(|field| field.name == name && field.of.contains(&daemon));
+        for name in &said {
+            assert!(here(name), "docs/operate.md: no {name} of the {daemon}");
+            assert!(terms.contains(name), "{file}: no {name}");
+        }
+        for field in fields.iter().filter(|field| field.of.contains(&daemon) && field.name.starts_with("PERILOG_")) {
+            assert!(said.contains(field.name), "docs/operate.md: no line of the {daemon} has {}", field.name);
+        }
     }
 }
 

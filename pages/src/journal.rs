@@ -1,0 +1,47 @@
+//! The fields of the journal, from the one table of them that there is: that of docs/operate.md.
+
+use anyhow::{Result, ensure};
+
+use crate::page::{Block, Page};
+
+const GUIDE: &str = include_str!("../../docs/operate.md");
+
+/// A field, what it is, and of whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field<'a> {
+    pub name: &'a str,
+    pub what: &'a str,
+    pub of: Vec<&'a str>,
+}
+
+/// Every field that is documented.
+pub fn fields() -> Vec<Field<'static>> {
+    let lines = GUIDE.lines().skip_while(|line| *line != "| field | what | of |").skip(2);
+    lines.map_while(field).collect()
+}
+
+/// `| \`NAME\` | what | of, of |`
+fn field(line: &str) -> Option<Field<'_>> {
+    let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
+    let (name, what, of) = (cells.next()?, cells.next()?, cells.next()?);
+    Some(Field { name: name.trim_matches('`'), what, of: of.split(", ").collect() })
+}
+
+/// Adds those of `whom` to a page: of the scripts, of the daemon.
+///
+/// # Errors
+/// The table is not where it was.
+pub fn add(page: &mut Page, whom: &[&str]) -> Result<()> {
+    let fields: Vec<_> = fields().into_iter().filter(|field| field.of.iter().any(|of| whom.contains(of))).collect();
+    ensure!(fields.len() > 5, "docs/operate.md: no table of the journal's fields");
+    let mut blocks = vec![Block::Paragraph(
+        "Each line in the journal has those of these that it is about (in brackets: whose lines have it), for `journalctl PERILOG_JOB=f1` and the like."
+            .to_owned(),
+    )];
+    blocks.extend(fields.into_iter().map(|Field { name, what, of }| {
+        let of: Vec<&str> = of.into_iter().filter(|of| whom.contains(of)).collect();
+        Block::Tagged(vec![format!("`{name}`")], vec![Block::Paragraph(format!("{what} ({})", of.join(", ")))])
+    }));
+    page.add("JOURNAL FIELDS", blocks);
+    Ok(())
+}
