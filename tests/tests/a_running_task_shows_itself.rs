@@ -7,10 +7,13 @@ use perilog_tests::Cluster;
 
 const SOON: Duration = Duration::from_secs(90);
 const AT_GATE: &str = "echo said first\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
+/// Fails, with two lines of its own.
+const HOOK: &str =
+    "[release]\ncommand = [\"/bin/sh\", \"-c\", \"echo it was asked >&2; echo and is busy >&2; exit 7\"]\n";
 
 #[test]
 fn in_systemctl_and_in_the_journal() -> Result<()> {
-    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).build()?;
+    let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).controller(HOOK).build()?;
     cluster.node(0)?.write_file("/etc/perilog/agent.d/zz.toml", "[action.prolog]\nscript-timeout = \"5m\"\n")?;
     cluster.stay_down()?;
     cluster.boot()?;
@@ -25,12 +28,27 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
             .all(|part| shown.contains(part)))
     });
     ensure!(seen.is_ok(), "{shown}");
+    // The agent has lines for what is out of the ordinary only: here, its intent is gone under a running task, and it comes up again.
+    node.sh("systemctl stop perilog-agent; rm /run/perilog/tasks/perilog-task-prolog-j-*/intent.json; systemctl start perilog-agent")?;
     cluster.open_gates()?;
     ensure!(cluster.wait_end(&mut run)? == 0);
-    let script = node.sh("journalctl --sync; journalctl --no-pager -o cat PERILOG_JOB=j PERILOG_RANK=0")?;
+    let of = |more: &str| format!("journalctl --sync; journalctl --no-pager -o cat PERILOG_JOB=j {more}");
+    let script = node.sh(&of("PERILOG_RANK=0"))?;
     ensure!(script.contains("said first"), "{script}");
-    let daemon = "journalctl --sync; journalctl --no-pager -o cat PERILOG_JOB=j SYSLOG_IDENTIFIER=perilog-controller";
-    let daemon = cluster.controller()?.sh(daemon)?;
+    let agent = node.sh(&of("SYSLOG_IDENTIFIER=perilog-agent PERILOG_RANK=0"))?;
+    ensure!(agent.contains("is gone; it is rebuilt from its unit"), "{agent}");
+    let of_controller = of("SYSLOG_IDENTIFIER=perilog-controller");
+    let daemon = cluster.controller()?.sh(&of_controller)?;
     ensure!(daemon.contains("prolog of j: ok"), "{daemon}");
+    // A hook that fails, with all that it said.
+    cluster.perilog(&["job", "finish", "j"])?.ok()?;
+    let mut hook = String::new();
+    let logged = cluster.bed().wait_until("the hook is in the journal of the job", SOON, || {
+        hook = cluster.controller()?.sh(&of_controller)?;
+        Ok(["release of job j is not told", "exit status: 7: and is busy", "\nit was asked\n"]
+            .iter()
+            .all(|part| hook.contains(part)))
+    });
+    ensure!(logged.is_ok(), "{hook}");
     Ok(())
 }
