@@ -12,7 +12,7 @@ use crate::controller::machine::Machine;
 use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
-use crate::ids::{ActionId, ActionName, Attempt, JobId};
+use crate::ids::{ActionId, ActionName, Attempt, JobId, ResourceName};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
@@ -22,6 +22,10 @@ impl Machine {
         let layout = layout_of(&add)?;
         check(&add.terms, &layout)?;
         let hosts = layout.hosts().clone();
+        let missing = self.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
+        let missing = missing.map(|(action, used)| {
+            format!("job {} attempt {number}: its {action} has {used}, which the job is to have no more", add.job)
+        });
         let attached = match self.jobs.get_mut(&add.job).and_then(|job| job.attempts.get_mut(&number)) {
             None => {
                 let attempt = JobAttempt::new(layout, add.userid, add.terms, true, now.wall_ms);
@@ -41,13 +45,14 @@ impl Machine {
                 return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
             }
             Some(there) if there.added => true,
-            Some(there) if there.hold.ranks != *there.layout.ranks() => {
+            Some(there) if there.hold != there.whole() => {
                 let text = format!(
-                    "job {} attempt {number} has let go of ranks already: it cannot be added any more",
+                    "job {} attempt {number} has let go of something already: it cannot be added any more",
                     add.job
                 );
                 return Err(Refusal::Conflict(text));
             }
+            Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
             // An action came first, or nodes told of it: from here on it is a job that somebody will finish.
             Some(there) => {
                 there.widen(layout);
@@ -62,6 +67,16 @@ impl Machine {
             }
         };
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached })
+    }
+
+    /// What is no rank and an action of this attempt covers, with the action's name.
+    fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
+        actions.flat_map(|action| {
+            let external = action.row.external.iter();
+            external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
+        })
     }
 
     pub(super) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {

@@ -197,3 +197,20 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
         assert_eq!(b.store.attempts[1].terms, Terms::default());
     }
 }
+
+/// A service had what the attempt before had, and a `job add` without that came after it: it was released by a job that did not have it.
+#[test]
+fn a_job_is_not_added_without_what_a_service_of_it_has() {
+    let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
+    let terms = || Terms { resources: rabbit(), ..Terms::default() };
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", terms())).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+    let run = request("stage", "j", None, None);
+    b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: rabbit(), lease_ms: 9_000 }))).0.unwrap();
+    let refused = b.ask(add("j", "n[0-1]", Terms::default())).0;
+    let text = "job j attempt 1: its stage has rabbit1, which the job is to have no more";
+    assert_eq!(refused, Err(Refusal::Conflict(text.to_owned())));
+    b.ask(add("j", "n[0-1]", terms())).0.unwrap();
+    assert!(b.store.attempts[1].added);
+}

@@ -261,7 +261,7 @@ fn jobs_are_added_once() {
         (add("j", "n[0-1]", Terms::default()), Err("other terms")),
         (add("j", "n0", terms.clone()), Err("is on n[0-1]; asked for n0")),
         (add("k", "n0", terms.clone()), Ok(false)),
-        (add("m", "n[0-1]", terms.clone()), Err("has let go of ranks already")),
+        (add("m", "n[0-1]", terms.clone()), Err("has let go of something already")),
         (add("l", "", terms.clone()), Err("needs R, or the names of its hosts")),
         (add("l", "n0,n0", terms.clone()), Err("n0 is named twice")),
         (add("l", "n[0-1]", Terms { keep: Some(3), ..terms.clone() }), Err("cannot keep 3 ranks of a job that has 2")),
