@@ -156,6 +156,61 @@ fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
     }
 }
 
+/// Found by a review: of two hosts or more that are refused for ever each success made one group again, told a second later.
+#[test]
+fn those_that_are_refused_for_ever_keep_their_own_backoff_whoever_else_is_told() {
+    let began = Instant::now();
+    let mut told = Told::default();
+    let bad = ["bad1", "bad2", "bad3"].map(host);
+    let refuses = |host: &HostName| bad.contains(host);
+    let mut rows: Vec<DrainRow> = bad.iter().map(|host| row(host.as_str(), false)).collect();
+    let mut late = 0;
+    // Every five minutes another host is drained, for an hour.
+    for second in 0..3600u32 {
+        let now = began + FIRST_BACKOFF * second;
+        if second % 300 == 0 {
+            rows.push(row(&format!("n{second}"), false));
+        }
+        let commands = tell(&mut rows, &mut told, now, refuses);
+        late += if second >= 900 { commands } else { 0 };
+    }
+    assert_eq!(rows.len(), bad.len(), "one that is not refused waits");
+    // A minute apart, each of them; and the nine others.
+    assert_eq!(late, 45 * bad.len() + 9, "commands in the last 45 minutes");
+    // One of them can be told after all: the others are told with what comes, once, and then wait as before.
+    let now = began + FIRST_BACKOFF * 3600 + LAST_BACKOFF;
+    let refuses = |host: &HostName| bad[1..].contains(host);
+    assert_eq!(tell(&mut rows, &mut told, now, refuses), 3);
+    assert_eq!(rows.len(), 2);
+    let again: usize = (0..60).map(|second| tell(&mut rows, &mut told, now + FIRST_BACKOFF * second, refuses)).sum();
+    assert!(again <= 4, "{again} commands in a minute");
+}
+
+/// A resource manager that came, was told of one, and was away again: nobody is at fault, and who is told after that says so for all.
+#[test]
+fn those_that_failed_again_after_one_success_are_told_together_when_one_of_them_can_be_told() {
+    let mut now = Instant::now();
+    let mut told = Told::default();
+    let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), false)).collect();
+    let away = |rows: &mut Vec<DrainRow>, told: &mut Told, now: &mut Instant| {
+        for _ in 0..20 {
+            tell(rows, told, *now, |_| true);
+            *now = told.next(*now).expect("all are told again");
+        }
+        *now += LAST_BACKOFF;
+    };
+    let one = |rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant| {
+        let task = drained(vec![rows.remove(0)], told, now).remove(0);
+        told.begin(&task.keys, task.lifts);
+        told.done(&task.keys, now);
+    };
+    away(&mut rows, &mut told, &mut now);
+    one(&mut rows, &mut told, now);
+    away(&mut rows, &mut told, &mut now);
+    one(&mut rows, &mut told, now);
+    assert_eq!((tell(&mut rows, &mut told, now, |_| false), rows.len()), (1, 0));
+}
+
 #[test]
 fn what_failed_takes_half_of_the_room_those_that_wait_longest_first() {
     let now = Instant::now();

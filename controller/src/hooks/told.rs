@@ -2,7 +2,9 @@
 //! beside it; one that fails keeps nobody waiting but itself. Hosts that failed together are told again in halves, until who is at fault is alone.
 //!
 //! Where nobody is at fault, because the resource manager is away, all are alone by and by. The first that is done says that it is there again: those
-//! that had failed alone while nobody was told are told together then, at once. Not one that failed again after another was done: that one is at fault.
+//! that had failed alone while nobody was told are told together then, at once. Not one that failed alone again after another was done: that one is at
+//! fault, and stays so. It waits by its own backoff, whoever else is told, until it is done itself. That one could be told after all says that it may
+//! not have been the others' fault either: they are told together once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,7 +46,7 @@ struct Tried {
     lifts: bool,
     /// How long it waits should it fail.
     backoff: Duration,
-    /// How many hosts had been told when it last failed.
+    /// How many commands had been carried out when it first failed, or when it last failed alone.
     at: Option<u64>,
     failed: Failed,
 }
@@ -56,8 +58,28 @@ enum Failed {
     Together,
     /// By itself, and nobody was told since it had failed before: perhaps nobody can be.
     Alone,
-    /// By itself, and others were told since it had failed before.
+    /// By itself, and others were told since it had failed before; until it is done.
     AtFault,
+}
+
+impl Tried {
+    /// With others: how long it waits. Not by what it has waited alone before, for most of them are not at fault.
+    fn fail(&mut self, successes: u64) -> Duration {
+        self.failed = Failed::Together;
+        self.at.get_or_insert(successes);
+        FIRST_BACKOFF
+    }
+
+    /// By itself: how long it waits.
+    fn fail_alone(&mut self, successes: u64) -> Duration {
+        let others_were_told = self.at.replace(successes).is_some_and(|at| at != successes);
+        if self.failed != Failed::AtFault {
+            self.failed = if others_were_told { Failed::AtFault } else { Failed::Alone };
+        }
+        let wait = self.backoff;
+        self.backoff = (wait * 2).min(LAST_BACKOFF);
+        wait
+    }
 }
 
 /// What is told, or was and failed. As many as there is to tell: what is there no more leaves with [`Told::keep`].
@@ -112,14 +134,17 @@ impl Told {
     }
 
     pub(super) fn done(&mut self, keys: &[Key], now: Instant) {
+        let mut no_fault = false;
         for key in keys {
-            self.tried.remove(key);
+            no_fault |= self.tried.remove(key).is_some_and(|tried| tried.failed == Failed::AtFault);
         }
         self.successes += 1;
         self.groups += 1;
-        let waits = |tried: &Tried| matches!(tried.stand, Stand::Again(..)) && tried.failed == Failed::Alone;
-        for (_, tried) in self.tried.iter_mut().filter(|(key, tried)| matches!(key, Key::Host(_)) && waits(tried)) {
-            (tried.stand, tried.backoff) = (Stand::Again(now, self.groups), FIRST_BACKOFF);
+        let together = |failed| failed == Failed::Alone || failed == Failed::AtFault && no_fault;
+        for (key, tried) in &mut self.tried {
+            if matches!((key, tried.stand), (Key::Host(_), Stand::Again(..))) && together(tried.failed) {
+                (tried.stand, tried.failed) = (Stand::Again(now, self.groups), Failed::Alone);
+            }
         }
     }
 
@@ -131,16 +156,9 @@ impl Told {
             self.groups += 1;
             for key in half {
                 if let Some(tried) = self.tried.get_mut(key) {
-                    tried.stand = Stand::Again(now + tried.backoff, self.groups);
-                    let others_were_told = tried.at.replace(self.successes).is_some_and(|at| at != self.successes);
-                    tried.failed = match keys {
-                        [_] if others_were_told => Failed::AtFault,
-                        [_] => Failed::Alone,
-                        _ => Failed::Together,
-                    };
-                    if keys.len() == 1 {
-                        tried.backoff = (tried.backoff * 2).min(LAST_BACKOFF);
-                    }
+                    let wait =
+                        if keys.len() == 1 { tried.fail_alone(self.successes) } else { tried.fail(self.successes) };
+                    tried.stand = Stand::Again(now + wait, self.groups);
                 }
             }
         }
