@@ -5,13 +5,14 @@
 //! 813.02 {"event":"drain","hosts":"n1","reason":"epilog: 10-umount is past its limit of 5s (job j attempt 0)","by":null}
 //! ```
 //! Hooks are told at least once, in order per job. So the same release may be here twice, with the same (job, attempt, sequence), and counts
-//! once. [`Heard::faults`] holds it against R: what was given back, and how often.
+//! once. [`Heard::faults`] holds it against what was handed out ([`Handed`]): what was given back, and how often.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use perilog_core::{HostList, IdSet, ResourceSet};
+use perilog_core::{HostList, IdSet};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 
@@ -26,6 +27,92 @@ pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/reso
 
 /// Fails every other time, before it has done anything.
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; : >/var/lib/perilog/busy";
+
+/// An R, and what is on each of its ranks, written out: what cuts R into fragments is under test, and no judge of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Handed {
+    pub r: &'static str,
+    pub shares: &'static [Share],
+}
+
+/// What is on a rank, and with its fragment goes back.
+#[derive(Debug, Clone, Copy)]
+pub struct Share {
+    pub rank: u32,
+    pub host: &'static str,
+    /// Kind -> ids.
+    pub children: &'static [(&'static str, &'static str)],
+    pub properties: &'static [&'static str],
+}
+
+/// Of four nodes. No two ranks are alike, and they are not counted from 0, as in a job that has a part of a larger machine.
+pub const FOUR: Handed = Handed {
+    r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","children":{"core":"0-31"}},{"rank":"7","children":{"core":"0-47","gpu":"0,2-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"],"properties":{"pdebug":"4,6","himem":"6-7"}},"scheduling":{"writer":"fluxion"}}"#,
+    shares: &[
+        Share { rank: 4, host: "n0", children: &[("core", "0-47"), ("gpu", "0-3")], properties: &["pdebug"] },
+        Share { rank: 5, host: "n1", children: &[("core", "0-47"), ("gpu", "0-3")], properties: &[] },
+        Share { rank: 6, host: "n2", children: &[("core", "0-31")], properties: &["himem", "pdebug"] },
+        Share { rank: 7, host: "n3", children: &[("core", "0-47"), ("gpu", "0,2-3")], properties: &["himem"] },
+    ],
+};
+
+/// What an R says of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnRank {
+    pub host: String,
+    pub children: BTreeMap<String, String>,
+    /// In the order of their names.
+    pub properties: Vec<String>,
+}
+
+/// Rank -> what is on it.
+pub type Ranks = BTreeMap<u32, OnRank>;
+
+impl Handed {
+    fn ranks(&self) -> Ranks {
+        let texts = |(kind, ids): &(&str, &str)| ((*kind).to_owned(), (*ids).to_owned());
+        let on_rank = |share: &Share| OnRank {
+            host: share.host.to_owned(),
+            children: share.children.iter().map(texts).collect(),
+            properties: share.properties.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        self.shares.iter().map(|share| (share.rank, on_rank(share))).collect()
+    }
+
+    fn scheduling(&self) -> Result<Option<Value>> {
+        Ok(serde_json::from_str::<Value>(self.r)?.get("scheduling").cloned())
+    }
+}
+
+/// Reads R (RFC 20, version 1) rank by rank.
+pub fn ranks_of(r: &Value) -> Result<Ranks> {
+    ensure!(r["version"] == 1, "no R of version 1: {r}");
+    let execution = &r["execution"];
+    let text = |value: &Value| value.as_str().map(str::to_owned).with_context(|| format!("no text: {value}"));
+    let mut ranks = Ranks::new();
+    for group in execution["R_lite"].as_array().context("no R_lite")? {
+        let children = group["children"].as_object().context("no children")?;
+        let children: BTreeMap<String, String> =
+            children.iter().map(|(kind, ids)| Ok((kind.clone(), text(ids)?))).collect::<Result<_>>()?;
+        for rank in text(&group["rank"])?.parse::<IdSet>()?.iter() {
+            let on_rank = OnRank { host: String::new(), children: children.clone(), properties: Vec::new() };
+            ensure!(ranks.insert(rank, on_rank).is_none(), "rank {rank} is there twice");
+        }
+    }
+    let mut hosts = Vec::new();
+    for list in execution["nodelist"].as_array().context("no nodelist")? {
+        hosts.extend(text(list)?.parse::<HostList>()?.iter().map(str::to_owned));
+    }
+    ensure!(hosts.len() == ranks.len(), "{} hosts of {} ranks", hosts.len(), ranks.len());
+    ranks.values_mut().zip(hosts).for_each(|(on_rank, host)| on_rank.host = host);
+    // In the order of their names: it is a map.
+    for (name, of) in execution.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        for rank in text(of)?.parse::<IdSet>()?.iter() {
+            ranks.get_mut(&rank).with_context(|| format!("{name} of a rank {rank}"))?.properties.push(name.clone());
+        }
+    }
+    Ok(ranks)
+}
 
 /// One telling of a release.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -42,7 +129,31 @@ pub struct Release {
     #[serde(rename = "final")]
     pub last: bool,
     #[serde(rename = "R")]
-    pub r: Option<ResourceSet>,
+    pub r: Option<Value>,
+}
+
+impl Release {
+    /// Its fragment of R, rank by rank.
+    pub fn fragment(&self) -> Result<Ranks> {
+        ranks_of(self.r.as_ref().context("a release without R")?)
+    }
+
+    /// Why this is not just these ranks of what was handed out.
+    fn differs(&self, handed: &Handed, all: &Ranks) -> Option<String> {
+        let expected: Ranks = all
+            .iter()
+            .filter(|(rank, _)| self.ranks.contains(**rank))
+            .map(|(rank, on_rank)| (*rank, on_rank.clone()))
+            .collect();
+        let hosts: Vec<&str> = expected.values().map(|on_rank| on_rank.host.as_str()).collect();
+        let whole = expected.len() as u64 == self.ranks.len() && self.hosts.iter().eq(hosts);
+        let scheduling = self.r.as_ref().and_then(|r| r.get("scheduling").cloned());
+        match self.fragment() {
+            Ok(told) if whole && told == expected && handed.scheduling().is_ok_and(|all| all == scheduling) => None,
+            Ok(told) => Some(format!("{told:?} on {}, scheduling {scheduling:?}", self.hosts)),
+            Err(error) => Some(format!("{error:#}")),
+        }
+    }
 }
 
 /// One telling of a drain, or that it is lifted.
@@ -133,10 +244,12 @@ impl Heard {
         self.drain_of(host)?.reason.as_deref()
     }
 
-    /// What cannot be true of a job's releases, one attempt of it, that has all of `r`. Whether everything was given back is for
+    /// What cannot be true of a job's releases, one attempt of it, that has all of what was handed out. Whether everything was given back is for
     /// [`complete`](Self::complete).
-    pub fn faults(&self, job: &str, r: &ResourceSet) -> Vec<String> {
+    pub fn faults(&self, job: &str, handed: &Handed) -> Vec<String> {
         let mut faults = Vec::new();
+        let all = handed.ranks();
+        let whole: IdSet = all.keys().copied().collect();
         let mut said: BTreeMap<u64, &Release> = BTreeMap::new();
         let mut newest = 0;
         for release in self.releases.iter().filter(|release| release.job == job) {
@@ -154,19 +267,18 @@ impl Heard {
         }
         let mut given = IdSet::new();
         for release in self.once(job) {
-            let Release { sequence, ranks, hosts, last, r: fragment, .. } = release;
+            let Release { sequence, ranks, last, .. } = release;
             let twice = given.intersection(ranks);
             if !twice.is_empty() {
                 faults.push(format!("rank {twice} was given back twice, the second time with sequence {sequence}"));
             }
             given.extend_with(ranks);
-            let expected = r.fragment(ranks);
-            if fragment.as_ref() != Some(&expected) || hosts != expected.hosts() {
-                faults.push(format!("sequence {sequence}: the fragment is not R's of ranks {ranks}: {fragment:?}"));
+            if let Some(found) = release.differs(handed, &all) {
+                faults.push(format!("sequence {sequence}: the fragment is not R's of ranks {ranks}: {found}"));
             }
-            match (*last, given == *r.ranks()) {
+            match (*last, given == whole) {
                 (true, false) => {
-                    let missing = r.ranks().difference(&given);
+                    let missing = whole.difference(&given);
                     faults.push(format!("sequence {sequence} says final, and ranks {missing} are missing"));
                 }
                 (false, true) => faults.push(format!("sequence {sequence} is the last, and does not say so")),
@@ -176,13 +288,13 @@ impl Heard {
         faults
     }
 
-    /// The fragments' union, and whether that is all of R.
-    pub fn complete(&self, job: &str, r: &ResourceSet) -> Result<bool> {
-        let mut all = ResourceSet::default();
+    /// Is what the fragments say together all that was handed out?
+    pub fn complete(&self, job: &str, handed: &Handed) -> Result<bool> {
+        let mut all = Ranks::new();
         for release in self.once(job) {
-            all = all.union(release.r.as_ref().context("a release without R")?)?;
+            all.extend(release.fragment()?);
         }
-        Ok(all == *r)
+        Ok(all == handed.ranks())
     }
 }
 
@@ -190,41 +302,63 @@ impl Heard {
 mod tests {
     use super::*;
 
-    const R: &str =
-        r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-3"}}],"nodelist":["n[0-1]"]}}"#;
+    const PAIR: Handed = Handed {
+        r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4","children":{"core":"0-3"}},{"rank":"5","children":{"core":"0-1","gpu":"0"}}],"nodelist":["n[0-1]"],"properties":{"himem":"5"}},"scheduling":{"writer":"test"}}"#,
+        shares: &[
+            Share { rank: 4, host: "n0", children: &[("core", "0-3")], properties: &[] },
+            Share { rank: 5, host: "n1", children: &[("core", "0-1"), ("gpu", "0")], properties: &["himem"] },
+        ],
+    };
+    const OF_4: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"4","children":{"core":"0-3"}}],"nodelist":["n0"]},"scheduling":{"writer":"test"}}"#;
+    const OF_5: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"5","children":{"core":"0-1","gpu":"0"}}],"nodelist":["n1"],"properties":{"himem":"5"}},"scheduling":{"writer":"test"}}"#;
 
-    fn told(sequence: u64, ranks: &str, fragment: &str, last: bool) -> String {
-        let r = ResourceSet::from_json(R).unwrap();
-        let ranks: IdSet = ranks.parse().unwrap();
+    fn told(sequence: u64, ranks: &str, hosts: &str, fragment: &str, last: bool) -> String {
+        let r: Value = serde_json::from_str(fragment).unwrap();
         let body = serde_json::json!({"event": "release", "sequence": sequence, "epoch": 1, "job": "j", "attempt": "0", "ranks": ranks,
-            "hosts": r.fragment(&ranks).hosts(), "resources": [], "final": last, "R": r.fragment(&fragment.parse().unwrap())});
+            "hosts": hosts, "resources": [], "final": last, "R": r});
         format!("1.0 {body}\n")
     }
 
     #[test]
+    fn what_is_written_out_is_what_is_handed_out() {
+        for handed in [FOUR, PAIR] {
+            assert_eq!(ranks_of(&serde_json::from_str(handed.r).unwrap()).unwrap(), handed.ranks());
+        }
+    }
+
+    #[test]
     fn only_a_partition_in_order_holds() {
-        let first = || told(1, "4", "4", false);
-        let second = || told(2, "5", "5", true);
+        let first = || told(1, "4", "n0", OF_4, false);
+        let second = || told(2, "5", "n1", OF_5, true);
+        // A last one of rank 5 whose fragment is another.
+        let other = |from: &str, to: &str| told(2, "5", "n1", &OF_5.replacen(from, to, 1), true);
+        let not_5 = "not R's of ranks 5";
         for (lines, expected, complete) in [
             (vec![first(), second()], "", true),
-            (vec![told(7, "4-5", "4-5", true)], "", true),
+            (vec![told(7, "4-5", "n[0-1]", PAIR.r, true)], "", true),
             (vec![first(), first(), second(), second()], "", true),
             (vec![first()], "", false),
             (vec![], "", false),
             (vec![first(), second(), first()], "sequence 1 was told after 2", true),
             (vec![second(), first()], "says final, and ranks 4 are missing", true),
-            (vec![first(), told(1, "5", "5", true)], "two releases", false),
-            (vec![first(), told(2, "4-5", "4-5", true)], "rank 4 was given back twice", true),
-            (vec![told(1, "4", "5", false), second()], "not R's of ranks 4", false),
-            (vec![first(), told(2, "5", "5", false)], "is the last, and does not say so", true),
+            (vec![first(), told(1, "5", "n1", OF_5, true)], "two releases", false),
+            (vec![first(), told(2, "4-5", "n[0-1]", PAIR.r, true)], "rank 4 was given back twice", true),
+            (vec![told(1, "4", "n0", OF_5, true), second()], "not R's of ranks 4", false),
+            (vec![first(), told(2, "5", "n0", OF_5, true)], not_5, true),
+            (vec![first(), other("0-1", "0-3")], not_5, false),
+            (vec![first(), other(",\"gpu\":\"0\"", "")], not_5, false),
+            (vec![first(), other("n1", "n0")], not_5, false),
+            (vec![first(), other(",\"properties\":{\"himem\":\"5\"}", "")], not_5, false),
+            (vec![first(), other("himem", "pdebug")], not_5, false),
+            (vec![first(), other(",\"scheduling\":{\"writer\":\"test\"}", "")], not_5, true),
+            (vec![first(), told(2, "5", "n1", OF_5, false)], "is the last, and does not say so", true),
         ] {
             let heard = Heard::read(&lines.concat()).unwrap();
-            let r = ResourceSet::from_json(R).unwrap();
-            let faults = heard.faults("j", &r).join("\n");
+            let faults = heard.faults("j", &PAIR).join("\n");
             assert_eq!(faults.is_empty(), expected.is_empty(), "{lines:?}: {faults}");
             assert!(faults.contains(expected), "{lines:?}: {faults}");
-            assert_eq!(heard.complete("j", &r).unwrap(), complete, "{lines:?}");
-            assert!(heard.faults("another", &r).is_empty());
+            assert_eq!(heard.complete("j", &PAIR).unwrap(), complete, "{lines:?}");
+            assert!(heard.faults("another", &PAIR).is_empty());
         }
     }
 

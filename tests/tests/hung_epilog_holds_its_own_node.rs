@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use perilog_core::ResourceSet;
-use perilog_tests::{AT_GATE, Cluster, manager};
+use perilog_tests::manager::{self, FOUR};
+use perilog_tests::{AT_GATE, Cluster};
 
 const SOON: Duration = Duration::from_secs(90);
-const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"10-13","children":{"core":"0-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"]},"scheduling":{"writer":"test"}}"#;
 
 #[test]
 fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<()> {
@@ -20,11 +19,11 @@ fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<
     let cluster = cluster.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
     cluster.stay_down()?;
     cluster.manage(manager::BUSY)?;
-    cluster.controller()?.write_file("/root/R.json", R)?;
+    cluster.controller()?.write_file("/root/R.json", FOUR.r)?;
     cluster.boot()?;
     cluster.perilog(&["job", "add", "j", "--R", "/root/R.json"])?.ok()?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
-    cluster.wait_begun("j", &[10, 11, 12, 13])?;
+    cluster.wait_begun("j", &[4, 5, 6, 7])?;
     let wait_released = |count: usize| {
         cluster
             .bed()
@@ -35,7 +34,7 @@ fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<
     cluster.kill_controller()?;
     cluster.open_gate(2)?;
     cluster.open_gate(3)?;
-    cluster.wait_scripts_ended("j", &[12, 13])?;
+    cluster.wait_scripts_ended("j", &[6, 7])?;
     cluster.start_controller()?;
     cluster.wait_online()?;
     wait_released(3)?;
@@ -46,11 +45,11 @@ fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<
     ensure!(held.contains("overdue") && held.contains("n1"), "{held}");
     cluster.perilog(&["resolve", "j", "epilog", "--ranks", "n1", "--reason", "power-cycled"])?.ok()?;
     wait_released(4)?;
-    let (heard, r) = (cluster.heard()?, ResourceSet::from_json(R)?);
+    let heard = cluster.heard()?;
     let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
-    ensure!(ranks.len() == 4 && ranks[0] == "10" && ranks[3] == "11", "{ranks:?}");
-    let faults = heard.faults("j", &r);
-    ensure!(faults.is_empty() && heard.complete("j", &r)?, "{faults:?} {:?}", heard.releases);
+    ensure!(ranks.len() == 4 && ranks[0] == "4" && ranks[3] == "5", "{ranks:?}");
+    let faults = heard.faults("j", &FOUR);
+    ensure!(faults.is_empty() && heard.complete("j", &FOUR)?, "{faults:?} {:?}", heard.releases);
     let (drain, last) = (heard.drain_of("n1"), heard.once("j").pop());
     ensure!(
         drain.zip(last).is_some_and(|(drain, last)| drain.at <= last.at),

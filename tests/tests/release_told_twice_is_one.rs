@@ -4,11 +4,18 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use perilog_core::ResourceSet;
-use perilog_tests::{Cluster, manager};
+use perilog_tests::Cluster;
+use perilog_tests::manager::{self, Handed, Share};
 
 const SOON: Duration = Duration::from_secs(90);
-const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"4-6","children":{"core":"0-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-2]"]}}"#;
+const THREE: Handed = Handed {
+    r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4,6","children":{"core":"0-3"}},{"rank":"5","children":{"core":"0-1"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-2]"],"properties":{"himem":"5-6"}}}"#,
+    shares: &[
+        Share { rank: 4, host: "n0", children: &[("core", "0-3")], properties: &[] },
+        Share { rank: 5, host: "n1", children: &[("core", "0-1")], properties: &["himem"] },
+        Share { rank: 6, host: "n2", children: &[("core", "0-3")], properties: &["himem"] },
+    ],
+};
 
 /// Well in the end: a drain would wait for the same hook.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
@@ -19,7 +26,7 @@ fn a_release_that_nobody_confirmed_is_told_again_and_is_the_same() -> Result<()>
     let cluster = builder.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
     cluster.stay_down()?;
     cluster.manage(manager::BUSY)?;
-    cluster.controller()?.write_file("/root/R.json", R)?;
+    cluster.controller()?.write_file("/root/R.json", THREE.r)?;
     cluster.boot()?;
     let wait_told = |what: &str, is_so: &dyn Fn(&manager::Heard) -> bool| {
         cluster.bed().wait_until(what, SOON, || Ok(is_so(&cluster.heard()?)))
@@ -47,11 +54,11 @@ fn a_release_that_nobody_confirmed_is_told_again_and_is_the_same() -> Result<()>
     cluster.wait_scripts_ended("j", &[6])?;
     cluster.start_controller()?;
     wait_told("n2 is released", &|heard| heard.once("j").len() == 3)?;
-    let (heard, r) = (cluster.heard()?, ResourceSet::from_json(R)?);
+    let heard = cluster.heard()?;
     let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
     ensure!(ranks == ["5", "4", "6"], "{ranks:?}");
-    let faults = heard.faults("j", &r);
-    ensure!(faults.is_empty() && heard.complete("j", &r)?, "{faults:?} {:?}", heard.releases);
+    let faults = heard.faults("j", &THREE);
+    ensure!(faults.is_empty() && heard.complete("j", &THREE)?, "{faults:?} {:?}", heard.releases);
     cluster
         .bed()
         .wait_until("nothing waits for the hook", SOON, || Ok(!cluster.perilog(&["ps"])?.ok()?.contains("release")))

@@ -2,10 +2,10 @@
 //! job goes on. One that keeps four, and has three good ones left, fails and keeps all.
 
 use anyhow::{Result, ensure};
-use perilog_core::{IdSet, ResourceSet};
-use perilog_tests::{Cluster, manager};
+use perilog_core::IdSet;
+use perilog_tests::Cluster;
+use perilog_tests::manager::{self, FOUR};
 
-const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"4-7","children":{"core":"0-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"]}}"#;
 const PROLOG: &str = "[ \"$(uname -n)\" != n1 ] || perilog-report tolerable --check lustre 'not mounted'";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre"]), ("epilog", &["10-clean"])];
 const SOON: std::time::Duration = std::time::Duration::from_secs(90);
@@ -20,9 +20,8 @@ fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
     let builder = Cluster::builder(4).script("prolog", "10-lustre", PROLOG).script("epilog", "10-clean", "exit 0");
     let cluster = builder.controller(manager::CONFIGURATION).build()?;
     cluster.manage("")?;
-    cluster.controller()?.write_file("/root/R.json", R)?;
+    cluster.controller()?.write_file("/root/R.json", FOUR.r)?;
     cluster.boot()?;
-    let r = ResourceSet::from_json(R)?;
     let given = |job: &str| -> Result<IdSet> {
         Ok(cluster.heard()?.once(job).iter().flat_map(|release| release.ranks.iter()).collect())
     };
@@ -53,8 +52,8 @@ fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
 
     for job in ["two", "four"] {
         let heard = cluster.heard()?;
-        let faults = heard.faults(job, &r);
-        ensure!(faults.is_empty() && heard.complete(job, &r)?, "{job}: {faults:?} {:?}", heard.once(job));
+        let faults = heard.faults(job, &FOUR);
+        ensure!(faults.is_empty() && heard.complete(job, &FOUR)?, "{job}: {faults:?} {:?}", heard.once(job));
         let comparison = cluster.compare(job, SCRIPTS)?;
         ensure!(comparison.holds() && comparison.len() == 8, "{comparison}");
     }

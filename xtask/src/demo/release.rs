@@ -132,7 +132,7 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
 /// What happened on the nodes against what the resource manager was told.
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    let (r, heard, ledger) = (stage::r()?, cluster.heard()?, cluster.ledger()?);
+    let (handed, heard, ledger) = (stage::HANDED, cluster.heard()?, cluster.ledger()?);
     narrator.tell("The ledgers: what the scripts wrote on their nodes, and what the resource manager was told")?;
     let runs = ledger.of_job(JOB);
     let begin = runs.first().context("no script has run")?.1.started;
@@ -143,9 +143,9 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
         let release =
             *heard.once(JOB).iter().find(|release| release.ranks.contains(key.rank)).context("a node is missing")?;
         let told: Vec<String> = tellings(&heard, release.sequence).map(|release| release.epoch.to_string()).collect();
-        let fragment = release.r.as_ref().context("a release without R")?;
-        let children: Vec<String> =
-            fragment.children(key.rank).into_iter().flatten().map(|(kind, ids)| format!("{kind} {ids}")).collect();
+        let fragment = release.fragment()?;
+        let on_rank = fragment.get(&key.rank).context("a fragment without its rank")?;
+        let children: Vec<String> = on_rank.children.iter().map(|(kind, ids)| format!("{kind} {ids}")).collect();
         say(&format!(
             "   {:<4}  {:<4}  {:>10.2} s  {:>8.2} s  {:<8}  {:<4}  {:<5}  {}: {}",
             run.node,
@@ -155,8 +155,8 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
             release.sequence,
             told.len(),
             told.join(", "),
-            fragment.hosts(),
-            children.join(", ")
+            on_rank.host,
+            [children, on_rank.properties.clone()].concat().join(", ")
         ))?;
         ends.push((run.node.as_str(), ended, release.at, code));
     }
@@ -171,14 +171,14 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let drained = heard.drains.iter().find(|drain| drain.hosts.to_string() == "n1").map_or(f64::MAX, |drain| drain.at);
     let after_drain = heard.once(JOB).last().is_some_and(|release| release.ranks.contains(5) && drained <= release.at);
     narrator.check(after_drain, "n1 was given back last, after its drain", format!("{:?}", heard.drains))?;
-    let faults = heard.faults(JOB, &r);
+    let faults = heard.faults(JOB, &handed);
     narrator.check(
         faults.is_empty(),
         "every telling is in order; each release is once after (job, attempt, sequence); the last says final",
         faults.join("; "),
     )?;
     narrator.check(
-        heard.complete(JOB, &r)?,
+        heard.complete(JOB, &handed)?,
         "the fragments are disjoint, and their union is R",
         format!("{:?}", heard.once(JOB)),
     )?;
@@ -201,7 +201,7 @@ fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     }
     let heard = cluster.heard()?;
     let once = heard.once(JOB);
-    let (told, faults) = (once.last().context("a release")?, heard.faults(JOB, &stage::r()?));
+    let (told, faults) = (once.last().context("a release")?, heard.faults(JOB, &stage::HANDED));
     let what = format!(
         "the resource manager has rank {ranks} ({}) with its part of R, by sequence {}",
         told.hosts, told.sequence

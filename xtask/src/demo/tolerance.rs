@@ -200,14 +200,13 @@ fn wait_released(narrator: &Narrator<'_>, job: &str, count: usize) -> Result<()>
 
 /// Waits until all of the job was given back, and checks that it was R, each rank once.
 fn back(narrator: &Narrator<'_>, job: &str) -> Result<()> {
-    let r = stage::r()?;
     let what = format!("the last release of {job} is told");
     narrator.cluster.bed().wait_until(&what, super::narrator::SOON, || {
         Ok(narrator.cluster.heard()?.once(job).iter().any(|release| release.last))
     })?;
     let heard = narrator.cluster.heard()?;
     let ranks: Vec<String> = heard.once(job).iter().map(|release| release.ranks.to_string()).collect();
-    let faults = heard.faults(job, &r);
-    let whole = faults.is_empty() && heard.complete(job, &r)?;
+    let faults = heard.faults(job, &stage::HANDED);
+    let whole = faults.is_empty() && heard.complete(job, &stage::HANDED)?;
     narrator.check(whole, &format!("all of R is back, each rank once: {}", ranks.join(" + ")), faults.join("; "))
 }
