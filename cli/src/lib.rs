@@ -7,6 +7,7 @@
 //! A library for the sake of `pages/` only, which makes manual pages and completions of [`command`].
 
 mod args;
+mod attempts;
 mod columns;
 mod door;
 mod exec;

@@ -7,6 +7,7 @@ use perilog_core::{ActionName, Attempt, JobId, Span, Verdict};
 use perilog_host::clock;
 use serde_json::Value;
 
+use crate::attempts::Asked;
 use crate::door::Door;
 use crate::exit::{self, Exit, worse};
 use crate::fault::Fault;
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     /// For a milestone of the job (data-out), clean (everything was given back), or an event (job-finish, verdict, finish...); with :ACTION for one that a rank of that action reached, or an event of that action.
     #[arg(long = "for", value_name = "EVENT[:ACTION]", value_parser = values::awaited, id = "awaited")]
     awaited: Option<Awaited>,
-    /// Of this attempt; without it of the newest.
+    /// Of this attempt; without it of the newest that was asked for.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// At most so long; 0s only looks.
@@ -104,6 +105,7 @@ struct AttemptLog {
 struct Ledger {
     args: Args,
     attempts: BTreeMap<Attempt, AttemptLog>,
+    asked: Asked,
     caught_up: bool,
     /// The attempt that is waited for; settled when the log was read once.
     chosen: Option<Attempt>,
@@ -117,12 +119,13 @@ struct End {
 }
 
 impl Ledger {
-    const fn new(args: Args) -> Self {
-        Self { args, attempts: BTreeMap::new(), caught_up: false, chosen: None }
+    fn new(args: Args) -> Self {
+        Self { args, attempts: BTreeMap::new(), asked: Asked::default(), caught_up: false, chosen: None }
     }
 
     fn note(&mut self, entry: Entry) {
         let Some(number) = entry.attempt() else { return };
+        self.asked.note(&entry);
         let log = self.attempts.entry(number).or_default();
         if entry.name == "attempt-closed" {
             log.closed = Some(text::line(entry.text("why").unwrap_or("no reason given")));
@@ -145,8 +148,7 @@ impl Ledger {
         if self.chosen.is_some() {
             return Ok(());
         }
-        let newest = self.attempts.last_key_value().map(|(number, _)| *number);
-        let chosen = self.args.attempt.or(newest);
+        let chosen = self.args.attempt.or_else(|| self.asked.meant(self.attempts.keys().copied()));
         match chosen.filter(|number| self.attempts.contains_key(number)) {
             Some(number) => self.chosen = Some(number),
             None => {

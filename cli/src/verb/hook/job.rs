@@ -2,7 +2,7 @@
 //!
 //! All of it is asked again on each connection, and is the same each time. The controller drains, releases and goes on whether this hook lives or not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use perilog_core::{ActionName, Attempt, IdSet, JobId, Part, Span, Verdict};
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{OfJob, named};
+use crate::attempts::Asked;
 use crate::door::{Answer, Door};
 use crate::exit::{Exit, worse};
 use crate::fault::Fault;
@@ -66,23 +67,27 @@ impl Call {
     }
 
     /// The attempt that a prolog is of, where the resource manager does not say: one that has let go of its nodes is over, and the next call is of
-    /// the next one. `None`: the controller knows nothing of the job.
+    /// the next one. Those that nobody has asked for do not count: a node may tell of any. `None`: the controller knows nothing of the job.
     fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
-        let (mut newest, mut over) = (None, false);
+        let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
         let read = door.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Fault> {
             for entry in answer.body.events {
-                if entry.attempt() > newest {
-                    (newest, over) = (entry.attempt(), false);
+                asked.note(&entry);
+                known.extend(entry.attempt());
+                if matches!(entry.name.as_str(), "job-finish" | "attempt-closed") {
+                    over.extend(entry.attempt());
                 }
-                over |= entry.attempt() == newest && matches!(entry.name.as_str(), "job-finish" | "attempt-closed");
             }
             Ok(())
         });
         match read {
             Err(Fault::Refused { code, .. }) if code == NO_SUCH_JOB => Ok(None),
             Err(fault) => Err(fault),
-            Ok(()) => Ok(newest.map(|newest: Attempt| if over { newest.next() } else { newest })),
+            Ok(()) => {
+                let meant = asked.meant(known.into_iter());
+                Ok(meant.map(|meant| if over.contains(&meant) { meant.next() } else { meant }))
+            }
         }
     }
 }

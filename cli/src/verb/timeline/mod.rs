@@ -10,9 +10,11 @@ use perilog_core::{ActionName, Attempt, IdSet, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::attempts::Asked;
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
+use crate::log::Events;
 use crate::out::{Face, Faces, Out, Page};
 use crate::values;
 
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// This attempt instead of the newest.
+    /// This attempt instead of the newest that was asked for and began something.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// All ranks, not only the slowest twenty of each action.
@@ -39,7 +41,10 @@ pub(crate) struct Args {
     svg: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    if args.attempt.is_none() {
+        args.attempt = meant(&args.job, door)?;
+    }
     let drawn_only = args.svg.as_deref() == Some(Path::new("-"));
     let parameters = json!({ "job": args.job, "attempt": args.attempt, "action": args.action });
     let mut tasks = Vec::new();
@@ -70,6 +75,22 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         out.show(&timeline)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Of those that began something. `None`: the controller says which, or why none.
+fn meant(job: &JobId, door: &Door) -> Result<Option<Attempt>, Fault> {
+    let shown: Answer<Show> = door.ask("Show", &json!({ "job": job }))?;
+    let views = shown.body.job.attempts.iter().filter(|view| !view.actions.is_empty());
+    let begun: Vec<Attempt> = views.map(|view| view.attempt).collect();
+    let mut asked = Asked::default();
+    if begun.len() > 1 {
+        let parameters = json!({"job": job, "after": 0, "follow": false});
+        door.follow(&mut door.open()?, "Events", &parameters, |answer: Answer<Events>| {
+            answer.body.events.iter().for_each(|entry| asked.note(entry));
+            Ok::<_, Fault>(())
+        })?;
+    }
+    Ok(asked.meant(begun.into_iter()))
 }
 
 #[derive(Debug, Deserialize)]

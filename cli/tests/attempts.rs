@@ -1,0 +1,77 @@
+//! Which attempt is meant where none is named: the one that was asked for. A node that tells of a newer one, with an old state or with its key stolen,
+//! has no say in that.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use fake::{Call, Done, Error, Place, Said, event, events, serve};
+use serde_json::{Value, json};
+
+/// Attempt 0 was asked for, and its prolog is done; a node tells of attempt 7.
+fn log(more: &[Value]) -> Value {
+    let mut of_a_node =
+        event(5, "action-start", json!({"id": "y", "ranks": "0-1", "hosts": "n[0-1]", "rebuilt": true}));
+    of_a_node["context"]["attempt"] = json!("7");
+    let mut all = vec![
+        json!({"sequence": 1, "timestamp": 1.0, "name": "attempt", "context": {"attempt": "0", "hosts": "n[0-1]"}}),
+        event(2, "action-start", json!({"id": "x", "ranks": "0-1", "hosts": "n[0-1]"})),
+        event(4, "verdict", json!({"verdict": "ok", "status": 0, "ok": "0-1", "by_outcome": {}})),
+        of_a_node,
+    ];
+    all.extend(more.iter().cloned());
+    events(&all)
+}
+
+#[test]
+fn wait_is_for_the_attempt_that_was_asked_for() {
+    let past = || vec![vec![Call("Events"), Done(log(&[])), Call("Events"), fake::Hold]];
+    for (args, code, out) in [
+        (&["wait", "f1", "--timeout", "0s"][..], 0, "prolog of f1 ok on 2 ranks\n"),
+        (&["wait", "f1", "--timeout", "0s", "--attempt", "7"], 124, ""),
+    ] {
+        let (said, _) = Place::new().ask(args, past());
+        assert_eq!((said.code, said.out.as_str()), (Some(code), out), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn a_timeline_is_of_the_attempt_that_was_asked_for() {
+    let action = |attempt: &str| {
+        json!({"attempt": attempt, "open": true, "hosts": "n[0-1]", "actions": [{"id": "00000000-0000-5000-8000-000000000000", "name": "prolog",
+            "ranks": "0-1", "began_ms": 1, "ended_ms": null, "timeout_ms": null, "verdict": null, "ok": "", "open": [], "ended": []}]})
+    };
+    let job = |attempts: Vec<Value>| json!({"job": {"job": "f1", "userid": null, "attempts": attempts}});
+    let timeline = || vec![Call("Timeline"), Done(json!({"tasks": []}))];
+    let (said, asked) = Place::new().ask(
+        &["--json", "timeline", "f1"],
+        vec![
+            vec![Call("Show"), Done(job(vec![action("0"), action("7")]))],
+            vec![Call("Events"), Done(log(&[]))],
+            timeline(),
+        ],
+    );
+    assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("0")), "{}", said.err);
+    // Of one there is no question.
+    let (said, asked) = Place::new()
+        .ask(&["--json", "timeline", "f1"], vec![vec![Call("Show"), Done(job(vec![action("3")]))], timeline()]);
+    assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("3")), "{}", said.err);
+}
+
+/// Found by a review: slurmctld ran its prolog again, and the hook added the attempt of which a node had told; that closed the one that ran.
+#[test]
+fn a_hook_that_counts_attempts_counts_those_that_were_asked_for() {
+    let finish =
+        json!({"sequence": 6, "timestamp": 1.0, "name": "job-finish", "context": {"attempt": "0", "ranks": "0-1"}});
+    for (more, attempt) in [(vec![], "0"), (vec![finish], "1")] {
+        let place = Place::new();
+        let refused = Error("io.perilog.Controller.Refused", json!({"code": "conflict", "text": "no"}));
+        let steps = vec![Call("Events"), Done(log(&more)), Call("JobAdd"), refused];
+        let daemon = serve(&place.socket(), vec![steps]);
+        let mut hook = place.command(&["hook", "slurmctld-prolog"]);
+        hook.env("SLURM_JOB_ID", "f1").env("SLURM_JOB_NODELIST", "n[0-1]").env_remove("SLURM_JOB_RESTART_COUNT");
+        let said = Said::of(hook.output().unwrap());
+        let asked = daemon.asked();
+        assert_eq!((said.code, asked[1]["attempt"].as_str()), (Some(2), Some(attempt)), "{}", said.err);
+    }
+}
