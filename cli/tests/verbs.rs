@@ -88,6 +88,51 @@ fn wait_has_its_forms() {
     }
 }
 
+/// C14: who wants to go on with what the job has made need not wait for what cleans up after it.
+#[test]
+fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
+    let of_job = |sequence: u64, name: &str, context: Value| json!({"sequence": sequence, "timestamp": 1.0, "name": name, "context": context});
+    let running = || {
+        let begins = epilog(6, "action-start", json!({"id": "y", "ranks": "0-1", "hosts": "n[0-1]"}));
+        let finish = of_job(5, "job-finish", json!({"attempt": "0", "ranks": "0-1"}));
+        vec![finish, begins, of_job(7, "milestone", json!({"attempt": "0", "name": "data-out"}))]
+    };
+    let cleaned = || {
+        let release = of_job(8, "release", json!({"attempt": "0", "ranks": "0-1", "final": true}));
+        [running(), vec![release]].concat()
+    };
+    for (awaited, log_now, code) in [
+        ("job-finish", running(), 0),
+        ("data-out", running(), 0),
+        ("verdict:prolog", running(), 0),
+        ("clean", running(), 124),
+        ("verdict:epilog", running(), 124),
+        ("clean", cleaned(), 0),
+    ] {
+        let past = vec![vec![Call("Events"), More(log()), Done(events(&log_now)), Call("Events"), Hold]];
+        let (said, _) = Place::new().ask(&["wait", "f1", "--for", awaited, "--timeout", "0s"], past);
+        assert_eq!(said.code, Some(code), "{awaited}: {} {}", said.out, said.err);
+    }
+}
+
+/// docs/examples/external-action.py: what is refused for now is asked again, anything else is its end.
+#[test]
+fn the_service_of_the_examples_asks_again_what_is_refused_for_now() {
+    let place = Place::new();
+    let refused = |code: &str| {
+        let text = format!("it is {code}");
+        vec![Call("ActionStart"), Error("io.perilog.Controller.Refused", json!({"code": code, "text": text}))]
+    };
+    let daemon = serve(&place.socket(), vec![refused("unavailable"), refused("unavailable"), refused("conflict")]);
+    let service = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples/external-action.py");
+    let mut command = std::process::Command::new("python3");
+    command.args([service, "f1", "stage", "60", "n0", "true"]).env("PERILOG_SOCKET", place.socket());
+    let said = Said::of(command.output().unwrap());
+    let asked = daemon.asked();
+    assert_eq!((said.code, said.err.as_str()), (Some(1), "ActionStart: it is conflict\n"));
+    assert_eq!(asked, vec![json!({"job": "f1", "action": "stage", "lease": "60s", "targets": "n0"}); 3]);
+}
+
 #[test]
 fn events_are_lines_for_people_and_rfc_18_for_programs() {
     let place = Place::new();

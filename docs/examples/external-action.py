@@ -12,7 +12,7 @@ SOCKET = os.environ.get("PERILOG_SOCKET", "/run/perilog/controller.sock")
 
 
 def call(method, **parameters):
-    """A call over Varlink. While the controller is away it is said again: a report that comes twice is one."""
+    """A call over Varlink. While the controller is away, or says `unavailable`, it is said again: a report that comes twice is one."""
     request = {"method": "io.perilog.Controller." + method, "parameters": parameters}
     while True:
         try:
@@ -30,9 +30,12 @@ def call(method, **parameters):
             time.sleep(0.5)
             continue
         reply = json.loads(reply[:-1])
-        if "error" in reply:
-            sys.exit(f"{method}: {reply['parameters'].get('text', reply['error'])}")
-        return reply["parameters"]
+        parameters = reply.get("parameters", {})
+        if "error" not in reply:
+            return parameters
+        if parameters.get("code") != "unavailable":
+            sys.exit(f"{method}: {parameters.get('text', reply['error'])}")
+        time.sleep(0.5)
 
 
 job, action, lease, hosts, *command = sys.argv[1:]

@@ -95,6 +95,62 @@ fn who_failed_within_the_tolerance_is_told_in_an_exception_that_is_not_fatal() {
     assert_eq!(contexts(&b, "shrink"), [] as [serde_json::Value; 0]);
 }
 
+/// A21: with `tolerate-lost`.
+#[test]
+fn a_node_that_dies_is_told_in_the_same_exception_as_a_check_that_failed() {
+    let (mut b, n) = bench(3, |s| s.tolerate_lost = true);
+    b.ask(add("j", "n[0-2]", terms("2"))).0.unwrap();
+    b.run("prolog", "j", "n[0-2]");
+    for rank in 0..3 {
+        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank) });
+    }
+    tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
+    tell(&mut b, n[2], task("prolog", "j", 2), check("lustre", "mount missing"));
+    b.batch(vec![Input::Closed { session: n[1], why: "power".into() }]);
+    b.up("n1", "c", vec![]);
+    assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
+    assert_eq!(
+        contexts(&b, "exception"),
+        [
+            json!({"type": "node-failure", "severity": 1, "note": "n[1-2]", "ranks": "1-2", "hosts": "n[1-2]", "action": "prolog",
+            "attempt": "0", "checks": [{"check": "lost", "message": "lost (the node rebooted)", "ranks": "1", "hosts": "n1"},
+                {"check": "lustre", "message": "mount missing", "ranks": "2", "hosts": "n2"}]})
+        ]
+    );
+    assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
+}
+
+/// C15: the epilog has a verdict of its own, its node is drained, and of the job nothing is taken back.
+#[test]
+fn a_clean_up_that_fails_leaves_the_job_a_success() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    for rank in 0..2 {
+        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+    }
+    b.ask(finish("j", None)).0.unwrap();
+    tell(&mut b, n[0], task("epilog", "j", 0), ended(Outcome::Ok));
+    tell(&mut b, n[1], task("epilog", "j", 1), ended(exit(7)));
+    let verdicts = ["prolog", "epilog"].map(|name| b.action(name, "j", 0).verdict);
+    assert_eq!(verdicts, [Some(Verdict::Ok), Some(Verdict::Failed)]);
+    // Who failed for the job: nobody.
+    let Ok(Reply::Failed { ranks, checks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else {
+        panic!("who failed is told")
+    };
+    assert_eq!((ranks.to_string().as_str(), checks), ("", vec![]));
+    assert_eq!(contexts(&b, "exception"), [] as [serde_json::Value; 0]);
+    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()).collect();
+    let words = |key: &str| told.iter().map(|body| body[key].clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (words("event"), words("verdict")),
+        (vec![json!("verdict"), json!("verdict"), json!("release")], vec![json!("ok"), json!("failed"), json!(null)])
+    );
+    let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| (c["ranks"].clone(), c["final"].clone())).collect();
+    assert_eq!(lasts, [(json!("0-1"), json!(true))]);
+    assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n1"]);
+}
+
 #[test]
 fn what_failed_goes_back_and_with_keep_the_surplus_too_and_never_fewer_are_kept() {
     let soft = || Outcome::Tolerable;
