@@ -1,10 +1,13 @@
-//! One run of a hook's command.
+//! One run of a hook's command, in a process group of its own. Past its limit all of the group is killed, and the run is over when nothing of it lives
+//! any more: who is told again is not told by two at once. What a program leaves in the background when it ends by itself is its own affair.
 
+use std::fs;
 use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
 use perilog_core::Span;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process;
@@ -13,6 +16,10 @@ use tokio::process;
 const KEPT: usize = 4 * 1024;
 /// How long the pipe of a program that has ended is read on.
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
+/// How often it is looked whether what was killed is gone: of a process that is no child nobody is told.
+const LOOK: Duration = Duration::from_millis(20);
+/// What was killed is gone by then, or hangs in the kernel, and that is said.
+const KILLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Command {
@@ -35,30 +42,48 @@ impl Command {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| Untold::new(format!("cannot run {program}: {error}"), &[]))?;
+        let mut group = Group::of(&child);
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let mut said = Vec::new();
-        let whole = async {
+        let ended = {
             let listening = listen(stderr, &mut said);
-            tokio::pin!(listening);
-            let ended = async { tokio::join!(feed(stdin, body), child.wait()).1 };
-            tokio::pin!(ended);
-            tokio::select! {
-                status = &mut ended => {
-                    // What it left in the background may hold the pipe for ever.
-                    let _ = tokio::time::timeout(PIPE_LIMIT, listening).await;
-                    status
+            let feeding = feed(stdin, body);
+            let ended = async {
+                tokio::select! {
+                    status = child.wait() => return status,
+                    _ = feeding => {}
                 }
-                () = &mut listening => ended.await,
+                child.wait().await
+            };
+            tokio::pin!(listening, ended);
+            let heard = async {
+                tokio::select! {
+                    status = &mut ended => (status, false),
+                    () = &mut listening => (ended.await, true),
+                }
+            };
+            match tokio::time::timeout(self.limit, heard).await {
+                Ok((status, heard)) => {
+                    group.is_reaped();
+                    if !heard {
+                        // What it left in the background may hold the pipe for ever.
+                        let _ = tokio::time::timeout(PIPE_LIMIT, listening).await;
+                    }
+                    Some(status)
+                }
+                Err(_) => None,
             }
         };
-        let how = match tokio::time::timeout(self.limit, whole).await {
-            Ok(Ok(status)) if status.success() => return Ok(()),
-            Ok(Ok(status)) => format!("{program}: {status}"),
-            Ok(Err(error)) => format!("{program}: {error}"),
-            Err(_) => {
+        let how = match ended {
+            Some(Ok(status)) if status.success() => return Ok(()),
+            Some(Ok(status)) => format!("{program}: {status}"),
+            Some(Err(error)) => format!("{program}: {error}"),
+            None => {
+                group.end(&mut child, program).await;
                 let limit = Span::from_millis(u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX));
                 format!("{program}: no end within {limit}")
             }
@@ -86,6 +111,70 @@ impl Untold {
     }
 }
 
+/// All processes of a run. Killed when it is dropped, unless the program was reaped: from then on its number may be another's.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &process::Child) -> Self {
+        Self(child.id().and_then(|id| Pid::from_raw(id.cast_signed())))
+    }
+
+    const fn is_reaped(&mut self) {
+        self.0 = None;
+    }
+
+    /// Kills them, and waits until none lives.
+    async fn end(mut self, child: &mut process::Child, program: &str) {
+        let Some(group) = self.0 else { return };
+        self.kill();
+        let gone = async {
+            let _ = child.wait().await;
+            self.is_reaped();
+            while lives(group) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::pin!(gone);
+        if tokio::time::timeout(KILLED, &mut gone).await.is_err() {
+            let group = group.as_raw_nonzero();
+            tracing::warn!(
+                "{program} was killed past its limit and does not end; nothing is told again before it has: ps -o pid,stat,wchan,args --pgroup {group}"
+            );
+            gone.await;
+        }
+    }
+
+    fn kill(&self) {
+        if let Some(group) = self.0 {
+            // It is there: nobody has reaped its first process.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Is there a process in the group that is no zombie? Those of orphans stay where nobody reaps them, as in some containers.
+fn lives(group: Pid) -> bool {
+    if rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH) {
+        return false;
+    }
+    let Ok(processes) = fs::read_dir("/proc") else { return true };
+    let mut stats = processes.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats.any(|stat| is_living_member(&stat, group))
+}
+
+/// `42 (a name) S 1 42 ...`: pid, name, state, parent, group (`proc_pid_stat(5)`).
+fn is_living_member(stat: &str, group: Pid) -> bool {
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let (state, of) = (fields.next(), fields.nth(1));
+    !matches!(state, None | Some("Z" | "X")) && of.and_then(|of| of.parse().ok()) == Some(group.as_raw_nonzero().get())
+}
+
 /// A program that does not read what it is told may know it already: its status decides.
 async fn feed(stdin: Option<process::ChildStdin>, body: &Value) -> io::Result<()> {
     let Some(mut stdin) = stdin else { return Ok(()) };
@@ -101,5 +190,95 @@ async fn listen(stderr: Option<process::ChildStderr>, kept: &mut Vec<u8>) {
         kept.extend_from_slice(&buffer[..read]);
         let surplus = kept.len().saturating_sub(KEPT);
         kept.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(3600);
+
+    /// A program whose child does the work, and hears no TERM. The child's number is in the file.
+    fn with_grandchild(file: &Path) -> Arc<Command> {
+        let script = "trap '' TERM; sleep 1000 & echo $! >\"$0.new\"; mv \"$0.new\" \"$0\"; wait";
+        let argv = vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), file.display().to_string()];
+        Arc::new(Command { argv, limit: LIMIT })
+    }
+
+    fn is_alive(pid: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+
+    async fn begun(command: &Arc<Command>, file: &PathBuf) -> (tokio::task::JoinHandle<Result<(), Untold>>, String) {
+        let command = Arc::clone(command);
+        let run = tokio::spawn(async move { command.tell(&json!({})).await });
+        while !file.exists() {
+            tokio::time::sleep(LOOK).await;
+        }
+        let pid = fs::read_to_string(file).unwrap().trim().to_owned();
+        assert!(is_alive(&pid));
+        (run, pid)
+    }
+
+    /// Found by a review: only the program itself was killed, and what it had begun went on beside the next try.
+    #[tokio::test]
+    async fn nothing_of_a_run_past_its_limit_lives_when_it_is_told_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let (run, pid) = begun(&with_grandchild(&file), &file).await;
+        // An hour passes.
+        tokio::time::pause();
+        let ended = run.await.unwrap().map_err(|untold| untold.why);
+        assert!(!is_alive(&pid), "the child of the hook lives when its run is over");
+        assert_eq!(ended, Err("sh: no end within 1h".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_run_that_is_given_up_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let (run, pid) = begun(&with_grandchild(&file), &file).await;
+        run.abort();
+        assert!(run.await.unwrap_err().is_cancelled());
+        let gone = async {
+            while is_alive(&pid) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(KILLED, gone).await.expect("the child of the hook lives when nobody waits for it");
+    }
+
+    #[tokio::test]
+    async fn a_status_decides_although_a_child_holds_both_pipes() {
+        for (status, expect) in [(0, Ok(())), (3, Err("sh: exit status: 3: busy".to_owned()))] {
+            // More than a pipe holds, and nobody reads it.
+            let body = json!({"event": "x".repeat(1 << 20)});
+            let script = format!("echo busy >&2; exec 3<&0; sleep 10 <&3 & exit {status}");
+            let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
+            let command = Command { argv, limit: LIMIT };
+            assert_eq!(command.tell(&body).await.map_err(|untold| untold.why), expect);
+        }
+    }
+
+    #[test]
+    fn a_zombie_is_gone_and_a_name_may_be_anything() {
+        let group = Pid::from_raw(42).unwrap();
+        for (stat, expect) in [
+            ("42 (sh) S 1 42 42 0", true),
+            ("43 (a) Z 9 (b) D 1 42 42 0", true),
+            ("43 (sh) Z 1 42 42 0", false),
+            ("43 (sh) X 1 42 42 0", false),
+            ("42 (sh) S 42 43 42 0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_living_member(stat, group), expect, "{stat}");
+        }
     }
 }
