@@ -26,7 +26,7 @@ pub(crate) enum Happening<T> {
     Done,
     /// It cannot go on.
     Over(Fault),
-    /// Ctrl-C, SIGTERM or SIGHUP.
+    /// A signal that asks to stop: of [`ANY`] or [`TYPED`].
     Interrupted,
 }
 
@@ -36,6 +36,12 @@ const BACKLOG: usize = 256;
 /// Pauses between tries to reach a daemon that is away: soon, because a restart takes less than a second; then seldom.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The signals that ask to stop.
+pub(crate) type Asking = &'static [Signal];
+pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+/// Ctrl-C alone, for one whom SIGTERM and SIGHUP tell nothing: systemd sends them to all of a service that stops or has lost its main process.
+pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
 /// What a session tells, and whether anybody still listens.
 pub(crate) struct Teller<T> {
@@ -84,27 +90,27 @@ where
     T: Send + 'static,
     S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
 {
-    work(door, interruptible, false, session)
+    work(door, interruptible.then_some(ANY), false, session)
 }
 
 /// The same for one who waits from the beginning, also for a daemon that is not there yet: a node may run a job's prolog while it boots.
-pub(crate) fn keep_from_the_start<T, S>(door: Door, session: S) -> Result<Receiver<Happening<T>>, Fault>
+pub(crate) fn keep_from_the_start<T, S>(door: Door, asking: Asking, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
     S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
 {
-    work(door, true, true, session)
+    work(door, Some(asking), true, session)
 }
 
-fn work<T, S>(door: Door, interruptible: bool, met: bool, mut session: S) -> Result<Receiver<Happening<T>>, Fault>
+fn work<T, S>(door: Door, asking: Option<Asking>, met: bool, mut session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
     S: FnMut(&mut Client, &mut Teller<T>) -> Result<(), Stop> + Send + 'static,
 {
     let (to, happenings) = sync_channel(BACKLOG);
-    if interruptible {
+    if let Some(asking) = asking {
         // Before any other thread begins, so that all of them have the signals blocked.
-        interrupts(to.clone())?;
+        interrupts(asking, to.clone())?;
     }
     let mut teller = Teller { to, away: false, met, pause: FIRST_PAUSE };
     let work = move || {
@@ -135,13 +141,13 @@ where
     Ok(happenings)
 }
 
-/// From here on Ctrl-C, SIGTERM and SIGHUP are told, not obeyed; the second one ends us wherever we are. Those that our starter had
-/// ignored (nohup) stay ignored.
-fn interrupts<T: Send + 'static>(to: SyncSender<Happening<T>>) -> Result<(), Fault> {
+/// From here on the signals that ask are told, not obeyed; the second one ends us wherever we are. The others of [`ANY`] do nothing, and those
+/// that our starter had ignored (nohup) stay ignored.
+fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -> Result<(), Fault> {
     let failed = |errno: nix::Error| Fault::Other(format!("cannot wait for signals: {errno}"));
     let ignored = ignored_signals();
     let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for &signal in ANY {
         if ignored & (1 << (signal as u32 - 1)) == 0 {
             signals.add(signal);
         }
@@ -149,7 +155,10 @@ fn interrupts<T: Send + 'static>(to: SyncSender<Happening<T>>) -> Result<(), Fau
     signals.thread_block().map_err(failed)?;
     let work = move || {
         let mut told = false;
-        while signals.wait().is_ok() {
+        while let Ok(signal) = signals.wait() {
+            if !asking.contains(&signal) {
+                continue;
+            }
             let heard = !told && !matches!(to.try_send(Happening::Interrupted), Err(TrySendError::Full(_)));
             if !heard {
                 std::process::exit(Exit::Detached.code().into());

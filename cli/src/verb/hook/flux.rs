@@ -16,6 +16,7 @@ use super::node::{self, Turn};
 use super::{OfJob, named};
 use crate::fault::Fault;
 use crate::out::aside;
+use crate::patience::ANY;
 use crate::text;
 
 const BROKER: &str = "Flux";
@@ -55,6 +56,7 @@ pub(super) fn job(env: &Environment, of: OfJob) -> Result<job::Call, Fault> {
         ranks,
         userid: env.read("FLUX_JOB_USERID")?,
         env: env.offer(is_of_the_job),
+        asking: ANY,
         of,
     })
 }

@@ -18,7 +18,7 @@ use crate::exit::{Exit, worse};
 use crate::fault::Fault;
 use crate::log::{Decided, Entry, Events, Roster, Told};
 use crate::out::{Out, aside};
-use crate::patience::{Happening, Stop, Teller, keep_from_the_start};
+use crate::patience::{Asking, Happening, Stop, Teller, keep_from_the_start};
 use crate::tail::{News, Running, Tail};
 use crate::text;
 use crate::verb::run::watch::Watch;
@@ -34,6 +34,8 @@ pub(super) struct Call {
     pub(super) ranks: Option<IdSet>,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
+    /// What of a signal is the resource manager's wish to have the scripts stop.
+    pub(super) asking: Asking,
     pub(super) of: OfJob,
 }
 
@@ -174,7 +176,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
     let mut tail = Tail::new(door.clone(), call.job.clone(), 0);
     let mut origin = None;
     let (at, name) = (door.clone(), action.clone());
-    let happenings = keep_from_the_start(door, move |client: &mut Client, teller: &mut Teller<News>| {
+    let happenings = keep_from_the_start(door, call.asking, move |client: &mut Client, teller: &mut Teller<News>| {
         if call.attempt.is_none() {
             call.attempt = call.counted(&at, client)?;
         }
@@ -232,23 +234,24 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     let mut waiting = Waiting::new(&call, &door);
     let mut after = 0;
     let (at, job, name) = (door.clone(), call.job.clone(), action.clone());
-    let happenings = keep_from_the_start(door, move |client: &mut Client, teller: &mut Teller<Epilog>| {
-        let added = call.add(&at, client)?;
-        at.ask_on::<Running>(client, "Run", &call.run(&name))?;
-        let finish = json!({"job": call.job, "attempt": call.attempt});
-        let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
-        teller.tell(Epilog::LetGo { attempt: added.attempt, part })?;
-        at.wait_for_ever(client)?;
-        let parameters = json!({"job": call.job, "after": after, "follow": true});
-        at.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Stop> {
-            for entry in answer.body.events {
-                after = after.max(entry.sequence);
-                teller.tell(Epilog::Event(entry))?;
-            }
-            Ok(())
+    let happenings =
+        keep_from_the_start(door, call.asking, move |client: &mut Client, teller: &mut Teller<Epilog>| {
+            let added = call.add(&at, client)?;
+            at.ask_on::<Running>(client, "Run", &call.run(&name))?;
+            let finish = json!({"job": call.job, "attempt": call.attempt});
+            let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
+            teller.tell(Epilog::LetGo { attempt: added.attempt, part })?;
+            at.wait_for_ever(client)?;
+            let parameters = json!({"job": call.job, "after": after, "follow": true});
+            at.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Stop> {
+                for entry in answer.body.events {
+                    after = after.max(entry.sequence);
+                    teller.tell(Epilog::Event(entry))?;
+                }
+                Ok(())
+            })?;
+            Err(Fault::WentAway { daemon: at.daemon, why: "the stream of events ended".to_owned() }.into())
         })?;
-        Err(Fault::WentAway { daemon: at.daemon, why: "the stream of events ended".to_owned() }.into())
-    })?;
     let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
     loop {
         match waiting.next(&happenings, None) {

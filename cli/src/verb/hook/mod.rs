@@ -45,25 +45,25 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Hook {
     /// As Slurm's Prolog, on each node
-    #[command(after_help = NODE)]
+    #[command(after_help = format!("{NODE}\n\n{ASKED}"))]
     SlurmProlog(OnNode),
     /// As Slurm's Epilog, on each node
-    #[command(after_help = NODE)]
+    #[command(after_help = format!("{NODE}\n\n{ASKED}"))]
     SlurmEpilog(OnNode),
     /// As Slurm's PrologSlurmctld: the prolog of all nodes of the job, through the controller
-    #[command(after_help = JOB)]
+    #[command(after_help = format!("{JOB}\n\n{NOT_ASKED}"))]
     SlurmctldProlog(OfJob),
     /// As Slurm's EpilogSlurmctld: the epilog of all nodes of the job, through the controller
-    #[command(after_help = JOB)]
+    #[command(after_help = format!("{JOB}\n\n{NOT_ASKED}"))]
     SlurmctldEpilog(OfJob),
     /// As the command of [job-manager.prolog] of Flux, with per-rank = false
-    #[command(after_help = JOB)]
+    #[command(after_help = format!("{JOB}\n\n{ASKED}"))]
     FluxProlog(OfJob),
     /// As the command of [job-manager.epilog] of Flux, with per-rank = false
-    #[command(after_help = JOB)]
+    #[command(after_help = format!("{JOB}\n\n{ASKED}"))]
     FluxEpilog(OfJob),
     /// As the command of [job-manager.housekeeping] of Flux, on each node
-    #[command(after_help = NODE)]
+    #[command(after_help = format!("{NODE}\n\n{ASKED}"))]
     FluxHousekeeping(OnNode),
 }
 
@@ -120,9 +120,14 @@ Exit status:
     7  no agent within --patience; what was begun goes on
     8  not permitted, or another error
   130  ended by a second signal; what was begun goes on
-Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of housekeeping, and this hook drains the rank.
+Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of housekeeping, and this hook drains the rank.";
 
+const ASKED: &str = "\
 SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
+
+const NOT_ASKED: &str = "\
+SIGINT: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGTERM, SIGHUP: nothing; systemd sends them to all of slurmctld.service when it stops
+or slurmctld has died. SIGKILL: the scripts go on.";
 
 const JOB: &str = "\
 Exit status:
@@ -132,9 +137,7 @@ Exit status:
     7  no controller within --patience; what was begun goes on           8  not permitted, or another error
   130  ended by a second signal; what was begun goes on
 Slurm requeues a job (cancels an interactive one) for every status but 0 of PrologSlurmctld, and only logs that of EpilogSlurmctld: nodes are drained by the
-drain command of controller.toml. Flux fails the job for every status but 0 of a prolog.
-
-SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
+drain command of controller.toml. Flux fails the job for every status but 0 of a prolog.";
 
 pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
     let env = Environment::of_process();

@@ -26,7 +26,7 @@ use crate::exec::{self, Reply, describe};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::aside;
-use crate::patience::{Happening, keep_from_the_start};
+use crate::patience::{ANY, Happening, keep_from_the_start};
 use crate::text;
 
 /// What an action does to an attempt, for a host that counts them.
@@ -119,7 +119,7 @@ const EVENTS: usize = 16;
 
 fn events(door: &Door, mut call: Call, timeout: Option<Span>) -> Result<Receiver<Event>, Fault> {
     let at = door.clone();
-    let happenings = keep_from_the_start(door.clone(), move |client, teller| {
+    let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
         let request = call.request(timeout);
         // From the first answer on it is that attempt, whatever the host would count by then.
         exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt))

@@ -15,6 +15,7 @@ use super::job;
 use super::node::{self, Turn};
 use super::{OfJob, named};
 use crate::fault::Fault;
+use crate::patience::TYPED;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
@@ -50,6 +51,8 @@ pub(super) fn job(env: &Environment, side: Side, of: OfJob) -> Result<job::Call,
         ranks: None,
         userid: env.read("SLURM_JOB_UID")?,
         env: env.offer(|_| true),
+        // slurmctld itself kills its hooks (SIGKILL). A SIGTERM is systemd's, to all of slurmctld.service, when slurmctld stops or has died.
+        asking: TYPED,
         of,
     })
 }
