@@ -141,8 +141,9 @@ pub struct Terms {
     /// Resources of the job that are no ranks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    #[serde(default)]
-    pub tolerate: Tolerance,
+    /// `None`: nothing was said of it. That is none, or with `keep` all that are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerate: Option<Tolerance>,
     /// So many good ranks are enough: the job goes on with just these, and every other rank goes back. Never fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
@@ -167,8 +168,9 @@ impl Terms {
     /// How many of `ranks` may fail: with `keep` all that are not kept, where nothing else was said.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {
-            (Tolerance::Ranks(0), Some(keep)) => ranks.saturating_sub(u64::from(keep)),
-            (tolerate, _) => tolerate.of(ranks),
+            (Some(tolerate), _) => tolerate.of(ranks),
+            (None, Some(keep)) => ranks.saturating_sub(u64::from(keep)),
+            (None, None) => 0,
         }
     }
 }
@@ -236,12 +238,15 @@ mod tests {
 
     #[test]
     fn who_asks_for_more_than_is_kept_is_forgiven_the_rest() {
-        let terms = |tolerate: &str, keep| Terms { tolerate: tolerate.parse().unwrap(), keep, ..Terms::default() };
+        let terms = |tolerate: &str, keep| Terms { tolerate: tolerate.parse().ok(), keep, ..Terms::default() };
         for (terms, ranks, forgiven) in [
+            (terms("", None), 60, 0),
             (terms("0", None), 60, 0),
-            (terms("0", Some(50)), 60, 10),
+            (terms("", Some(50)), 60, 10),
             (terms("3", Some(50)), 60, 3),
-            (terms("0", Some(70)), 60, 0),
+            (terms("0", Some(50)), 60, 0),
+            (terms("0%", Some(50)), 60, 0),
+            (terms("", Some(70)), 60, 0),
         ] {
             assert_eq!(terms.forgives(ranks), forgiven, "{terms:?}");
         }

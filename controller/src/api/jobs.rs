@@ -33,7 +33,7 @@ impl Parameters for JobAdd {
         let terms = Terms {
             r,
             resources: resources?,
-            tolerate: perhaps(self.tolerate)?.unwrap_or_default(),
+            tolerate: perhaps(self.tolerate)?,
             keep: self.keep,
             shrink: self.shrink.unwrap_or(false),
         };

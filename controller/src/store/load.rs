@@ -181,6 +181,8 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         complete: column(row, "complete")?,
         milestones: json(row, "milestones")?,
         rebuilt: column(row, "rebuilt")?,
+        asked: column(row, "asked")?,
+        told: parsed(row, "told")?,
     })
 }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction};
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
@@ -47,6 +47,8 @@ CREATE TABLE attempts (
     complete INTEGER NOT NULL DEFAULT 0,
     milestones TEXT NOT NULL DEFAULT '{}', -- who said what, and who need not
     rebuilt INTEGER NOT NULL DEFAULT 0, -- from what nodes told: it may have more ranks
+    asked INTEGER NOT NULL DEFAULT 1,   -- a request has meant it, and not nodes alone
+    told TEXT NOT NULL DEFAULT '',      -- ranks that only other nodes than their own have told of
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -252,6 +254,11 @@ CREATE TABLE scripts (
     last INTEGER NOT NULL,
     UNIQUE (name, digest)
 ) STRICT;
+", "
+ALTER TABLE attempts ADD COLUMN asked INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE attempts ADD COLUMN told TEXT NOT NULL DEFAULT '';
+UPDATE attempts SET asked = 0 WHERE rebuilt AND NOT added;
+UPDATE attempts SET terms = json_remove(terms, '$.tolerate') WHERE json_extract(terms, '$.tolerate') = '0';
 "];
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {

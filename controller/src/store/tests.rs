@@ -138,13 +138,15 @@ fn record() -> impl Strategy<Value = Record> {
                 userid,
                 open,
                 touched_ms,
-                terms: Terms { tolerate: Tolerance::Percent(10), keep: userid, shrink: open, ..Terms::default() },
+                terms: Terms { tolerate: Some(Tolerance::Percent(10)), keep: userid, shrink: open, ..Terms::default() },
                 added: open,
                 hold: Part { ranks: IdSet::from(0..=3), resources: [ResourceName::new("rabbit:1").unwrap()].into() },
                 released: Part::default(),
                 complete: !open,
                 milestones: milestones(open),
                 rebuilt: open,
+                asked: !open,
+                told: if open { IdSet::from(1..=2) } else { IdSet::new() },
             })
         },
     );
@@ -186,7 +188,7 @@ fn record() -> impl Strategy<Value = Record> {
         }),
         4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {
             let released = released.intersection(&ranks);
-            Record::Given { job, attempt, holds: Box::new(Holds { hold: ranks.difference(&released), ranks, released, left: IdSet::new() }) }
+            Record::Given { job, attempt, holds: Box::new(Holds { hold: ranks.difference(&released), told: ranks.intersection(&IdSet::from(2..=2)), ranks, released, left: IdSet::new() }) }
         }),
         4 => rank,
         4 => (0..3u8).prop_map(|n| event(&job(n), 0)),
@@ -323,6 +325,8 @@ fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) ->
         complete: false,
         milestones: Milestones::default(),
         rebuilt: false,
+        asked: true,
+        told: IdSet::new(),
     }
 }
 

@@ -84,8 +84,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
-             milestones, rebuilt)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             milestones, rebuilt, asked, told)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -100,7 +100,9 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             json(&row.released)?,
             row.complete,
             json(&row.milestones)?,
-            row.rebuilt
+            row.rebuilt,
+            row.asked,
+            row.told.to_string()
         ],
     )
 }

@@ -165,6 +165,13 @@ impl Action {
         self.row.held.ranks.subtract(released);
     }
 
+    /// What is open on these ranks holds them.
+    pub(super) fn holds_too(&mut self, ranks: &IdSet) {
+        let open = self.open().intersection(ranks);
+        self.row.held.ranks.extend_with(&open);
+        self.moved.extend_with(&open);
+    }
+
     fn grow_by(&mut self, ranks: &IdSet) {
         self.row.ranks.extend_with(ranks);
         self.row.held.ranks.extend_with(ranks);

@@ -12,7 +12,7 @@ use crate::controller::layout::Layout;
 use crate::controller::machine::Job;
 use crate::controller::stands::Holds;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId};
+use crate::ids::{ActionId, Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::milestone::Milestones;
@@ -35,13 +35,17 @@ pub(super) struct JobAttempt {
     pub(super) too_many_milestones: bool,
     /// Known from what nodes told: it may have more ranks.
     pub(super) rebuilt: bool,
+    /// A request has meant it.
+    pub(super) asked: bool,
+    /// Only other nodes than their own have told of these ranks.
+    pub(super) told: IdSet,
 }
 
 impl Job {
     /// The one that is meant where none is named: the newest that is open. What was asked for here comes before what only nodes tell of.
     pub(super) fn open_attempt(&self) -> Option<Attempt> {
-        let open = |rebuilt| self.attempts.iter().rev().find(|(_, a)| a.open && a.rebuilt == rebuilt);
-        open(false).or_else(|| open(true)).map(|(number, _)| *number)
+        let open = |asked| self.attempts.iter().rev().find(|(_, a)| a.open && a.asked == asked);
+        open(true).or_else(|| open(false)).map(|(number, _)| *number)
     }
 
     pub(super) fn last_attempt(&self) -> Option<Attempt> {
@@ -51,7 +55,7 @@ impl Job {
     /// The attempt that a new one is a requeue of, for the same reason not one that only nodes tell of where there is another.
     pub(super) fn before_the_next(&self) -> Option<&JobAttempt> {
         let newest = || self.attempts.values().rev();
-        newest().find(|attempt| !attempt.rebuilt).or_else(|| newest().next())
+        newest().find(|attempt| attempt.asked).or_else(|| newest().next())
     }
 }
 
@@ -73,6 +77,8 @@ impl JobAttempt {
             milestones: Milestones::default(),
             too_many_milestones: false,
             rebuilt: false,
+            asked: true,
+            told: IdSet::new(),
         }
     }
 
@@ -113,6 +119,8 @@ impl JobAttempt {
             milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
             too_many_milestones: false,
             rebuilt: row.rebuilt,
+            asked: row.asked,
+            told: row.told,
         };
         Some((row.job, row.attempt, entry))
     }
@@ -133,6 +141,8 @@ impl JobAttempt {
             complete: self.complete,
             milestones: self.milestones.clone(),
             rebuilt: self.rebuilt,
+            asked: self.asked,
+            told: self.told.clone(),
         }
     }
 
@@ -140,12 +150,33 @@ impl JobAttempt {
     pub(super) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
-        Holds { ranks: ranks.clone(), hold, released, left }
+        Holds { ranks: ranks.clone(), hold, released, left, told: of(&self.told) }
     }
 
-    /// All that was handed out.
+    /// It holds all that it has, as one of which this node tells and nobody else: of its own rank nothing is hearsay.
+    pub(super) fn told_by(layout: Layout, rank: Rank, userid: Option<u32>, wall_ms: u64) -> Self {
+        let own = IdSet::from(rank.0..=rank.0);
+        let told = layout.ranks().difference(&own);
+        let attempt = Self::new(layout, userid, Terms::default(), false, wall_ms);
+        Self { hold: Part::of_ranks(own), rebuilt: true, asked: false, told, ..attempt }
+    }
+
+    /// All that was handed out, as far as somebody says so who may.
     pub(super) fn whole(&self) -> Part {
-        Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
+        Part { ranks: self.layout.ranks().difference(&self.told), resources: self.terms.resources.clone() }
+    }
+
+    /// These ranks are its own: their nodes have told of them, or somebody has asked for them.
+    pub(super) fn own(&mut self, ranks: &IdSet) -> IdSet {
+        let own = self.told.intersection(ranks);
+        self.told.subtract(&own);
+        if self.complete {
+            // What runs there still holds them.
+            self.released.ranks.extend_with(&own);
+        } else {
+            self.hold.ranks.extend_with(&own);
+        }
+        own
     }
 
     /// Was it rebuilt, and may the rest of it be this?
@@ -153,15 +184,9 @@ impl JobAttempt {
         self.rebuilt && self.layout.merge(whole).is_ok_and(|both| both == *whole)
     }
 
-    /// Ranks on hosts that were told later, where a store was lost, are the job's too; not where it was added without them, or has given back
-    /// all: then only what runs there holds them.
+    /// Ranks on hosts that were told later, where a store was lost, may be the job's too.
     pub(super) fn widen(&mut self, layout: Layout) {
-        let new = layout.ranks().difference(self.layout.ranks());
-        if self.complete {
-            self.released.ranks.extend_with(&new);
-        } else if !self.added && self.open {
-            self.hold.ranks.extend_with(&new);
-        }
+        self.told.extend_with(&layout.ranks().difference(self.layout.ranks()));
         self.layout = layout;
     }
 

@@ -1,5 +1,5 @@
 //! Drain: a host at fault is given no more work, for a reason that a person can act on. Exactly the hosts at fault, never over a reason that
-//! stands already, and never for what a user cancelled.
+//! stands already, and never for what a user cancelled; but for an epilog: what was to be cleaned up there was not.
 //!
 //! ```text
 //!   at fault, or by hand --> told to the hook --confirmed--> in force --undrain--> told to the hook --confirmed--> gone
@@ -52,10 +52,13 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 impl Machine {
     /// Drains the host of a task whose end is its node's fault.
     pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
-        if !is_at_fault(&ended.outcome) {
+        let Some(action) = self.actions.get(&task.action) else { return };
+        let row = &action.row;
+        // Whoever stopped it: what was to be cleaned up there was not.
+        let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
+        if !is_at_fault(&ended.outcome) && !(unclean && !defect!(CancelledEpilogIsClean)) {
             return;
         }
-        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
         let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
         if let Some(elapsed) = ended.elapsed_ms {
@@ -183,10 +186,13 @@ impl Machine {
                 self.put_drain(DrainRow { confirmed: false, ..drain });
             }
         }
-        if !self.settings.release_hook {
-            let told: Vec<u64> = self.outbox.releases().map(|entry| entry.sequence).collect();
-            told.iter().for_each(|sequence| self.outbox.done(*sequence));
-            self.batch.records.extend(told.into_iter().map(|sequence| Record::OutboxDone { sequence }));
+        let owed = self.outbox.owed();
+        if !self.settings.release_hook && owed > 0 {
+            let were = if owed == 1 { "release is" } else { "releases are" };
+            let text = format!(
+                "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop them: perilog job forget JOB --releases"
+            );
+            self.note(Level::Warning, None, None, text);
         }
     }
 

@@ -33,11 +33,15 @@ impl Machine {
                 false
             }
             Some(there) if there.layout != layout && !there.is_part_of(&layout) => {
+                let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
+                let (is, asked) = (on(&there.layout), on(&layout));
+                let text = format!("job {} attempt {number} is on {is}; asked for {asked}", add.job);
+                return Err(Refusal::Conflict(text));
+            }
+            Some(there) if there.added && there.hold.is_empty() => {
+                let (job, next) = (&add.job, number.next());
                 let text = format!(
-                    "job {} attempt {number} is on {}; asked for {}",
-                    add.job,
-                    there.layout.hosts(),
-                    layout.hosts()
+                    "job {job} attempt {number} is over, and holds nothing any more: add the next one (--attempt {next})"
                 );
                 return Err(Refusal::Conflict(text));
             }
@@ -60,8 +64,9 @@ impl Machine {
                 there.hold.resources = add.terms.resources.clone();
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
+                let all = there.layout.ranks().clone();
                 self.batch.attempts.insert((add.job.clone(), number));
-                self.take_place(&add.job, number, now);
+                self.take_place(&add.job, number, &all, now);
                 self.rebuilt_whole(&add.job, number, now);
                 false
             }
@@ -171,6 +176,10 @@ impl Machine {
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
+        // At its end all that was asked for has its turn before what follows.
+        if !last && !defect!(BeginsWhereLetGo) {
+            self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
+        }
         for name in self.settings.after.clone() {
             self.follow(job, number, &name, &part.ranks, last, now);
         }

@@ -14,8 +14,9 @@ use crate::controller::io::{
 };
 use crate::controller::layout::Layout;
 use crate::controller::milestones::Saying;
-use crate::controller::outbox::Outbox;
+use crate::controller::outbox::{Outbox, first_sequence};
 use crate::controller::session::Session;
+use crate::controller::stones::Stones;
 use crate::defect;
 use crate::eventlog::Event;
 use crate::ids::{ActionId, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
@@ -78,6 +79,8 @@ pub(super) struct Node {
     /// The last few that ended badly, oldest first.
     pub(super) failed: Vec<TaskId>,
     pub(super) note: Option<String>,
+    /// Of tasks that are not known here.
+    pub(super) stones: Stones,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -124,7 +127,7 @@ impl Machine {
             undrained: BTreeMap::new(),
             drain_failed: BTreeMap::new(),
             outbox: Outbox::of(snapshot.outbox),
-            outbox_last: snapshot.outbox_last,
+            outbox_last: first_sequence(epoch).max(snapshot.outbox_last),
             questions: BTreeMap::new(),
             question_last: 0,
             probe_last: 0,
@@ -399,7 +402,7 @@ impl Machine {
 }
 
 impl Node {
-    pub(super) const fn new(row: NodeRow, since_ms: u64) -> Self {
+    pub(super) fn new(row: NodeRow, since_ms: u64) -> Self {
         Self {
             row,
             session: None,
@@ -410,6 +413,7 @@ impl Node {
             live: BTreeMap::new(),
             failed: Vec::new(),
             note: None,
+            stones: Stones::default(),
         }
     }
 }

@@ -40,7 +40,10 @@ impl Machine {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            let open = there.and_then(|there| self.of(older).find(|action| action.is_open_on(there)));
+            let open = there.and_then(|there| {
+                // Of what another node says nobody would ever come to the end, where its own does not come.
+                self.of(older).find(|action| action.is_open_on(there) && !self.is_hearsay(older, action, there.0))
+            });
             if open.is_some() {
                 return open;
             }

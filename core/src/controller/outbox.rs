@@ -5,7 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::io::{Edge, OutboxEntry};
 use crate::defect;
-use crate::ids::{Attempt, JobId};
+use crate::ids::{Attempt, Epoch, JobId};
+
+/// Sequences of one epoch. A store that was put back goes on past all that its later life can have used, so that what an edge remembers of
+/// that is nothing new; ten million epochs fit into a number that JSON readers take as it is.
+const PER_EPOCH: u64 = 1_000_000_000;
+
+/// What was used before the first entry of an epoch has this sequence at most.
+pub(super) fn first_sequence(epoch: Epoch) -> u64 {
+    if defect!(SequencesReused) { 0 } else { epoch.number.saturating_sub(1).saturating_mul(PER_EPOCH) }
+}
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Outbox {

@@ -33,7 +33,11 @@ impl Machine {
         };
         // Its node was drained when the limit passed: that was for this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!ok && !told).then(|| ended.clone());
+        // Only another node had said that it was there; its own says nothing of it.
+        let hearsay = action.stand(task.rank) == Stand::Unknown
+            && ended.outcome == (Outcome::Lost { why: Loss::Vanished })
+            && !defect!(HearsayDrains);
+        let blame = (!ok && !told && !hearsay).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
         if let Some(host) = self.host_of(task).filter(|_| expected) {
@@ -72,10 +76,14 @@ impl Machine {
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
-        match action.stand(task.rank) {
+        let stand = action.stand(task.rank);
+        match stand {
             Stand::Sent | Stand::Waiting | Stand::Unknown => {
                 action.accept(task.rank);
                 self.touch(task.action, now);
+                if stand == Stand::Unknown {
+                    self.node_tells(host, task, now);
+                }
             }
             // Too late for us: it must not begin. If it has begun, Cancel stops it.
             Stand::Ended => self.send_cancel(id, task, "it has ended for the controller"),
@@ -146,6 +154,9 @@ impl Machine {
         }
         match stand {
             Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => {
+                if stand == Stand::Unknown {
+                    self.node_tells(host, task, now);
+                }
                 let own = by_hand.then(|| ended.clone());
                 if let Some(ended) = self.end_or_boot(task, ended, now) {
                     self.end_task(task, ended, now);

@@ -4,8 +4,9 @@
 //! later are added to what is known. Such an action has its verdict when the job is known to hold nothing more (`job finish`), when it was added
 //! again and all of it is covered, or when whoever began it by hand is there again and says over what.
 //!
-//! A node's word is not the resource manager's. A newer attempt that it tells of is open beside one that was asked for here, until that newer one
-//! is asked for too ([`crate::controller::superseded`]); only what itself is known from nodes gives way to it.
+//! A node's word is not the resource manager's, nor another node's. A newer attempt that it tells of is open beside one that was asked for here, until
+//! that newer one is asked for too ([`crate::controller::superseded`]). Of other ranks it may have heard ([`crate::controller::hearsay`]): they are
+//! `unknown` until their own nodes have said Hello. What was asked for has the ranks that it was asked for with.
 
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::job::{Part, Terms};
+use crate::job::Part;
 use crate::message::{Held, HeldState};
 use crate::outcome::Loss;
 
@@ -43,21 +44,21 @@ impl Machine {
             return;
         };
         attempt.widen(layout);
-        let released = attempt.released.clone();
+        let mut not_held = attempt.released.clone();
+        not_held.ranks.extend_with(&attempt.told);
         // What follows a job is begun on ranks as it lets go of them: there may be others, of which nobody has told yet.
         let open_end = attempt.open && !attempt.hold.ranks.is_empty() && self.settings.after.contains(&held.action);
         self.batch.attempts.insert((held.job.clone(), held.attempt));
         if is_known {
-            self.rebuild_more(held, &released.ranks);
+            self.rebuild_more(held, &not_held.ranks);
         } else {
-            self.rebuild_action(held, &released, open_end, now);
+            self.rebuild_action(held, &not_held, open_end, now);
         }
         self.touch(id, now);
         let what = if is_known { "more of" } else { "action" };
         let text = format!("rebuilt {what} {} from what its nodes hold", held.action);
         self.note(Level::Warning, Some(&held.job), Some(host), text);
         self.settle_rebuilt(id, host, now);
-        self.settle_superseded(&held.job, held.attempt, now);
     }
 
     /// Only what follows a job grows, within the job, as far as that is known. Where outcomes have added up to a verdict more of them cannot be
@@ -87,74 +88,57 @@ impl Machine {
         };
         let attempt = self.jobs.get(&held.job).and_then(|job| job.attempts.get(&held.attempt));
         let merged = match attempt {
-            Some(attempt) => attempt.layout.merge(&layout),
-            None => Ok(layout),
+            Some(attempt) => attempt.layout.merge(&layout).ok().filter(|all| attempt.rebuilt || *all == attempt.layout),
+            None => Some(layout),
         };
-        if merged.is_err() {
+        if merged.is_none() {
             let text = format!("holds task {} whose hosts contradict the attempt's", held.task);
             self.note(Level::Warning, Some(&held.job), Some(host), text);
         }
-        merged.ok()
+        merged
     }
 
     fn rebuild_attempt(&mut self, host: &HostName, held: &Held, layout: &Layout, now: Now) {
         let job = self.jobs.entry(held.job.clone()).or_default();
-        let newest = job.last_attempt().is_none_or(|last| held.attempt >= last);
-        let older = job.attempts.iter().filter(|(number, a)| newest && a.open && **number < held.attempt);
-        let (closed, asked): (Vec<_>, Vec<_>) = older.partition(|(_, older)| older.rebuilt);
-        let closed: Vec<Attempt> = closed.into_iter().map(|(number, _)| *number).collect();
-        let asked = asked.last().map(|(number, _)| **number);
-        for number in closed {
-            self.close_attempt(&held.job, number, held.attempt, now);
+        if job.attempts.contains_key(&held.attempt) {
+            return;
         }
-        if let Some(asked) = asked.filter(|_| !self.is_known(held)) {
+        // Nothing asks for an attempt before one that was asked for.
+        let open = !job.attempts.range(held.attempt..).any(|(_, newer)| newer.asked);
+        let asked =
+            job.attempts.iter().rev().find(|(_, attempt)| attempt.open && attempt.asked).map(|(number, _)| *number);
+        let attempt = JobAttempt::told_by(layout.clone(), held.task.rank, held.userid, now.wall_ms);
+        job.attempts.insert(held.attempt, JobAttempt { open, ..attempt });
+        if let Some(asked) = asked.filter(|_| open) {
             let (job, told) = (&held.job, held.attempt);
             let text = format!(
                 "tells of attempt {told} of job {job}, and {asked} is open: it stays so until {told} is asked for (job add, run)"
             );
             self.note(Level::Warning, Some(job), Some(host), text);
         }
-        let job = self.jobs.entry(held.job.clone()).or_default();
-        job.attempts.entry(held.attempt).or_insert_with(|| {
-            let attempt = JobAttempt::new(layout.clone(), held.userid, Terms::default(), false, now.wall_ms);
-            JobAttempt { open: newest, rebuilt: true, ..attempt }
-        });
-    }
-
-    fn is_known(&self, held: &Held) -> bool {
-        self.jobs.get(&held.job).is_some_and(|job| job.attempts.contains_key(&held.attempt))
     }
 
     /// `open_end`: it may have more ranks than are told of.
-    fn rebuild_action(&mut self, held: &Held, released: &Part, open_end: bool, now: Now) {
+    fn rebuild_action(&mut self, held: &Held, not_held: &Part, open_end: bool, now: Now) {
         let events_from = self.jobs.get(&held.job).map_or(0, |j| j.events_last);
         let (id, job, name) = (held.task.action, held.job.clone(), held.action.clone());
         let row = ActionRow::new(id, job, held.attempt, name, held.ranks.clone(), now.wall_ms);
         let (waiting, unknown) = (IdSet::new(), held.ranks.clone());
         let mut row = ActionRow { userid: held.userid, waiting, unknown, events_from, growing: open_end, ..row };
-        // A store that was put back may have given back what this one still had in hand.
-        row.held.subtract(released);
+        // A store that was put back may have given back what this one still had in hand; and of other nodes this one has only heard.
+        row.held.subtract(not_held);
         self.load_action(Action::new(row, now.mono_ms));
         let context = json!({"action": held.action, "attempt": held.attempt, "id": id, "ranks": held.ranks,
             "hosts": held.hosts, "rebuilt": true});
         self.event(&held.job, now, "action-start", context);
     }
 
-    /// A newer attempt was heard of first: what is there of this one goes the way of what is superseded.
-    fn settle_superseded(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let Some(entry) = self.jobs.get(job) else { return };
-        let closed = entry.attempts.get(&number).is_some_and(|attempt| !attempt.open);
-        if let Some(by) = entry.last_attempt().filter(|by| closed && *by > number) {
-            self.close_attempt(job, number, by, now);
-        }
-    }
-
     /// It had grown when this task was begun, after those of which nodes told before.
-    fn rebuild_more(&mut self, held: &Held, released: &IdSet) {
+    fn rebuild_more(&mut self, held: &Held, not_held: &IdSet) {
         let id = held.task.action;
         let Some(action) = self.actions.get_mut(&id) else { return };
         let new = held.ranks.difference(&action.row.ranks);
-        action.grow_unknown(&new, released);
+        action.grow_unknown(&new, not_held);
         self.index(id, &new);
     }
 
@@ -170,18 +154,25 @@ impl Machine {
         }
     }
 
-    /// Nodes that have said Hello in this controller's time, and did not tell of the action, hold nothing of it.
+    /// Nodes that have said Hello in this controller's time have told by their tombstones how it ended there, or hold nothing of it.
     fn settle_rebuilt(&mut self, id: ActionId, teller: &HostName, now: Now) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let Some(action) = self.actions.get(&id) else { return };
-        let ranks: Vec<Rank> = action.row.unknown.iter().map(Rank).collect();
-        for rank in ranks {
-            let answered = layout
-                .host(rank)
-                .filter(|host| host != teller)
-                .is_some_and(|host| self.nodes.get(&host).is_some_and(|node| node.session.is_some()));
-            if answered {
-                self.lose(TaskId { action: id, rank }, Loss::Vanished, now);
+        let there = layout.pairs(&action.row.unknown).filter(|(_, host)| *host != teller.as_str());
+        let there: Vec<(Rank, HostName)> =
+            there.filter_map(|(rank, host)| Some((rank, self.nodes.get(host)?.row.host.clone()))).collect();
+        for (rank, host) in there {
+            let task = TaskId { action: id, rank };
+            let Some(node) = self.nodes.get_mut(&host) else { continue };
+            let (session, boot_number) = (node.session, node.row.boot_number);
+            match (session, node.stones.take(task)) {
+                (None, _) => {}
+                (Some(session), Some(stone)) => {
+                    self.settle_held(session, &host, task, &stone, boot_number, now);
+                }
+                // Its next Hello tells.
+                (Some(_), None) if node.stones.is_cut() => {}
+                (Some(_), None) => self.lose(task, Loss::Vanished, now),
             }
         }
     }

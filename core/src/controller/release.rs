@@ -142,8 +142,7 @@ impl Machine {
             return;
         }
         attempt.released.extend_with(free);
-        let all =
-            attempt.released.ranks == *attempt.layout.ranks() && attempt.released.resources == attempt.terms.resources;
+        let all = attempt.released == attempt.whole();
         let said = all || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         attempt.complete = all;
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);

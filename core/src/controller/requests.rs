@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::controller::action::Stand;
 use crate::controller::io::{AskWhich, Client, Effect, Hooked, Now, Record, Refusal, Reply, Request, SessionId, Which};
 use crate::controller::machine::Machine;
+use crate::controller::outbox::first_sequence;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -134,7 +135,20 @@ impl Machine {
 
     pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut count = 0;
-        let tasks = self.tasks(which, true)?;
+        let mut tasks = self.tasks(which, true)?;
+        if which.action.is_none() && !defect!(CancelTakesEpilog) {
+            // It cleans up after what is cancelled: only who names it means it.
+            let follows = |id: &ActionId| self.actions.get(id).is_some_and(|action| self.follows(action));
+            let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
+            let name = behind.first().and_then(|(id, _)| self.actions.get(id)).map(|action| &action.row.name);
+            if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {
+                let job = &which.job;
+                return Err(Refusal::Conflict(format!(
+                    "nothing but {name} is open, which cleans up after job {job}: cancelled by its name alone (perilog cancel {job} {name}), and its nodes are drained then"
+                )));
+            }
+            tasks = before;
+        }
         count += self.cancel_resources(which, why, uid, now);
         for (id, ranks) in tasks {
             count += ranks.len();
@@ -226,6 +240,7 @@ impl Machine {
     fn take_over(&mut self, now: Now) -> Reply {
         let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
         self.epoch.number = self.epoch.number.max(seen).saturating_add(1);
+        self.outbox_last = self.outbox_last.max(first_sequence(self.epoch));
         self.batch.records.push(Record::Epoch(self.epoch));
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in sessions {

@@ -45,6 +45,10 @@ pub struct AttemptRow {
     pub milestones: Milestones,
     /// Known from what nodes told, to a store that knew nothing of it: it may have more ranks. `job add` says which.
     pub rebuilt: bool,
+    /// A request has meant it. Of one that no request has meant only nodes tell.
+    pub asked: bool,
+    /// Ranks of a rebuilt attempt that only other nodes than their own have told of: neither held nor given back, until their own do, or somebody asks.
+    pub told: IdSet,
 }
 
 /// A host that the resource manager shall give no work to.

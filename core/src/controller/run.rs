@@ -44,6 +44,10 @@ impl Machine {
         self.may_begin(&run.action, now)?;
         let (layout, mut ranks) = self.choose_ranks(&run, attempt)?;
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
+        // Of other nodes' ranks one may have heard: they are meant where they are named.
+        let told = entry.map(|entry| entry.told.intersection(&ranks)).unwrap_or_default();
+        let named = if run.nodes.is_some() || run.targets.is_some() { told.clone() } else { IdSet::new() };
+        ranks.subtract(&told.difference(&named));
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
             // Who names resources, and no ranks, means just those.
@@ -56,8 +60,8 @@ impl Machine {
             }
         }
         if external.is_none() {
-            let hold = entry.map_or(layout.ranks(), |entry| &entry.hold.ranks);
-            ranks = self.of_what_is_held(&run, attempt, hold, ranks)?;
+            let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.union(&named));
+            ranks = self.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
         if !self.settings.after.contains(&run.action) {
             self.check_not_followed(&run, attempt, &ranks)?;
@@ -74,13 +78,20 @@ impl Machine {
                 self.open_attempt(&run.job, attempt, opened, now);
             }
             Some(entry) => {
+                if entry.complete && ranks.is_empty() {
+                    let (job, next) = (&run.job, attempt.next());
+                    let text = format!(
+                        "job {job} attempt {attempt} went back whole: nothing begins for it any more; another attempt may begin (--attempt {next})"
+                    );
+                    return Err(Refusal::Conflict(text));
+                }
                 let gone = entry.released.ranks.intersection(&ranks);
                 if !gone.is_empty() && !defect!(RunAfterRelease) {
                     let (gone, job) = (Part::of_ranks(gone), &run.job);
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
-                self.take_place(&run.job, attempt, now);
+                self.take_place(&run.job, attempt, &named, now);
             }
         }
         let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
@@ -147,7 +158,12 @@ impl Machine {
             return Ok(left);
         }
         let gone = Part::of_ranks(gone);
-        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there");
+        let next = if held.is_empty() {
+            format!("; another attempt may begin (--attempt {})", attempt.next())
+        } else {
+            String::new()
+        };
+        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there{next}");
         Err(Refusal::Conflict(text))
     }
 
@@ -187,6 +203,7 @@ impl Machine {
         let reply = self.attach(id, run)?;
         let attempt = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number));
         let says = run.nodes.is_some() || run.targets.is_some();
+        let named = self.actions.get(&id).filter(|_| says).map(|action| action.row.ranks.clone()).unwrap_or_default();
         if says
             && attempt.is_some_and(|attempt| attempt.rebuilt)
             && let Some(action) = self.actions.get_mut(&id)
@@ -194,7 +211,7 @@ impl Machine {
             action.grown();
             self.touch(id, now);
         }
-        self.take_place(&run.job, number, now);
+        self.take_place(&run.job, number, &named, now);
         Ok(reply)
     }
 
@@ -253,8 +270,17 @@ impl Machine {
         }
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            // A requeue that names no nodes has those of the attempt before.
-            (None, Some(before)) => before.layout.clone(),
+            // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have what it gave back.
+            (None, Some(before)) => {
+                let gone = before.layout.ranks().difference(&before.hold.ranks);
+                if !gone.is_empty() && !defect!(RequeueTakesBack) {
+                    let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
+                    return Err(Refusal::Conflict(format!(
+                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
+                    )));
+                }
+                before.layout.clone()
+            }
             (None, None) => {
                 return Err(Refusal::NoSuchJob(format!("no job {}: name its nodes to begin it (--nodes)", run.job)));
             }

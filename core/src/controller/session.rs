@@ -13,6 +13,7 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Job, Machine, Node};
+use crate::controller::stones::Stones;
 use crate::defect;
 use crate::ids::{ActionId, BootId, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
@@ -132,6 +133,7 @@ impl Machine {
         node.link = Some(link);
         node.since_ms = now.mono_ms;
         node.live.clear();
+        node.stones = Stones::default();
         node.note = None;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Open { host: host.clone(), machine, boot, link };
@@ -256,6 +258,7 @@ impl Machine {
         node.session = None;
         node.since_ms = now.mono_ms;
         node.live.clear();
+        node.stones = Stones::default();
         for (question, asked) in &mut self.questions {
             if asked.remove(host) {
                 let (question, host, text) = (*question, host.clone(), String::new());

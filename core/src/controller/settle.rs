@@ -15,11 +15,13 @@
 //! | ended           | unclaimed                      | Cancel: fenced |
 //! | ended           | waits for its turn, or starts  | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late |
+//! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
+//! | told of by others | holds nothing | `lost (vanished)`; the node is not to blame |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
 //! | ended           | tombstone of another end       | late |
 //! | never heard of, on another host | tombstone past the retention | Forget |
-//! | never heard of, on another host | tombstone        | nothing: it answers, should its task be asked for again |
+//! | never heard of, on another host | tombstone        | kept for the session: another node may tell of its action; and it answers, should its task be asked for again |
 
 use std::collections::BTreeMap;
 
@@ -57,7 +59,7 @@ impl Machine {
         }
         let mut forget = Vec::new();
         for (task, held) in &held {
-            if !self.settle_held(id, host, *task, held, boot_number, now) {
+            if !self.settle_held(id, host, *task, &held.state, boot_number, now) {
                 forget.push(*task);
             }
         }
@@ -80,19 +82,19 @@ impl Machine {
     }
 
     /// `false`: a tombstone of what is forgotten here.
-    fn settle_held(
+    pub(super) fn settle_held(
         &mut self,
         id: SessionId,
         host: &HostName,
         task: TaskId,
-        held: &Held,
+        state: &HeldState,
         boot_number: u32,
         now: Now,
     ) -> bool {
-        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        let is_stone = matches!(state, HeldState::Tombstone { .. });
         if !is_stone && self.is_anothers(host, task) {
             // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
-            if held.state == HeldState::Unclaimed {
+            if *state == HeldState::Unclaimed {
                 self.send_cancel(id, task, "it is of another host");
             }
             return true;
@@ -104,14 +106,21 @@ impl Machine {
             // Pruned while the node was away; of a store that was lost; or of an earlier life of this attempt, on other hosts. Then only the
             // tombstone knows that it ran, and must stay to say so when it is asked for again. What is older than anything that is kept here
             // was pruned.
-            return !matches!(held.state, HeldState::Tombstone { past_ms, .. } if past_ms >= self.settings.retention_ms);
+            let is_old =
+                matches!(state, HeldState::Tombstone { past_ms, .. } if *past_ms >= self.settings.retention_ms);
+            if let Some(node) = self.nodes.get_mut(host).filter(|_| is_stone && !is_old) {
+                node.stones.keep(task, state);
+            }
+            return !is_old;
         };
         let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
         if open && action.boot(rank).is_none() {
             // Rebuilt: the boot that it was meant for is not known.
             action.seen_in(rank, boot_number);
+            self.node_tells(host, task, now);
         }
-        match &held.state {
+        let Some(action) = self.actions.get_mut(&task.action) else { return true };
+        match state {
             HeldState::Tombstone { outcome, .. } => {
                 let mut ended = Ended::bare(outcome.clone(), now.wall_ms);
                 ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());

@@ -56,6 +56,9 @@ pub struct Holds {
     /// Given back while the job held others.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
+    /// Only other nodes than their own tell of them.
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub told: IdSet,
 }
 
 impl Stands {
@@ -140,10 +143,11 @@ impl ActionRow {
 impl AttemptRow {
     /// These are held so from now on.
     pub fn put(&mut self, part: &Holds) {
-        let Holds { ranks, hold, released, left } = part;
+        let Holds { ranks, hold, released, left, told } = part;
         replace(&mut self.hold.ranks, ranks, hold);
         replace(&mut self.released.ranks, ranks, released);
         replace(self.milestones.left_mut(), ranks, left);
+        replace(&mut self.told, ranks, told);
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;
-use crate::controller::machine::Machine;
+use crate::controller::machine::{Job, Machine};
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank};
 use crate::idset::IdSet;
@@ -24,18 +24,18 @@ impl Machine {
     pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
         for older in older {
             self.close_attempt(job, older, by, now);
-            let why = format!("attempt {by} was opened");
-            self.event(job, now, "attempt-closed", json!({"attempt": older, "why": why}));
         }
     }
 
-    /// An attempt that only nodes had told of is asked for: it takes the place of what was open before it. Until then it does not, or one node could
-    /// end any job.
-    pub(super) fn take_place(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let Some(entry) = self.jobs.get(job) else { return };
-        if entry.attempts.get(&number).is_some_and(|attempt| attempt.open) {
+    /// An attempt that only nodes had told of is asked for, some of its ranks by name: it takes the place of what was open before it. Until then it
+    /// does not, or one node could end any job.
+    pub(super) fn take_place(&mut self, job: &JobId, number: Attempt, named: &IdSet, now: Now) {
+        let is_open = |entry: &Job| entry.attempts.get(&number).is_some_and(|attempt| attempt.open);
+        if self.jobs.get(job).is_some_and(is_open) {
+            self.asked_for(job, number, named, now);
+            let Some(entry) = self.jobs.get(job) else { return };
             let older = entry.attempts.range(..number).filter(|(_, older)| older.open);
-            let older = older.map(|(number, _)| *number).collect();
+            let older: Vec<Attempt> = older.map(|(number, _)| *number).collect();
             self.supersede(job, older, number, now);
         }
     }
@@ -43,11 +43,12 @@ impl Machine {
     /// `by`: the attempt that was opened.
     pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
         let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
-        entry.open = false;
+        let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = now.wall_ms;
         let part = entry.let_go(&entry.whole());
         self.batch.attempts.insert((job.clone(), number));
-        self.withdraw(job, number, by, now);
+        let all = entry.layout.ranks().clone();
+        self.withdraw(job, number, &all, &format!("attempt {by} was opened"), now);
         self.stop_services(job, number, by, now);
         let begun = self.begun(job, number).intersection(&part.ranks);
         for name in self.settings.after.clone() {
@@ -57,6 +58,10 @@ impl Machine {
         }
         self.nothing_more(job, number);
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        if was_open {
+            let why = format!("attempt {by} was opened");
+            self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));
+        }
     }
 
     /// What prepares ranks of this attempt: all but what follows it.
@@ -66,12 +71,13 @@ impl Machine {
         actions.filter(|action| !self.follows(action))
     }
 
-    /// What was never sent to its node is not begun for an attempt that is over. On a node that nobody has heard of it may run, begun by a store
-    /// that was lost: that is waited for.
-    fn withdraw(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
+    /// What was never sent to its node is not begun on ranks that the job does not have any more. On a node that nobody has heard of it may run,
+    /// begun by a store that was lost: that is waited for.
+    pub(super) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
         let known = |host: Option<HostName>| host.is_some_and(|host| self.nodes.contains_key(&host));
         let waiting = |action: &Action| -> IdSet {
-            let ranks = action.row.waiting.iter();
+            let ranks = action.row.waiting.intersection(of);
+            let ranks = ranks.iter();
             ranks.filter(|rank| known(self.host_of(action.task(Rank(*rank))))).collect()
         };
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -80,7 +86,6 @@ impl Machine {
             let Some(action) = self.actions.get(&id) else { continue };
             let (name, tasks): (_, Vec<_>) =
                 (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
-            let why = format!("attempt {by} was opened");
             let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
             self.event(job, now, "cancel", context);
             for task in tasks {

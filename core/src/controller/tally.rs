@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::controller::action::Action;
+use crate::controller::io::RankRow;
 use crate::controller::tolerance::Forgiveness;
 use crate::defect;
 use crate::idset::IdSet;
-use crate::outcome::{ExitStatus, Verdict};
+use crate::outcome::{ExitStatus, Outcome, Verdict};
 use crate::task::{Ended, Step};
 
 impl Action {
@@ -25,7 +26,7 @@ impl Action {
         if !self.is_to_be_decided() {
             return None;
         }
-        let verdict = self.tally(forgiveness);
+        let verdict = self.tally(&forgiveness);
         self.row.verdict = Some(verdict);
         self.row.ended_ms = Some(wall_ms);
         self.check_ms = None;
@@ -33,11 +34,12 @@ impl Action {
         Some(verdict)
     }
 
-    fn tally(&self, forgiveness: Forgiveness) -> Verdict {
+    fn tally(&self, forgiveness: &Forgiveness) -> Verdict {
         let (forgiven, fatal): (Vec<_>, Vec<_>) = self
             .ended
             .iter()
             .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .filter(|(rank, _)| !forgiveness.shed.contains(rank.0))
             .map(|(_, row)| &row.ended.outcome)
             .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, ended)| &ended.outcome))
             .partition(|outcome| forgiveness.forgives(outcome));
@@ -55,6 +57,21 @@ impl Action {
             .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
             .map(|(rank, _)| rank.0)
             .collect()
+    }
+
+    /// Ranks that came to their end without a Start, because somebody did not want it any more.
+    pub(super) fn never_begun(&self) -> IdSet {
+        let mut ranks = IdSet::new();
+        let unwanted = |row: &RankRow| row.ended.outcome == Outcome::Cancelled { status: None };
+        let found = self.ended.iter().filter(|(rank, row)| self.row.ended.contains(rank.0) && unwanted(row));
+        ranks.extend(found.map(|(rank, _)| rank.0));
+        self.row.boots.values().for_each(|sent| ranks.subtract(sent));
+        ranks
+    }
+
+    /// Those of them that the job has let go of, where it goes on with others.
+    pub(super) fn shed(&self, hold: &IdSet) -> IdSet {
+        if hold.is_empty() || self.row.external.is_some() { IdSet::new() } else { self.never_begun().difference(hold) }
     }
 
     /// Ranks by the word of their outcome, `ok` left out.
@@ -90,7 +107,7 @@ pub(super) fn last_line(ended: &Ended) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Failure, Outcome};
+    use crate::outcome::Failure;
     use crate::task::Tail;
 
     #[test]

@@ -20,7 +20,7 @@ use crate::outcome::{Outcome, Verdict};
 pub(super) const EXCEPTION: &str = "node-failure";
 
 /// What an action of a job may be forgiven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Forgiveness {
     /// At most so many ranks.
     pub(super) ranks: u64,
@@ -28,6 +28,8 @@ pub(super) struct Forgiveness {
     pub(super) enough: bool,
     /// `lost` ones too.
     pub(super) lost: bool,
+    /// The job let go of these before anything began there, and goes on without them: they count for nothing.
+    pub(super) shed: IdSet,
 }
 
 impl Forgiveness {
@@ -43,7 +45,8 @@ impl Forgiveness {
 
 impl Machine {
     pub(super) fn forgiveness(&self, id: ActionId) -> Forgiveness {
-        let none = Forgiveness { ranks: 0, enough: true, lost: self.settings.tolerate_lost };
+        let shed = IdSet::new();
+        let none = Forgiveness { ranks: 0, enough: true, lost: self.settings.tolerate_lost, shed };
         let Some(action) = self.actions.get(&id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt)) else { return none };
@@ -52,7 +55,8 @@ impl Machine {
             return none;
         }
         // What other actions were forgiven is used up, but for ranks that are bad again here.
-        let bad = action.bad();
+        let shed = action.shed(&attempt.hold.ranks);
+        let bad = action.bad().difference(&shed);
         let others = attempt.actions.iter().filter_map(|id| self.actions.get(id));
         let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
         let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
@@ -67,7 +71,7 @@ impl Machine {
         let sheds = attempt.terms.shrink || attempt.terms.keep.is_some();
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
-        Forgiveness { ranks, enough, lost: self.settings.tolerate_lost }
+        Forgiveness { ranks, enough, lost: self.settings.tolerate_lost, shed }
     }
 
     /// Ranks that failed in an action of this attempt which succeeded without them.
@@ -76,7 +80,7 @@ impl Machine {
         let ids = self.jobs.get(job).and_then(|job| job.attempts.get(&attempt)).map(|attempt| attempt.actions.clone());
         for action in ids.into_iter().flatten().filter_map(|id| self.actions.get(&id)) {
             if action.row.verdict == Some(Verdict::Ok) && !self.settings.after.contains(&action.row.name) {
-                tolerated.extend_with(&action.bad());
+                tolerated.extend_with(&action.bad().difference(&action.never_begun()));
             }
         }
         tolerated
@@ -89,7 +93,8 @@ impl Machine {
         if self.settings.after.contains(&name) {
             return;
         }
-        let bad = action.bad();
+        // Its verdict is `ok`: what was never begun was let go of before.
+        let bad = action.bad().difference(&action.never_begun());
         let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {

@@ -133,7 +133,7 @@ impl Machine {
             Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
             Stand::Unknown => {
-                ("unknown", "the store was rebuilt and the node has not answered yet".to_owned(), asked_ms)
+                ("unknown", "another node tells of it, and this one has not answered yet".to_owned(), asked_ms)
             }
             Stand::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
             Stand::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
@@ -168,7 +168,8 @@ impl Machine {
                     .collect(),
             })
             .collect();
-        let userid = entry.attempts.values().next_back().and_then(|a| a.userid);
+        let meant = self.attempt_of(job, None).ok();
+        let userid = meant.and_then(|(_, attempt)| attempt.userid);
         Ok(JobView { job: job.clone(), userid, attempts })
     }
 

@@ -63,7 +63,7 @@ impl Attempts {
 }
 
 /// What cleans up after a job, or may, by the settings of the day.
-fn prepares(name: &str) -> bool {
+pub(super) fn prepares(name: &str) -> bool {
     name != "epilog" && name != "sweep"
 }
 

@@ -132,8 +132,9 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        // What it says was cancelled is nobody's fault but the user's.
-        let cancelled = row.by.is_none() && reason.contains(": cancelled");
+        // What it says was cancelled is nobody's fault but the user's; but nobody gets what was not cleaned up.
+        let cleans = reason.split([' ', ':']).next().is_some_and(|name| !super::attempts::prepares(name));
+        let cancelled = row.by.is_none() && reason.contains(": cancelled") && !cleans;
         cancelled.then(|| format!("5 drain: {host} is drained ({reason})"))
     }
 }

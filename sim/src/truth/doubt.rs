@@ -58,6 +58,11 @@ impl Truth {
         self.doubtful_nodes.extend([of, clone]);
     }
 
+    /// No other machine has its name.
+    pub(crate) fn is_one(&self, at: usize) -> bool {
+        !self.doubtful_nodes.contains(&at)
+    }
+
     /// Is this a task of which what a controller said need not hold? `at`: where something of it happens now.
     pub(super) fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
         let there = |node| self.doubtful_nodes.contains(&node);

@@ -49,9 +49,6 @@ impl Truth {
         // Worlds begin without one; what was configured before anything ran was so from the beginning.
         given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
-        if !settings.release_hook {
-            given.owed.clear();
-        }
     }
 
     /// Settings under which more may follow a job were in force.
@@ -167,7 +164,8 @@ impl Truth {
     pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow) {
         let (job, attempt) = (row.job.clone(), row.attempt);
         let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
-        let whole = Part { ranks: row.ranks.clone(), resources: row.terms.resources.clone() };
+        // Of what only other nodes tell nothing was handed out, as far as anybody knows.
+        let whole = Part { ranks: row.ranks.difference(&row.told), resources: row.terms.resources.clone() };
         let actions = || store.actions.iter().filter(|a| a.job == job && a.attempt == attempt);
         let held: Vec<&Part> = actions().map(|a| &a.held).collect();
         let mut to_do = IdSet::new();

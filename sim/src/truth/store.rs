@@ -249,10 +249,10 @@ impl Truth {
         }
     }
 
-    /// Attempts are ordered: what is open is the newest. Where a newer one is known only from what nodes told, what was asked for stays open.
+    /// Attempts are ordered: what is open is the newest that was asked for, or newer. What is known only from what nodes told ends nothing.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
-        let newer = store.attempts.iter().find(|other| newer(other) && (row.rebuilt || !other.rebuilt));
+        let newer = store.attempts.iter().find(|other| newer(other) && other.asked);
         if let Some(newer) = newer {
             let (job, attempt, newer) = (&row.job, row.attempt, newer.attempt);
             self.broken(|| format!("6 attempts: c{which} has attempt {attempt} of {job} open, and {newer} was there"));

@@ -3,7 +3,7 @@
 use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Effect, OutboxEntry, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::message::ToAgent;
-use perilog_core::{Rank, TaskId};
+use perilog_core::{Loss, Outcome, Rank, TaskId};
 use perilog_proto::StartFan;
 
 use super::World;
@@ -31,8 +31,39 @@ impl World {
             store.apply(record);
         }
         self.truth.committed(which, store, records, self.t);
+        if which == 0 {
+            self.check_traces(records);
+        }
         if let Some(text) = repeated {
             self.violate("5 shown", &text);
+        }
+    }
+
+    /// Gone without a trace: also after a store was lost, whatever came first. What a node keeps of a task it has told in its Hello.
+    fn check_traces(&mut self, records: &[Record]) {
+        let rows = records.iter().filter_map(|record| match record {
+            Record::Rank(row) if row.ended.outcome == (Outcome::Lost { why: Loss::Vanished }) => Some(row.task),
+            _ => None,
+        });
+        let found = rows.into_iter().find_map(|task| {
+            let row = self.controllers[0].store.actions.iter().find(|row| row.id == task.action)?;
+            let attempts = &self.controllers[0].store.attempts;
+            let attempt = attempts.iter().find(|of| of.job == row.job && of.attempt == row.attempt)?;
+            let (_, host) = attempt.ranks.iter().zip(attempt.hosts.iter()).find(|(rank, _)| *rank == task.rank.0)?;
+            let at = (0..self.nodes.len()).find(|at| super::site::host(*at).as_str() == host)?;
+            let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
+            let stone = node.spool.tombstones.values().find(|stone| stone.task == task && !stone.local)?;
+            // Written for a task that the node never had, or lost itself.
+            let says = stone.outcome.is_of_scripts();
+            says.then(|| {
+                format!(
+                    "{} of {} on {host} is lost (vanished), and its tombstone says {}",
+                    row.name, row.job, stone.outcome
+                )
+            })
+        });
+        if let Some(text) = found {
+            self.violate("3 true", &text);
         }
     }
 

@@ -106,7 +106,8 @@ impl World {
                 let r = (job % 2 == 1).then(|| site::resources(&hosts)).flatten().map(Box::new);
                 let nodes = r.is_none().then_some(hosts);
                 let resources = if rabbits { site::rabbits() } else { BTreeSet::new() };
-                let terms = Terms { tolerate: Tolerance::Ranks(tolerate), keep, shrink, r, resources };
+                let tolerate = (tolerate > 0 || keep.is_none()).then_some(Tolerance::Ranks(tolerate));
+                let terms = Terms { tolerate, keep, shrink, r, resources };
                 let attempt = attempt.map(site::attempt);
                 let add = JobAdd { job: site::job(job), attempt, nodes, userid: Some(1_000), terms };
                 self.ask(to, Request::JobAdd(Box::new(add)));

@@ -166,7 +166,7 @@ fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
 #[test]
 fn a_requeue_has_the_terms_of_the_attempt_before() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
-    let terms = Terms { tolerate: Tolerance::Ranks(1), keep: Some(3), resources: rabbit(), ..Terms::default() };
+    let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), keep: Some(3), resources: rabbit(), ..Terms::default() };
     let added = || {
         let (mut b, _) = bench(4, |_| {});
         b.ask(add("j", "n[0-3]", terms.clone())).0.unwrap();
@@ -213,4 +213,100 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     assert_eq!(refused, Err(Refusal::Conflict(text.to_owned())));
     b.ask(add("j", "n[0-1]", terms())).0.unwrap();
     assert!(b.store.attempts[1].added);
+}
+
+/// Found by a review: a node that had been shed, and drained, had its prolog by a requeue, perhaps beside another job.
+#[test]
+fn a_requeue_without_nodes_takes_nothing_back() {
+    let (mut b, n) = bench(4, |_| {});
+    let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink: true, ..Terms::default() };
+    b.ask(add("j", "n[0-3]", terms)).0.unwrap();
+    b.run("prolog", "j", "n[0-3]");
+    for rank in 0..4 {
+        let outcome = if rank == 2 { Outcome::Tolerable } else { Outcome::Ok };
+        b.says(n[rank as usize], finished(task("prolog", "j", rank), outcome));
+    }
+    assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-1,3");
+    let text = "the attempt before attempt 1 of job j does not hold n2 any more: name the nodes of attempt 1 (--nodes)";
+    let again = |nodes| Request::Run(request("prolog", "j", nodes, Some(1)));
+    assert_eq!(b.ask(again(None)).0, Err(Refusal::Conflict(text.to_owned())));
+    assert!(b.store.attempts[0].open);
+    b.ask(again(Some("n[0-1,3]"))).0.unwrap();
+    assert_eq!(b.store.attempts[1].hosts.to_string(), "n[0-1,3]");
+}
+
+#[test]
+fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    assert!(matches!(b.ask(add("j", "n0", Terms::default())).0, Ok(Reply::Added { attached: true, .. })));
+    b.ask(super::release::finish("j", None)).0.unwrap();
+    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    assert!(b.store.attempts[0].complete);
+    let none = RunRequest { targets: Some("".parse().unwrap()), ..request("check", "j", None, None) };
+    for (request, expect) in [
+        (
+            add("j", "n0", Terms::default()),
+            "attempt 0 is over, and holds nothing any more: add the next one (--attempt 1)",
+        ),
+        (
+            Request::Run(request("check", "j", None, None)),
+            "check does not begin there; another attempt may begin (--attempt 1)",
+        ),
+        (
+            Request::Run(none),
+            "went back whole: nothing begins for it any more; another attempt may begin (--attempt 1)",
+        ),
+    ] {
+        let (reply, _) = b.ask(request);
+        assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.ends_with(expect)), "{expect}: {reply:?}");
+    }
+}
+
+/// Found by a review: it was that of an attempt that one node had made up.
+#[test]
+fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
+    let (mut b, _) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    let forged = Held {
+        task: TaskId { action: id("prolog", "j", 7), rank: Rank(0) },
+        attempt: Attempt::from_number(7),
+        userid: Some(0),
+        ..held("prolog", "j", 0, "n9", live())
+    };
+    b.up("n9", "b", vec![forged]);
+    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!() };
+    assert_eq!((view.userid, view.attempts.len()), (Some(1000), 2));
+}
+
+/// Found by a review: `perilog cancel JOB` took the epilog away that cleans up after what it cancelled.
+#[test]
+fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    for rank in 0..2 {
+        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank) });
+    }
+    b.ask(super::release::finish("j", None)).0.unwrap();
+    let cancel = |action: Option<&str>, targets| {
+        let action = action.map(|name| ActionName::new(name).unwrap());
+        Request::Cancel { which: Which { action, ..which("j", targets) }, why: "w".into() }
+    };
+    assert_eq!(b.ask(cancel(None, None)).0, Ok(Reply::Reached { tasks: 2 }));
+    for rank in 0..2 {
+        b.says(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Cancelled { status: None }));
+    }
+    assert_eq!((b.action("epilog", "j", 0).sent.to_string(), b.store.drains.len()), ("0-1".into(), 0));
+    let (reply, _) = b.ask(cancel(None, None));
+    assert!(
+        matches!(&reply, Err(Refusal::Conflict(text)) if text.starts_with("nothing but epilog is open")),
+        "{reply:?}"
+    );
+    // By its name it is cancelled; nobody gets the node as if it were clean.
+    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    assert_eq!(b.ask(cancel(Some("epilog"), Some("1"))).0, Ok(Reply::Reached { tasks: 1 }));
+    b.says(n[1], finished(task("epilog", "j", 1), Outcome::Cancelled { status: None }));
+    let drains: Vec<_> = b.store.drains.iter().map(|row| (row.host.to_string(), row.reason.clone())).collect();
+    assert_eq!(drains, [("n1".to_owned(), "epilog: cancelled after 5ms (job j attempt 0)".to_owned())]);
 }

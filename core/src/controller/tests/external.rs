@@ -62,7 +62,7 @@ fn staged(
     change: impl Fn(&mut Settings),
 ) -> (Bench, Vec<SessionId>) {
     let (mut b, n) = bench(4, change);
-    let terms = Terms { tolerate: tolerate.parse().unwrap(), resources: names("rabbit1,rabbit2"), ..Terms::default() };
+    let terms = Terms { tolerate: tolerate.parse().ok(), resources: names("rabbit1,rabbit2"), ..Terms::default() };
     b.ask(add("j", "n[0-3]", terms)).0.unwrap();
     let (reply, effects) = b.ask(start("stage", ranks, resources));
     assert!(matches!(reply, Ok(Reply::Running { attached: false, .. })), "{reply:?}");

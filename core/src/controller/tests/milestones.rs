@@ -87,7 +87,7 @@ fn ranks_that_say_it_in_one_batch_are_one_event() {
 /// Who failed within the tolerance, or was given back while the job went on, is waited for no more.
 #[test]
 fn the_job_reaches_it_without_those_that_it_goes_on_without() {
-    let terms = Terms { tolerate: Tolerance::Ranks(1), shrink: true, ..Terms::default() };
+    let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink: true, ..Terms::default() };
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-3]", terms)).0.unwrap();
     b.run("prolog", "j", "n[0-3]");

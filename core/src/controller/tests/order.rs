@@ -40,7 +40,7 @@ fn why_waiting(b: &mut Bench) -> Vec<(String, String)> {
 }
 
 fn shrinking() -> Terms {
-    Terms { shrink: true, tolerate: "1".parse().unwrap(), ..Terms::default() }
+    Terms { shrink: true, tolerate: "1".parse().ok(), ..Terms::default() }
 }
 
 #[test]

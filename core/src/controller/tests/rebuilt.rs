@@ -65,7 +65,10 @@ fn a_job_that_nodes_told_of_is_added_again_with_all_that_it_has() {
     let mut b = told_of();
     for nodes in ["n[1-4]", "n0", "n0,n[2-4]"] {
         let reply = b.ask(add("j", nodes, terms())).0;
-        assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains("is on n[0-1]")), "{nodes}: {reply:?}");
+        assert!(
+            matches!(&reply, Err(Refusal::Conflict(text)) if text.contains("is on ranks 0-1 (n[0-1])")),
+            "{nodes}: {reply:?}"
+        );
     }
     assert!(matches!(b.ask(add("j", "n[0-3]", terms())).0, Ok(Reply::Added { attached: false, .. })));
     assert!(matches!(b.ask(add("j", "n[0-3]", terms())).0, Ok(Reply::Added { attached: true, .. })));
@@ -99,7 +102,10 @@ fn what_a_bare_run_began_is_no_part_of_another_job() {
     let (mut b, _) = bench(4, |_| {});
     b.run("prolog", "j", "n0");
     let reply = b.ask(add("j", "n[0-3]", Terms::default())).0;
-    assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains("is on n0")), "{reply:?}");
+    assert!(
+        matches!(&reply, Err(Refusal::Conflict(text)) if text.contains("is on rank 0 (n0); asked for ranks 0-3 (n[0-3])")),
+        "{reply:?}"
+    );
     // Nor does it grow by what an earlier job of that name had on other nodes.
     b.run("epilog", "j", "n0");
     b.up("n5", "b", vec![Held { hosts: "n0,n5".parse().unwrap(), ..told(1, "0-1", live()) }]);
@@ -199,11 +205,12 @@ fn whoever_asks_for_an_attempt_that_nodes_tell_of_ends_the_one_before() {
         let followed = b.store.actions.iter().any(|row| row.id == id("epilog", "j", 0));
         assert_eq!((closed, followed), (expect[0] != "0", expect[0] != "0"), "{what:?}");
     }
-    // Without a number the one is meant that was asked for.
+    // A requeue is of the one that was asked for.
+    let mut b = contested(true);
+    b.ask(run("prolog", Some(8))).0.unwrap();
+    assert_eq!(b.store.attempts[2].hosts.to_string(), "n[0-1]");
+    // Without a number that one is meant, too.
     let mut b = contested(true);
     assert_eq!(b.ask(finish("j", None)).0, Ok(Reply::Finished(Part::of_ranks("0-1".parse().unwrap()))));
     assert_eq!(b.store.attempts[1].hold.ranks.to_string(), "0");
-    // A requeue is of that one, too.
-    b.ask(run("prolog", Some(8))).0.unwrap();
-    assert_eq!(b.store.attempts[2].hosts.to_string(), "n[0-1]");
 }

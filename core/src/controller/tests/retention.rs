@@ -172,3 +172,23 @@ fn a_late_milestone_of_what_is_forgotten_in_its_batch_leaves_nothing() {
     b.batch(vec![from(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 0 }), Input::Tick]);
     assert_eq!(b.m.sizes()[1], ("jobs", 0));
 }
+
+/// Found by a review: taking the release hook out of the configuration dropped all that it had not been told.
+#[test]
+fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
+    let (mut b, n) = at(1_000, |settings| settings.release_hook = true);
+    b.run("epilog", "j", "n0");
+    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.ask(super::release::finish("j", None)).0.unwrap();
+    let owed = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).count();
+    assert_eq!(owed(&b), 1);
+    b.settings.release_hook = false;
+    let output = b.m.handle(vec![Input::Settings(b.settings.clone())], b.now);
+    let warned = |effect: &Effect| matches!(effect, Effect::Note { text, .. } if text.starts_with("1 release is owed"));
+    assert!(output.effects.iter().any(warned), "{:?}", output.effects);
+    b.commit(output);
+    let mut b = b.restart();
+    assert_eq!(owed(&b), 1);
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
+    assert_eq!(rows.iter().filter(|row| row.state == "telling").count(), 1);
+}
