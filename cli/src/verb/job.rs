@@ -7,6 +7,7 @@ use perilog_core::{Attempt, HostList, JobId, Part, ResourceName, ResourceSet, Ta
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::reached::reach;
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
@@ -30,6 +31,8 @@ enum What {
     Finish(Finish),
     /// Stop what runs for a job, and let it go of all of its ranks, through their epilog. Drains nobody.
     Cancel(Cancel),
+    /// Take an attempt out of the books of which only nodes tell, and that never was; or what the release hook is owed and will not carry out.
+    Forget(Forget),
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,6 +92,21 @@ struct Cancel {
     why: Option<String>,
 }
 
+#[derive(Debug, clap::Args)]
+struct Forget {
+    #[arg(value_name = "JOB", value_parser = values::job)]
+    job: JobId,
+    /// This attempt never was. With --releases: only what is owed of this one.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt, required_unless_present = "releases")]
+    attempt: Option<Attempt>,
+    /// The releases of which the release hook has not heard: it will not be told of them any more.
+    #[arg(long)]
+    releases: bool,
+    /// Why, for the event log and the journal.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
         What::Add(add) => {
@@ -105,6 +123,14 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         What::Cancel(cancel) => {
             let parameters = json!({"job": cancel.job, "attempt": cancel.attempt, "why": cancel.why});
             out.show(&Told(cancel.job.clone(), door.ask::<Part>("JobCancel", &parameters)?))?;
+        }
+        What::Forget(Forget { job, attempt, releases, reason }) => {
+            let some = match attempt.filter(|_| !releases) {
+                Some(attempt) => format!("attempt {attempt} of {job} is forgotten"),
+                None => format!("releases of {job} are dropped: the release hook is not told of them"),
+            };
+            let parameters = json!({"job": job, "attempt": attempt, "releases": releases, "reason": reason});
+            reach(door, &mut out, "JobForget", &parameters, &some, &some)?;
         }
     }
     Ok(Exit::Ok)

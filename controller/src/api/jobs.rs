@@ -60,6 +60,23 @@ impl Parameters for JobFinish {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct JobForget {
+    job: String,
+    attempt: Option<String>,
+    #[serde(default)]
+    releases: bool,
+    reason: String,
+}
+
+impl Parameters for JobForget {
+    fn request(self) -> Result<Request, Refusal> {
+        let (job, attempt) = (parse(&self.job)?, perhaps(self.attempt)?);
+        Ok(Request::JobForget { job, attempt, releases: self.releases, reason: text("reason", self.reason)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct JobCancel {
     job: String,
     attempt: Option<String>,

@@ -148,6 +148,7 @@ impl Api {
             "JobAdd" => self.simple::<jobs::JobAdd>(call).await,
             "JobFinish" => self.simple::<jobs::JobFinish>(call).await,
             "JobCancel" => self.simple::<jobs::JobCancel>(call).await,
+            "JobForget" => self.simple::<jobs::JobForget>(call).await,
             "Milestone" => self.simple::<jobs::Milestone>(call).await,
             "Failed" => self.simple::<jobs::Failed>(call).await,
             "Drains" => self.simple::<jobs::Drains>(call).await,

@@ -194,7 +194,8 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
 }
 
 /// From the tables of each earlier version to those of the next. What an earlier version began is held as it would be held now.
-const MIGRATIONS: [&str; (VERSION - 1) as usize] = ["
+const MIGRATIONS: [&str; (VERSION - 1) as usize] = [
+    "
 ALTER TABLE attempts ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE attempts ADD COLUMN added INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN hold TEXT NOT NULL DEFAULT '{}';
@@ -254,12 +255,14 @@ CREATE TABLE scripts (
     last INTEGER NOT NULL,
     UNIQUE (name, digest)
 ) STRICT;
-", "
+",
+    "
 ALTER TABLE attempts ADD COLUMN asked INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE attempts ADD COLUMN told TEXT NOT NULL DEFAULT '';
 UPDATE attempts SET asked = 0 WHERE rebuilt AND NOT added;
 UPDATE attempts SET terms = json_remove(terms, '$.tolerate') WHERE json_extract(terms, '$.tolerate') = '0';
-"];
+",
+];
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     for step in MIGRATIONS.iter().skip(usize::try_from(from - 1).unwrap_or(usize::MAX)) {

@@ -36,6 +36,13 @@ pub enum Request {
         attempt: Option<Attempt>,
         why: String,
     },
+    /// An attempt never was, of which only nodes tell; or, with `releases`, the release hook is not to be told any more of what it is owed of the job.
+    JobForget {
+        job: JobId,
+        attempt: Option<Attempt>,
+        releases: bool,
+        reason: String,
+    },
     /// Ranks of a job have reached this point; all that it has where `targets` is `None`.
     Milestone {
         job: JobId,

@@ -28,6 +28,9 @@ impl Machine {
                 self.job_finish(&Which { job, attempt, action: None, targets, resources }, now)
             }
             Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid, now),
+            Request::JobForget { job, attempt, releases, reason } => {
+                self.job_forget(&job, attempt, releases, &reason, uid, now)
+            }
             Request::Milestone { job, attempt, name, targets } => {
                 self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, now)
             }

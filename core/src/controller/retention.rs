@@ -84,7 +84,7 @@ impl Machine {
             let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
             if old || (surplus > 0 && when == May::Any) {
                 surplus = surplus.saturating_sub(1);
-                self.forget(&job, attempt);
+                self.forget(&job, attempt, "it is past its retention");
             }
         }
     }
@@ -125,7 +125,8 @@ impl Machine {
         !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
     }
 
-    fn forget(&mut self, job: &JobId, number: Attempt) {
+    /// `why`: for the journal.
+    pub(super) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
         let Some(attempt) = entry.attempts.remove(&number) else {
             return;
@@ -146,6 +147,8 @@ impl Machine {
                     continue;
                 };
                 node.failed.retain(|failed| *failed != task);
+                node.tasks.remove(&task);
+                node.live.remove(&task);
                 if let Some(session) = node.session.filter(|_| !external) {
                     by_session.entry(session).or_default().push(task);
                 }
@@ -155,10 +158,13 @@ impl Machine {
             self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
         }
         self.outbox.forget(job, number);
+        self.undrained
+            .values_mut()
+            .for_each(|waiting| waiting.retain(|(of, attempt, _)| of != job || *attempt != number));
         self.batch.attempts.remove(&(job.clone(), number));
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
-        self.note(Level::Info, Some(job), None, format!("attempt {number} is past its retention: pruned"));
+        self.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 }
 

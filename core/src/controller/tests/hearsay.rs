@@ -258,3 +258,39 @@ fn ranks_that_are_asked_for_by_name_are_the_attempts_own() {
         assert!(b.store.drains.is_empty());
     }
 }
+
+/// Found by a review: one made-up number blocked requeues for ever.
+#[test]
+fn an_operator_says_that_an_attempt_never_was() {
+    let forget = |attempt: u64| Request::JobForget {
+        job: JobId::new("j").unwrap(),
+        attempt: Some(Attempt::from_number(attempt)),
+        releases: false,
+        reason: "n9 was broken into".to_owned(),
+    };
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    let (n9, _) = b.up("n9", "b", vec![told("prolog", u64::MAX, 0, "n9", live())]);
+    let requeue = |nodes| Request::Run(request("prolog", "j", nodes, Some(1)));
+    assert!(matches!(b.ask(requeue(None)).0, Err(Refusal::AttemptClosed(_))));
+    let text = "attempt 0 of job j was asked for, and not told of by nodes alone: perilog job finish j --attempt 0";
+    assert_eq!(b.ask(forget(0)).0, Err(Refusal::Conflict(text.to_owned())));
+    assert_eq!(b.ask(forget(u64::MAX)).0, Ok(Reply::Reached { tasks: 1 }));
+    assert_eq!(
+        (b.store.attempts.len(), b.store.actions.len(), b.told("j").last().copied()),
+        (1, 0, Some("attempt-forgotten"))
+    );
+    let mut b = b.restart();
+    b.ask(requeue(None)).0.unwrap();
+    // What it still says of that is acknowledged, and of nobody.
+    let _ = n9;
+    let (n9, _) = b.up("n9", "b", vec![]);
+    let made_up = TaskId { action: id("prolog", "j", u64::MAX), rank: Rank(0) };
+    assert_eq!(b.says(n9, finished(made_up, Outcome::Ok)), [ack(n9, made_up)]);
+    // Of a job of which nothing else is known all goes.
+    let mut b = Bench::new();
+    b.up("n9", "b", vec![told("prolog", 3, 0, "n9", live())]);
+    b.ask(forget(3)).0.unwrap();
+    assert!(matches!(b.ask(Request::Show { job: JobId::new("j").unwrap() }).0, Err(Refusal::NoSuchJob(_))));
+    assert!(b.m.nodes.values().all(|node| node.tasks.is_empty() && node.live.is_empty()));
+}

@@ -191,4 +191,16 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     assert_eq!(owed(&b), 1);
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     assert_eq!(rows.iter().filter(|row| row.state == "telling").count(), 1);
+    // Somebody's word drops it, here or where the hook refuses it for ever.
+    let forget = |reason: &str| Request::JobForget {
+        job: JobId::new("j").unwrap(),
+        attempt: None,
+        releases: true,
+        reason: reason.to_owned(),
+    };
+    assert!(matches!(b.ask(forget(" ")).0, Err(Refusal::Invalid(_))));
+    assert_eq!(b.ask(forget("the scheduler was told by hand")).0, Ok(Reply::Reached { tasks: 1 }));
+    assert_eq!((owed(&b), b.told("j").last().copied()), (0, Some("release-forgotten")));
+    assert!(matches!(b.ask(forget("again")).0, Err(Refusal::Conflict(_))));
+    assert_eq!(b.restart().m.outbox.owed(), 0);
 }
