@@ -221,7 +221,8 @@ impl Heard {
     pub fn once(&self, job: &str) -> Vec<&Release> {
         let mut once: Vec<&Release> = Vec::new();
         for release in self.releases.iter().filter(|release| release.job == job) {
-            if !once.iter().any(|told| (&told.attempt, told.sequence) == (&release.attempt, release.sequence)) {
+            let key = |of: &Release| (of.epoch, of.attempt.clone(), of.sequence);
+            if !once.iter().any(|told| key(told) == key(release)) {
                 once.push(release);
             }
         }

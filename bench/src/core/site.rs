@@ -223,7 +223,7 @@ impl<'a> Site<'a> {
             of(2)
         );
         let r = Some(Box::new(ResourceSet::from_json(&r)?));
-        let terms = Terms { r, tolerate: tolerate.parse::<Tolerance>()?, ..Terms::default() };
+        let terms = Terms { r, tolerate: Some(tolerate.parse::<Tolerance>()?), ..Terms::default() };
         let (job, attempt) = (self.job.clone(), Some(Attempt::from_number(attempt)));
         self.ask(Request::JobAdd(Box::new(JobAdd { job, attempt, nodes: None, userid: None, terms })))?;
         Ok(())

@@ -255,8 +255,8 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
     let edit = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
 
     edit("PRAGMA user_version = 7");
-    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 2"));
-    edit("PRAGMA user_version = 2; PRAGMA application_id = 5");
+    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 3"));
+    edit("PRAGMA user_version = 3; PRAGMA application_id = 5");
     assert!(error(&path).contains("database of another program"));
     edit("PRAGMA application_id = 1885696617");
     let held = open(dir.path());

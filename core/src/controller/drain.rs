@@ -56,7 +56,8 @@ impl Machine {
         let row = &action.row;
         // Whoever stopped it: what was to be cleaned up there was not.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
-        if !is_at_fault(&ended.outcome) && !(unclean && !defect!(CancelledEpilogIsClean)) {
+        let at_fault = is_at_fault(&ended.outcome) || unclean;
+        if !at_fault {
             return;
         }
         let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();

@@ -61,7 +61,7 @@ impl Machine {
             Some(there) => {
                 there.widen(layout);
                 (there.added, there.rebuilt) = (true, false);
-                there.hold.resources = add.terms.resources.clone();
+                there.hold.resources = &add.terms.resources - &there.released.resources;
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
                 let all = there.layout.ranks().clone();
@@ -177,7 +177,7 @@ impl Machine {
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
         // At its end all that was asked for has its turn before what follows.
-        if !last && !defect!(BeginsWhereLetGo) {
+        if !last {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
         }
         for name in self.settings.after.clone() {

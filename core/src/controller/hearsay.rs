@@ -14,7 +14,6 @@ use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
-use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
@@ -54,16 +53,18 @@ impl Machine {
         }
     }
 
-    /// What this host has of attempts that nobody has asked for goes the way of what is superseded, where it tells of a newer one, or one was
+    /// What this host has of attempts that are over, or that nobody has asked for, goes the way of what is superseded, where it tells of a newer one, or one was
     /// asked for.
     fn give_way(&mut self, job: &JobId, host: &HostName, now: Now) {
         let Some(entry) = self.jobs.get(job) else { return };
         let rank = |attempt: &JobAttempt| attempt.layout.rank(host.as_str());
         let tells = |attempt: &JobAttempt| rank(attempt).is_some_and(|rank| !attempt.told.contains(rank));
         let mut older = Vec::new();
-        for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.asked) {
+        for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.asked || !attempt.open) {
             let newer = || entry.attempts.range((Excluded(number), Unbounded)).rev();
             let by = newer().find(|(_, newer)| newer.asked || tells(newer)).map(|(by, _)| *by);
+            // One that is over holds nothing, whoever ended it.
+            let by = by.or((!attempt.open).then_some(*number));
             let held = rank(attempt).filter(|rank| attempt.hold.ranks.contains(*rank));
             older.extend(by.zip(held).map(|(by, rank)| (*number, rank, by, attempt.hold.ranks.len() == 1)));
         }
@@ -78,6 +79,6 @@ impl Machine {
 
     /// Is what is open of this action there nothing but another node's word?
     pub(super) fn is_hearsay(&self, attempt: &JobAttempt, action: &Action, rank: u32) -> bool {
-        attempt.told.contains(rank) && action.row.unknown.contains(rank) && !defect!(HearsayKeepsWaiting)
+        attempt.told.contains(rank) && action.row.unknown.contains(rank)
     }
 }

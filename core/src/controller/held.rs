@@ -63,7 +63,7 @@ impl Machine {
         let finish = format!("perilog job finish {job}{}", self.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
-            () if !attempt.asked && (all || !attempt.actions.iter().any(open)) => Some(format!(
+            () if attempt.rebuilt && (all || !attempt.actions.iter().any(open)) => Some(format!(
                 "nodes told of it after the store was lost, and nobody has said that it goes on (job add), or is over: {finish}"
             )),
             () if attempt.hold.ranks.is_empty() => Some(format!("the job has no ranks any more: {finish}")),

@@ -34,9 +34,8 @@ impl Machine {
         // Its node was drained when the limit passed: that was for this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         // Only another node had said that it was there; its own says nothing of it.
-        let hearsay = action.stand(task.rank) == Stand::Unknown
-            && ended.outcome == (Outcome::Lost { why: Loss::Vanished })
-            && !defect!(HearsayDrains);
+        let hearsay =
+            action.stand(task.rank) == Stand::Unknown && ended.outcome == (Outcome::Lost { why: Loss::Vanished });
         let blame = (!ok && !told && !hearsay).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);

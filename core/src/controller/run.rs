@@ -46,7 +46,9 @@ impl Machine {
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
         // Of other nodes' ranks one may have heard: they are meant where they are named.
         let told = entry.map(|entry| entry.told.intersection(&ranks)).unwrap_or_default();
-        let named = if run.nodes.is_some() || run.targets.is_some() { told.clone() } else { IdSet::new() };
+        let names = run.nodes.is_some() || run.targets.is_some();
+        let is_over = entry.is_some_and(|entry| entry.complete);
+        let named = if names && !is_over { told.clone() } else { IdSet::new() };
         ranks.subtract(&told.difference(&named));
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
@@ -273,7 +275,7 @@ impl Machine {
             // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have what it gave back.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
-                if !gone.is_empty() && !defect!(RequeueTakesBack) {
+                if !gone.is_empty() {
                     let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
                         "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"

@@ -108,7 +108,7 @@ impl Machine {
             // was pruned.
             let is_old =
                 matches!(state, HeldState::Tombstone { past_ms, .. } if *past_ms >= self.settings.retention_ms);
-            if let Some(node) = self.nodes.get_mut(host).filter(|_| is_stone && !is_old) {
+            if let Some(node) = self.nodes.get_mut(host).filter(|_| is_stone) {
                 node.stones.keep(task, state);
             }
             return !is_old;

@@ -69,9 +69,11 @@ impl Action {
         ranks
     }
 
-    /// Those of them that the job has let go of, where it goes on with others.
+    /// Those of them that the job has let go of, where it goes on with others, and the action was over others too: one of which nothing was begun
+    /// did not go well.
     pub(super) fn shed(&self, hold: &IdSet) -> IdSet {
-        if hold.is_empty() || self.row.external.is_some() { IdSet::new() } else { self.never_begun().difference(hold) }
+        let shed = self.never_begun().difference(hold);
+        if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
     /// Ranks by the word of their outcome, `ok` left out.

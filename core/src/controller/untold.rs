@@ -43,6 +43,10 @@ impl Machine {
         for entry in self.outbox.releases() {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
             let why = match self.outbox.failure(entry.sequence) {
+                _ if !self.settings.release_hook => format!(
+                    "no release hook is configured: configured again it is told; or perilog job forget {} --releases --reason TEXT",
+                    entry.job
+                ),
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };

@@ -115,14 +115,7 @@ table! {
     EpilogOfAPart: "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     StuckForgotten: "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that", "5: what was shown survives a crash", Hunt::Simulator;
     GrowthNotRebuilt: "a store that was lost is rebuilt with those ranks of an epilog of which its nodes tell first", "2: what was accepted ends", Hunt::Simulator;
-    CancelTakesEpilog: "a cancel that names no action takes the epilog away", "5 of DESIGN.md: wherever a prolog was started the epilog runs, also on cancel", Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
-    CancelledEpilogIsClean: "an epilog that was cancelled drains nobody", "5 of DESIGN.md: a node that was not cleaned is at fault", Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
-    RequeueTakesBack: "a requeue without nodes begins on what was given back", "4: no script on a rank that was released", Hunt::Unit { program: "core", filter: "a_requeue_without_nodes_takes_nothing_back" };
-    BeginsWhereLetGo: "what waits begins on ranks that the job has let go of meanwhile", "5 of DESIGN.md: nothing that prepares ranks begins behind the job", Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing" };
-    SequencesReused: "a store that was put back uses sequences again", "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
     StoneForgotten: "a tombstone that is told before its action is known counts for nothing", "2: the outcome is what the unit did", Hunt::Simulator;
-    HearsayDrains: "a node is drained for not knowing what another node says it has", "5 of DESIGN.md: exactly the ranks at fault are drained", Hunt::Unit { program: "core", filter: "a_node_drains_no_other_and_begins_nothing_there" };
-    HearsayKeepsWaiting: "an attempt waits for what only another node says of a host that does not come", "7: a peer speaks for its own host", Hunt::Unit { program: "core", filter: "what_only_another_node_tells_keeps_nobody_waiting" };
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };

@@ -73,7 +73,8 @@ impl Truth {
                 let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
                 let part = Part { ranks: ranks("ranks"), resources: names.collect() };
                 let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
-                let whole = Part { ranks: attempt.ranks.clone(), resources: attempt.terms.resources.clone() };
+                let handed_out = attempt.ranks.difference(&attempt.told);
+                let whole = Part { ranks: handed_out, resources: attempt.terms.resources.clone() };
                 let twice = !told.part.intersection(&part).is_empty();
                 told.part.extend_with(&part);
                 let last = body["final"].as_bool().unwrap_or_default();

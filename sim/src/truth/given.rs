@@ -253,8 +253,26 @@ impl Truth {
     pub(super) fn verdicts(&self, store: &Snapshot, row: &ActionRow, outcomes: &[Outcome]) -> Vec<Verdict> {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
+        let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
+        // What the job let go of before anything began there counts for nothing, where it goes on, and the action was over others too.
+        let never_begun = |row: &ActionRow| -> IdSet {
+            let ends = store.ranks.iter().filter(|rank| rank.task.action == row.id);
+            let never = ends.filter(|rank| rank.ended.outcome == (Outcome::Cancelled { status: None }));
+            let mut never = never.map(|rank| rank.task.rank.0).collect::<IdSet>().intersection(&row.ended);
+            row.boots.values().for_each(|sent| never.subtract(sent));
+            never
+        };
+        let shed = never_begun(row).difference(&hold);
+        let shed = if hold.is_empty() || shed == row.ranks { 0 } else { shed.len() };
+        let mut left_out = 0;
+        let mut counts = |outcome: &&Outcome| {
+            let out = **outcome == (Outcome::Cancelled { status: None }) && left_out < shed;
+            left_out += u64::from(out);
+            !out
+        };
+        let outcomes: Vec<Outcome> = outcomes.iter().filter(|outcome| counts(outcome)).cloned().collect();
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
-        let strict = Verdict::of(outcomes);
+        let strict = Verdict::of(&outcomes);
         // What other actions of the attempt were forgiven, on ranks that are good here.
         let bad_of = |id| -> IdSet {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
@@ -268,13 +286,12 @@ impl Truth {
             // Decided in one batch with it: who came first nobody sees.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
-                used.extend_with(&bad_of(other.id).intersection(&other.ended));
+                used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));
                 let ends = other.external.iter().flat_map(|external| external.ended.values());
                 more += ends.filter(|end| !end.ended.outcome.is_ok()).count() as u64;
             }
         }
         let used = used.difference(&mine).len() + more;
-        let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
         let forgiving = |lost: bool| {
             let soft = |outcome: &&Outcome| {
                 matches!(outcome, Outcome::Tolerable) || (lost && matches!(outcome, Outcome::Lost { .. }))

@@ -42,7 +42,10 @@ impl World {
     /// Gone without a trace: also after a store was lost, whatever came first. What a node keeps of a task it has told in its Hello.
     fn check_traces(&mut self, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
-            Record::Rank(row) if row.ended.outcome == (Outcome::Lost { why: Loss::Vanished }) => Some(row.task),
+            // Written again with what came late it is no news.
+            Record::Rank(row) if row.late.is_empty() => {
+                (row.ended.outcome == Outcome::Lost { why: Loss::Vanished }).then_some(row.task)
+            }
             _ => None,
         });
         let found = rows.into_iter().find_map(|task| {

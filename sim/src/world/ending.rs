@@ -1,6 +1,8 @@
 //! Faults stop: then everything must come to its end within a time that can be named.
 
-use perilog_core::controller::io::{AttemptRow, Request, Which};
+use std::collections::BTreeSet;
+
+use perilog_core::controller::io::{AttemptRow, Edge, Request, Which};
 use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
@@ -78,11 +80,19 @@ impl World {
                 });
             }
         }
+        // Where the release hook was taken out for good, what it is owed is dropped by somebody's word.
+        let owed = store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
+        let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
+        let owed = if site::settings(self.settings).release_hook { BTreeSet::new() } else { owed };
         // Its resource manager is done with every job.
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
         let held: Vec<_> = held.cloned().collect();
+        for job in owed {
+            let reason = "there is no hook any more".to_owned();
+            self.ask(0, Request::JobForget { job, attempt: None, releases: true, reason });
+        }
         for row in held {
             self.ask(
                 0,

@@ -294,3 +294,38 @@ fn an_operator_says_that_an_attempt_never_was() {
     assert!(matches!(b.ask(Request::Show { job: JobId::new("j").unwrap() }).0, Err(Refusal::NoSuchJob(_))));
     assert!(b.m.nodes.values().all(|node| node.tasks.is_empty() && node.live.is_empty()));
 }
+
+/// Found by the simulator: an attempt that was over held a rank of which its node told only then.
+#[test]
+fn what_a_node_tells_of_an_attempt_that_is_over_is_cleaned_up_after_and_goes_back() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
+    let row = |b: &Bench| (b.store.attempts[0].open, b.store.attempts[0].hold.is_empty());
+    assert_eq!(row(&b), (false, true));
+    let (n1, _) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", live())]);
+    assert_eq!((row(&b), b.action("epilog", "j", 0).ranks.to_string()), ((false, true), "0-1".into()));
+    for (rank, session) in [(0, n0), (1, n1)] {
+        b.says(session, finished(task("prolog", "j", rank), Outcome::Ok));
+        b.says(session, finished(task("epilog", "j", rank), Outcome::Ok));
+    }
+    assert!(b.store.attempts[0].complete);
+}
+
+/// Found by the simulator: something began on a rank that had gone back with the rest of its attempt.
+#[test]
+fn nothing_begins_on_hearsay_of_an_attempt_that_went_back_whole() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    b.up("n1", "b", vec![]);
+    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.ask(finish("j", None)).0.unwrap();
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert!(b.store.attempts[0].complete);
+    for nodes in ["n1", "n[0-1]"] {
+        let (reply, effects) = b.ask(Request::Run(request("check", "j", Some(nodes), None)));
+        assert!(matches!(reply, Err(Refusal::Conflict(_))), "{nodes}: {reply:?}");
+        assert_eq!(starts(&effects), []);
+    }
+}

@@ -397,4 +397,13 @@ fn what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing() {
     assert_eq!(contexts(&b, "exception").len(), 1, "that of the prolog");
     let Ok(Reply::Failed { ranks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else { panic!() };
     assert_eq!(ranks.to_string(), "2");
+
+    // One of which nothing was begun did not go well.
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    let run = RunRequest { targets: Some("1".parse().unwrap()), ..request("check", "j", None, None) };
+    b.ask(Request::Run(run)).0.unwrap();
+    b.ask(finish("j", Some("1"))).0.unwrap();
+    assert_eq!(b.action("check", "j", 0).verdict, Some(Verdict::Cancelled));
 }
