@@ -10,6 +10,8 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
+use serde_json::json;
+
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
@@ -31,7 +33,9 @@ impl Machine {
     pub(super) fn asked_for(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
         if !std::mem::replace(&mut attempt.asked, true) {
+            let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
             self.batch.attempts.insert((job.clone(), number));
+            self.event(job, now, "attempt", context);
         }
         self.own(job, number, ranks, now);
     }

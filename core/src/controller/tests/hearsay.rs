@@ -210,6 +210,8 @@ fn what_was_asked_for_by_run_ends_by_no_nodes_word() {
     let (_, effects) = b.up("n2", "b", vec![told("prolog", 7, 0, "n2", live())]);
     assert_eq!((done_by_it(&b, &effects), open(&b)), ((vec![], 0), vec!["0".into(), "7".into()]));
     assert!(contexts(&b, "attempt-closed").is_empty());
+    let asked = |b: &Bench| contexts(b, "attempt").iter().map(|of| of["attempt"].clone()).collect::<Vec<_>>();
+    assert_eq!(asked(&b), ["0"]);
     // It begins another action of the attempt that a node told of.
     let mut b = b.restart();
     b.ask(Request::Run(request("check", "j", None, Some(7)))).0.unwrap();
@@ -218,6 +220,8 @@ fn what_was_asked_for_by_run_ends_by_no_nodes_word() {
     assert_eq!(open(&b), ["7", "9"]);
     let closed: Vec<_> = contexts(&b, "attempt-closed").iter().map(|of| of["attempt"].clone()).collect();
     assert_eq!(closed, ["0"]);
+    // Said once of each that was asked for, from which a reader of the log knows which one is meant.
+    assert_eq!(asked(&b), ["0", "7"]);
 }
 
 /// Nobody has asked for either: each node's own word closes what it has of the older one, and the log says so once.
