@@ -29,6 +29,22 @@ fn a_prolog_through_the_controller_survives_both() -> Result<()> {
         .ensure_ran(&job, &[(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)])
 }
 
+/// systemd sends SIGTERM to all of slurmctld.service then, the hooks too.
+#[test]
+fn a_restart_of_slurmctld_cancels_no_prolog() -> Result<()> {
+    let cluster = gated(2).controller(CONTROLLER).boot()?;
+    let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(2, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0, 1])?;
+    slurm.control()?.systemctl(&["restart", "slurmctld"])?;
+    slurm.open_all("prolog")?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    cluster.perilog(&["wait", &job, "--for", "clean"])?.ok()?;
+    slurm
+        .ensure_ran(&job, &[(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)])
+}
+
 #[test]
 fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_elsewhere() -> Result<()> {
     let cluster = gated(3).controller(CONTROLLER).boot()?;
