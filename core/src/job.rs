@@ -165,6 +165,13 @@ impl Terms {
         }
     }
 
+    /// Do they say the same? That none may fail is said where nothing is, but for `keep`.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let tolerate = |terms: &Self| terms.tolerate.filter(|of| terms.keep.is_some() || *of != Tolerance::Ranks(0));
+        let but = |terms: &Self| Self { tolerate: tolerate(terms), ..terms.clone() };
+        but(self) == but(other)
+    }
+
     /// How many of `ranks` may fail: with `keep` all that are not kept, where nothing else was said.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {

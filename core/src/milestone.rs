@@ -21,9 +21,9 @@ pub const MAX_NAMES: usize = 64;
 /// What a waiter can wait for that is no milestone: the events of a job's log, and `clean`, its last release. No operator or service may call a
 /// milestone so; a script that does is told of, and waited for by nobody.
 #[rustfmt::skip]
-pub const EVENTS: [&str; 20] = [
-    "action-start", "attempt", "attempt-closed", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
-    "late", "lease-expired", "lingering", "milestone", "overdue", "release", "resolve", "shrink", "verdict",
+pub const EVENTS: [&str; 22] = [
+    "action-start", "attempt", "attempt-closed", "attempt-forgotten", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
+    "late", "lease-expired", "lingering", "milestone", "overdue", "release", "release-forgotten", "resolve", "shrink", "verdict",
 ];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

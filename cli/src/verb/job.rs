@@ -159,10 +159,18 @@ struct Added {
     attempt: Attempt,
     hosts: HostList,
     attached: bool,
+    #[serde(default)]
+    over: bool,
 }
 
 impl Sentence for Added {
     fn of(&self, job: &JobId) -> String {
+        if self.over {
+            let (attempt, next) = (self.attempt, self.attempt.next());
+            return format!(
+                "{job} (attempt {attempt}) is over, and holds nothing any more; the next one: --attempt {next}"
+            );
+        }
         let there = if self.attached { "is there already" } else { "holds" };
         format!(
             "{job} (attempt {}) {there}: {} on {}",

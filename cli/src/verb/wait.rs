@@ -127,7 +127,7 @@ impl Ledger {
         let Some(number) = entry.attempt() else { return };
         self.asked.note(&entry);
         let log = self.attempts.entry(number).or_default();
-        if entry.name == "attempt-closed" {
+        if matches!(entry.name.as_str(), "attempt-closed" | "attempt-forgotten") {
             log.closed = Some(text::line(entry.text("why").unwrap_or("no reason given")));
         }
         log.clean |= is_last_release(&entry);

@@ -249,8 +249,8 @@ fn value(reply: Reply) -> Value {
         Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
         Reply::Status(status) => json!({ "status": status }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
-        Reply::Added { job, attempt, hosts, attached } => {
-            json!({ "job": job, "attempt": attempt, "hosts": hosts, "attached": attached })
+        Reply::Added { job, attempt, hosts, attached, over } => {
+            json!({ "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over })
         }
         Reply::Finished(part) => json!({ "ranks": part.ranks, "resources": part.resources }),
         Reply::Failed { ranks, hosts, resources, checks } => {

@@ -165,6 +165,27 @@ impl Action {
         self.row.held.ranks.subtract(released);
     }
 
+    /// Its node does not know it, and it was only said to be there: it is not over this rank.
+    pub(super) fn uncover(&mut self, rank: Rank) {
+        self.leave(rank);
+        let one = IdSet::from(rank.0..=rank.0);
+        self.forget_words(&one);
+        let row = &mut self.row;
+        row.boots.values_mut().for_each(|set| set.subtract(&one));
+        row.boots.retain(|_, ranks| !ranks.is_empty());
+        for set in [&mut row.ranks, &mut row.cancelling, &mut row.held.ranks] {
+            set.subtract(&one);
+        }
+        self.freed.insert(rank.0);
+        self.changed = true;
+    }
+
+    /// Its node does not know it, and is to begin it.
+    pub(super) fn begin_on(&mut self, rank: Rank) {
+        self.leave(rank);
+        self.row.waiting.insert(rank.0);
+    }
+
     /// What is open on these ranks holds them.
     pub(super) fn holds_too(&mut self, ranks: &IdSet) {
         let open = self.open().intersection(ranks);

@@ -166,16 +166,13 @@ impl JobAttempt {
         Part { ranks: self.layout.ranks().difference(&self.told), resources: self.terms.resources.clone() }
     }
 
-    /// These ranks are its own: their nodes have told of them, or somebody has asked for them.
+    /// These ranks are its own, and it has them: their nodes have told of them, or somebody has asked for them. It may have been taken for given
+    /// back whole by then.
     pub(super) fn own(&mut self, ranks: &IdSet) -> IdSet {
         let own = self.told.intersection(ranks);
         self.told.subtract(&own);
-        if self.complete {
-            // What runs there still holds them.
-            self.released.ranks.extend_with(&own);
-        } else {
-            self.hold.ranks.extend_with(&own);
-        }
+        self.complete &= own.is_empty();
+        self.hold.ranks.extend_with(&own);
         own
     }
 

@@ -93,6 +93,11 @@ impl Machine {
         self.drain_alive(task, what, Fault::Other, now);
     }
 
+    /// Drains the host of a rank on which something was begun, and that nothing cleans up after it any more.
+    pub(super) fn drain_unclean(&mut self, task: TaskId, now: Now) {
+        self.drain_alive(task, "had ended before this rank was known, and does not clean up there", Fault::Other, now);
+    }
+
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
         let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));

@@ -33,6 +33,7 @@ impl Machine {
             folded.describe(&mut context);
             self.event(&job, now, "finish", Value::Object(context));
         }
+        self.rebuilt_whole(id);
         if !self.actions.get(&id).is_some_and(Action::is_to_be_decided) {
             return;
         }

@@ -12,7 +12,7 @@ use crate::controller::machine::Machine;
 use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
-use crate::ids::{ActionId, ActionName, Attempt, JobId, ResourceName};
+use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
@@ -38,14 +38,7 @@ impl Machine {
                 let text = format!("job {} attempt {number} is on {is}; asked for {asked}", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            Some(there) if there.added && there.hold.is_empty() => {
-                let (job, next) = (&add.job, number.next());
-                let text = format!(
-                    "job {job} attempt {number} is over, and holds nothing any more: add the next one (--attempt {next})"
-                );
-                return Err(Refusal::Conflict(text));
-            }
-            Some(there) if there.added && there.terms != add.terms => {
+            Some(there) if there.added && !there.terms.is_same(&add.terms) => {
                 return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
             }
             Some(there) if there.added => true,
@@ -67,11 +60,20 @@ impl Machine {
                 let all = there.layout.ranks().clone();
                 self.batch.attempts.insert((add.job.clone(), number));
                 self.take_place(&add.job, number, &all, now);
-                self.rebuilt_whole(&add.job, number, now);
+                self.touch_all(&add.job, number, now);
                 false
             }
         };
-        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached })
+        let there = self.jobs.get(&add.job).and_then(|job| job.attempts.get(&number));
+        let over = there.is_some_and(|there| there.hold.is_empty());
+        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
+    }
+
+    fn touch_all(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
+            self.touch(id, now);
+        }
     }
 
     /// What is no rank and an action of this attempt covers, with the action's name.
@@ -95,7 +97,23 @@ impl Machine {
                 Part { ranks, resources: resources.clone().unwrap_or_default() }
             }
         };
+        self.check_heard(&which.job, number, entry, &part)?;
+        // Whoever names ranks vouches for them.
+        self.own(&which.job, number, &part.ranks, now);
         Ok(Reply::Finished(self.let_go(&which.job, number, &part, now)))
+    }
+
+    /// A job does not end while nodes that were told of by others may hold something of it: where a store was lost, nobody else knows.
+    fn check_heard(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, part: &Part) -> Result<(), Refusal> {
+        let unheard = self.unheard(attempt).difference(&part.ranks);
+        let last = attempt.hold.ranks.is_subset(&part.ranks);
+        if unheard.is_empty() || !last {
+            return Ok(());
+        }
+        let (hosts, whole) = (attempt.layout.hosts_of(&unheard), attempt.layout.ranks());
+        Err(Refusal::Conflict(format!(
+            "of what job {job} attempt {number} has on {hosts} only other nodes have told: it ends when those have too; or name all that it has (perilog job add, or --ranks {whole})"
+        )))
     }
 
     pub(super) fn job_cancel(
@@ -107,6 +125,7 @@ impl Machine {
         now: Now,
     ) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_of(job, attempt)?;
+        self.check_heard(job, number, entry, &entry.whole())?;
         // An epilog cleans up after the job, however that ended.
         let names = entry.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
@@ -161,10 +180,12 @@ impl Machine {
             return Part::default();
         };
         let part = entry.let_go(asked);
-        let last = entry.hold.ranks.is_empty();
         if part.is_empty() {
             return part;
         }
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let last = attempt.is_some_and(|attempt| attempt.hold.ranks.is_empty() && self.unheard(attempt).is_empty());
+        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return part };
         if !last {
             entry.milestones.leave(&part.ranks);
         }
@@ -216,17 +237,17 @@ impl Machine {
         if ranks.is_empty() && !self.actions.contains_key(&id) {
             return;
         }
-        if let Some(action) = self.actions.get_mut(&id) {
+        if let Some(action) = self.actions.get(&id) {
             // It was begun by hand before: what it covers it has covered.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
-                action.grow(&new);
-                self.index(id, &new);
-                self.touch(id, now);
-                self.start_ready(id, &new, now);
+                self.grow(id, &new, now);
             } else if action.row.verdict.is_some() && !new.is_empty() {
                 let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
                 self.note(Level::Warning, Some(job), None, text);
+                for rank in self.begun(job, number).intersection(&new).iter().map(Rank) {
+                    self.drain_unclean(TaskId { action: id, rank }, now);
+                }
             }
             return;
         }
@@ -239,6 +260,16 @@ impl Machine {
             row.held = Part::default();
         }
         self.begin(row, now);
+    }
+
+    /// It is over these too, and begins there.
+    pub(super) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
+        if let Some(action) = self.actions.get_mut(&id) {
+            action.grow(new);
+            self.index(id, new);
+            self.touch(id, now);
+            self.start_ready(id, new, now);
+        }
     }
 
     /// An action that is new begins.

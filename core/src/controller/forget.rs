@@ -4,13 +4,14 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
+use crate::controller::action::Action;
 use crate::controller::io::{Now, Record, Refusal, Reply};
 use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
 
 impl Machine {
     /// # Errors
-    /// No reason; an attempt that somebody has asked for; nothing that is owed.
+    /// No reason; an attempt that somebody has asked for, of which a node has something still, or of which releases are owed; nothing that is owed.
     pub(super) fn job_forget(
         &mut self,
         job: &JobId,
@@ -38,6 +39,19 @@ impl Machine {
                 "attempt {number} of job {job} was asked for, and not told of by nodes alone: perilog job finish {job} --attempt {number}"
             );
             return Err(Refusal::Conflict(text));
+        }
+        let told = |action: &Action| !action.open().difference(&action.row.unknown).is_empty();
+        if let Some(action) = self.of(entry).find(|action| told(action)) {
+            let (ranks, name) = (action.open().difference(&action.row.unknown), &action.row.name);
+            let hosts = entry.layout.hosts_of(&ranks);
+            return Err(Refusal::Conflict(format!(
+                "{hosts} has {name} of job {job} attempt {number} still: perilog resolve {job} {name} --attempt {number} --ranks {hosts} first"
+            )));
+        }
+        if self.outbox.is_hooked(job, number) {
+            return Err(Refusal::Conflict(format!(
+                "the release hook is owed releases of job {job} attempt {number}: perilog job forget {job} --attempt {number} --releases first"
+            )));
         }
         self.forget(job, number, &format!("uid {uid} says that it never was: {reason}"));
         if self.jobs.contains_key(job) {

@@ -4,9 +4,12 @@
 //! ```text
 //!   told by another node --its own node tells of it--> its own: held, followed by the epilog, given back
 //!                       \--a request names it-------/
-//!                        \-its own node does not know it: that action has ended there as lost (vanished), its node is not to blame
+//!                        \-its own node does not know it--> what prepares it is lost there (vanished), its node is not to blame
+//!                                                       \-> what follows the job is not over it: it is begun there when the job lets go of it
 //! ```
-//! Attempts that no request has meant give way to newer ones rank by rank, each by the word of its own node; to one that was asked for all of them.
+//! Until each node of which others tell has told itself, or was spoken for, an attempt does not end: nothing is the last of it to be given back, and
+//! no `job finish` ends it. Attempts that no request has meant give way to newer ones rank by rank, each by the word of its own node; to one that
+//! was asked for all of them.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -16,9 +19,10 @@ use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
-use crate::ids::{Attempt, HostName, JobId, TaskId};
+use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
+use crate::message::Held;
 
 impl Machine {
     /// Its own node tells of a task that this store did not know, or had heard of from others.
@@ -27,6 +31,80 @@ impl Machine {
         let (job, number) = (row.job.clone(), row.attempt);
         self.own(&job, number, &IdSet::from(task.rank.0..=task.rank.0), now);
         self.give_way(&job, host, now);
+    }
+
+    /// Was it finished, as far as is known, before anybody told of this rank?
+    pub(super) fn is_over_without(&self, attempt: &JobAttempt, rank: Rank) -> bool {
+        let followed = || !attempt.released.is_empty() || self.of(attempt).any(|of| self.follows(of));
+        let is_new = !attempt.layout.ranks().contains(rank.0);
+        is_new && attempt.hold.ranks.is_empty() && self.unheard(attempt).is_empty() && followed()
+    }
+
+    /// A tombstone of a task that this store does not know speaks for its rank, too.
+    pub(super) fn stone_tells(&mut self, host: &HostName, held: &Held, now: Now) {
+        if self.actions.contains_key(&held.task.action) {
+            return;
+        }
+        if let Some(node) = self.nodes.get_mut(host) {
+            node.stones.spoke(&held.job, held.attempt);
+        }
+        let attempt = self.jobs.get(&held.job).and_then(|entry| entry.attempts.get(&held.attempt));
+        if let Some(rank) = attempt.and_then(|attempt| attempt.layout.rank(host.as_str())) {
+            self.own(&held.job, held.attempt, &IdSet::from(rank..=rank), now);
+        }
+    }
+
+    /// Ranks of which other nodes told, and whose nodes had told by their tombstones that they are of this attempt.
+    pub(super) fn stones_told(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let spoke = |host: &str| self.nodes.get(host).is_some_and(|node| node.stones.has_spoken(job, number));
+        let told = attempt.layout.pairs(&attempt.told).filter(|(_, host)| spoke(host)).map(|(rank, _)| rank.0);
+        let told: IdSet = told.collect();
+        self.own(job, number, &told, now);
+    }
+
+    /// Ranks of which only other nodes have told, and whose own have not said anything yet.
+    pub(super) fn unheard(&self, attempt: &JobAttempt) -> IdSet {
+        let mut unheard = IdSet::new();
+        if !attempt.told.is_empty() {
+            self.of(attempt).for_each(|action| unheard.extend_with(&action.row.unknown.intersection(&attempt.told)));
+        }
+        unheard
+    }
+
+    /// The node of this task says nothing of it: another one had told of it, or this one would have it by now.
+    pub(super) fn not_known(&mut self, task: TaskId, now: Now) {
+        let Some(action) = self.actions.get(&task.action) else { return };
+        let (job, number, rank) = (action.row.job.clone(), action.row.attempt, task.rank);
+        let Some(attempt) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        if !self.follows(action) {
+            self.lose_hearsay(task, now);
+        } else {
+            // The job has let go of it and counts on this, or who began this by hand has named it.
+            let gone = [&attempt.told, &attempt.released.ranks].iter().any(|ranks| ranks.contains(rank.0));
+            let to_begin = !gone && !(action.row.growing && attempt.hold.ranks.contains(rank.0));
+            let host = attempt.layout.host(rank);
+            let Some(action) = self.actions.get_mut(&task.action) else { return };
+            if to_begin {
+                action.begin_on(rank);
+                self.start_ready(task.action, &IdSet::from(rank.0..=rank.0), now);
+            } else {
+                action.uncover(rank);
+                if let Some(node) = host.and_then(|host| self.nodes.get_mut(&host)) {
+                    node.tasks.remove(&task);
+                }
+            }
+            self.touch(task.action, now);
+        }
+        self.all_heard(&job, number);
+    }
+
+    /// All have told, and the job has let go of all: what follows it grows no more.
+    fn all_heard(&mut self, job: &JobId, number: Attempt) {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        if attempt.is_some_and(|attempt| attempt.hold.ranks.is_empty() && self.unheard(attempt).is_empty()) {
+            self.nothing_more(job, number);
+        }
     }
 
     /// A request has meant this attempt, and these ranks of it by name.
@@ -38,22 +116,30 @@ impl Machine {
             self.event(job, now, "attempt", context);
         }
         self.own(job, number, ranks, now);
+        self.all_heard(job, number);
     }
 
-    /// Somebody who may has spoken for these ranks: what is open there holds them, and so does the job.
-    fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    /// Somebody who may has spoken for these ranks: what is open there holds them, and so does the job. Of an attempt that was closed they go at once.
+    pub(super) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        let was_complete = attempt.complete;
         let own = attempt.own(ranks);
         if own.is_empty() {
             return;
         }
-        let actions = if attempt.complete { Vec::new() } else { attempt.actions.clone() };
+        let (actions, open) = (attempt.actions.clone(), attempt.open);
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&own);
+        if was_complete {
+            self.batch.attempts.insert((job.clone(), number));
+        }
         for id in actions {
             if let Some(action) = self.actions.get_mut(&id) {
                 action.holds_too(&own);
                 self.touch(id, now);
             }
+        }
+        if !open {
+            self.let_go(job, number, &Part::of_ranks(own), now);
         }
     }
 
@@ -70,7 +156,8 @@ impl Machine {
             // One that is over holds nothing, whoever ended it.
             let by = by.or((!attempt.open).then_some(*number));
             let held = rank(attempt).filter(|rank| attempt.hold.ranks.contains(*rank));
-            older.extend(by.zip(held).map(|(by, rank)| (*number, rank, by, attempt.hold.ranks.len() == 1)));
+            let last = attempt.hold.ranks.len() == 1 && self.unheard(attempt).is_empty();
+            older.extend(by.zip(held).map(|(by, rank)| (*number, rank, by, last)));
         }
         for (number, rank, by, last) in older {
             if last {

@@ -127,7 +127,7 @@ impl Machine {
             undrained: BTreeMap::new(),
             drain_failed: BTreeMap::new(),
             outbox: Outbox::of(snapshot.outbox),
-            outbox_last: first_sequence(epoch).max(snapshot.outbox_last),
+            outbox_last: first_sequence(now.wall_ms, snapshot.outbox_last),
             questions: BTreeMap::new(),
             question_last: 0,
             probe_last: 0,

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::io::{Edge, OutboxEntry};
 use crate::defect;
-use crate::ids::{Attempt, Epoch, JobId};
+use crate::ids::{Attempt, JobId};
 
-/// Sequences of one epoch. A store that was put back goes on past all that its later life can have used, so that what an edge remembers of
-/// that is nothing new; ten million epochs fit into a number that JSON readers take as it is.
-const PER_EPOCH: u64 = 1_000_000_000;
+/// The largest whole number that every JSON reader takes as it is: 2^53 - 1 microseconds since 1970, the year 2255.
+const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// What was used before the first entry of an epoch has this sequence at most.
-pub(super) const fn first_sequence(epoch: Epoch) -> u64 {
-    epoch.number.saturating_sub(1).saturating_mul(PER_EPOCH)
+/// What comes before the first entry of a controller that begins, or takes over, now: microseconds since 1970. A store that was put back goes on past all that
+/// its later life can have used, so that nothing an edge remembers of that is taken for new, nor anything new for that.
+pub(super) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
+    wall_ms.saturating_mul(1_000).min(MAX_SEQUENCE).max(last)
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

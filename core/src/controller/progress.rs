@@ -18,8 +18,17 @@ impl Machine {
         self.end_task(task, self.lost(task, why, now), now);
     }
 
-    /// The one place where a task gets its outcome.
+    /// Only another node had said that it was there; its own knows nothing of it, and is not to blame.
+    pub(super) fn lose_hearsay(&mut self, task: TaskId, now: Now) {
+        self.end_as(task, self.lost(task, Loss::Vanished, now), false, now);
+    }
+
     pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
+        self.end_as(task, ended, true, now);
+    }
+
+    /// The one place where a task gets its outcome. `blame`: its node is drained, where the outcome is the node's fault.
+    fn end_as(&mut self, task: TaskId, ended: Ended, blame: bool, now: Now) {
         let Some(ended) = self.weigh(task, ended, now) else { return };
         let ended = if self.is_undone(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
@@ -33,10 +42,7 @@ impl Machine {
         };
         // Its node was drained when the limit passed: that was for this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
-        // Only another node had said that it was there; its own says nothing of it.
-        let hearsay =
-            action.stand(task.rank) == Stand::Unknown && ended.outcome == (Outcome::Lost { why: Loss::Vanished });
-        let blame = (!ok && !told && !hearsay).then(|| ended.clone());
+        let blame = (!ok && !told && blame).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
         if let Some(host) = self.host_of(task).filter(|_| expected) {

@@ -17,11 +17,10 @@ use crate::controller::io::{ActionRow, Now};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, HostName, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::message::{Held, HeldState};
-use crate::outcome::Loss;
 
 impl Machine {
     /// A task that this store has never heard of: it was lost, or restored from an old copy. Equal ids meet.
@@ -40,6 +39,8 @@ impl Machine {
         if !is_known {
             self.rebuild_attempt(host, held, &layout, now);
         }
+        let attempt = self.jobs.get(&held.job).and_then(|job| job.attempts.get(&held.attempt));
+        let late = attempt.is_some_and(|attempt| self.is_over_without(attempt, held.task.rank));
         let Some(attempt) = self.jobs.get_mut(&held.job).and_then(|job| job.attempts.get_mut(&held.attempt)) else {
             return;
         };
@@ -58,6 +59,13 @@ impl Machine {
         let what = if is_known { "more of" } else { "action" };
         let text = format!("rebuilt {what} {} from what its nodes hold", held.action);
         self.note(Level::Warning, Some(&held.job), Some(host), text);
+        if late {
+            // It goes where the rest has gone.
+            let one = IdSet::from(held.task.rank.0..=held.task.rank.0);
+            self.own(&held.job, held.attempt, &one, now);
+            self.let_go(&held.job, held.attempt, &Part::of_ranks(one), now);
+        }
+        self.stones_told(&held.job, held.attempt, now);
         self.settle_rebuilt(id, host, now);
     }
 
@@ -142,15 +150,13 @@ impl Machine {
         self.index(id, &new);
     }
 
-    /// A job that nodes had told of was added: that is all of it. What follows it grows by what it has not covered.
-    pub(super) fn rebuilt_whole(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let Some(attempt) = self.jobs.get(job).and_then(|job| job.attempts.get(&number)) else { return };
-        let all = attempt.layout.ranks().clone();
-        for id in attempt.actions.clone() {
-            if let Some(action) = self.actions.get_mut(&id).filter(|action| all.is_subset(&action.row.ranks)) {
-                action.grown();
-                self.touch(id, now);
-            }
+    /// A job that nodes had told of was added, and that is all of it: what follows it and is known to cover that grows no more.
+    pub(super) fn rebuilt_whole(&mut self, id: ActionId) {
+        let Some(row) = self.actions.get(&id).map(|action| &action.row) else { return };
+        let attempt = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt));
+        let whole = |attempt: &JobAttempt| attempt.added && attempt.layout.ranks().is_subset(&row.ranks);
+        if row.growing && row.unknown.is_empty() && attempt.is_some_and(whole) {
+            self.actions.get_mut(&id).into_iter().for_each(Action::grown);
         }
     }
 
@@ -171,8 +177,10 @@ impl Machine {
                     self.settle_held(session, &host, task, &stone, boot_number, now);
                 }
                 // Its next Hello tells.
-                (Some(_), None) if node.stones.is_cut() => {}
-                (Some(_), None) => self.lose(task, Loss::Vanished, now),
+                (Some(session), None) if node.stones.is_cut() => {
+                    self.end_session(session, "it told of more tombstones than are kept: it is asked again", now);
+                }
+                (Some(_), None) => self.not_known(task, now),
             }
         }
     }

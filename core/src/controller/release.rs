@@ -137,12 +137,17 @@ impl Machine {
     }
 
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
+        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let heard = self.unheard(attempt).is_empty();
         let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
-        if free.is_empty() || attempt.complete {
+        if attempt.complete || free.is_empty() && (attempt.released.is_empty() || !heard) {
             return;
         }
         attempt.released.extend_with(free);
-        let all = attempt.released == attempt.whole();
+        let all = heard && attempt.released == attempt.whole();
+        if free.is_empty() && !all {
+            return;
+        }
         let said = all || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         attempt.complete = all;
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);

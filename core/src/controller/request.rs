@@ -295,6 +295,8 @@ pub enum Reply {
         hosts: HostList,
         /// It was there, as asked for.
         attached: bool,
+        /// It was there, and holds nothing any more.
+        over: bool,
     },
     /// What was let go of just now.
     Finished(Part),

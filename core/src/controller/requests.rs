@@ -243,7 +243,7 @@ impl Machine {
     fn take_over(&mut self, now: Now) -> Reply {
         let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
         self.epoch.number = self.epoch.number.max(seen).saturating_add(1);
-        self.outbox_last = self.outbox_last.max(first_sequence(self.epoch));
+        self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
         self.batch.records.push(Record::Epoch(self.epoch));
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in sessions {

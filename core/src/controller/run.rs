@@ -202,6 +202,7 @@ impl Machine {
 
     /// Whoever began it by hand, before the store was lost, says over what it is: then nothing of it is to come.
     fn attach_rebuilt(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) -> Result<Reply, Refusal> {
+        self.join(id, number, run, now);
         let reply = self.attach(id, run)?;
         let attempt = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number));
         let says = run.nodes.is_some() || run.targets.is_some();
@@ -215,6 +216,26 @@ impl Machine {
         }
         self.take_place(&run.job, number, &named, now);
         Ok(reply)
+    }
+
+    /// What follows the job, and grows, is begun by hand over all that the job holds still: it grows by that. So it is where a store was lost, and what it
+    /// was begun over is not known.
+    fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
+        let Some(attempt) = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number)) else { return };
+        let named = match (&run.targets, &run.nodes) {
+            (Some(targets), _) => attempt.layout.choose(targets).ok(),
+            (None, nodes) => nodes.as_ref().and_then(|nodes| attempt.layout.ranks_of(nodes).ok()),
+        };
+        let Some(action) = self.actions.get(&id).filter(|action| self.follows(action)) else { return };
+        let row = &action.row;
+        let may = row.growing && row.verdict.is_none();
+        let all = row.ranks.union(&attempt.hold.ranks);
+        let Some(named) = named.filter(|named| may && all.is_subset(named)) else { return };
+        let new = named.difference(&row.ranks);
+        if !new.is_empty() && new.is_subset(&attempt.hold.ranks.union(&attempt.told)) {
+            self.own(&run.job, number, &new, now);
+            self.grow(id, &new, now);
+        }
     }
 
     pub(super) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
@@ -276,9 +297,14 @@ impl Machine {
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() {
-                    let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
+                    let job = &run.job;
+                    let told = gone.intersection(&before.told);
+                    let (of, why) =
+                        if told.is_empty() { (&gone, "does not hold") } else { (&told, "has only been said to have") };
+                    let hosts = before.layout.hosts_of(of);
+                    let more = if told.is_empty() { " any more" } else { "" };
                     return Err(Refusal::Conflict(format!(
-                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
+                        "the attempt before attempt {attempt} of job {job} {why} {hosts}{more}: name the nodes of attempt {attempt} (--nodes)"
                     )));
                 }
                 before.layout.clone()

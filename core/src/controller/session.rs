@@ -15,13 +15,15 @@ use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Job, Machine, Node};
 use crate::controller::stones::Stones;
 use crate::defect;
-use crate::ids::{ActionId, BootId, HostName, JobId, MachineId, Rank, TaskId};
+use crate::ids::{ActionId, BootId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
 
 /// Most tasks that one Hello may tell of, over all its pages.
 const MAX_HELLO_TASKS: usize = 65_536;
 /// Phases that are remembered of one node's live tasks.
 const MAX_LIVE: usize = 4_096;
+/// More starts than a controller can have had: what an agent says that it has seen is not believed past that.
+const MAX_SEEN: u64 = 1 << 40;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Session {
@@ -153,8 +155,9 @@ impl Machine {
         match message {
             FromAgent::Hello(_) => {}
             FromAgent::EpochRefused { seen } => {
-                if self.highest_seen.is_none_or(|highest| highest.number < seen.number) {
-                    self.highest_seen = Some(seen);
+                let plausible = Epoch { number: seen.number.min(MAX_SEEN), ..seen };
+                if self.highest_seen.is_none_or(|highest| highest.number < plausible.number) {
+                    self.highest_seen = Some(plausible);
                 }
                 let text = format!(
                     "the agent obeys a controller of epoch {}, ours is {}: if this controller is to stand, `perilog controller take-over`",

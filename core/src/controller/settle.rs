@@ -16,7 +16,7 @@
 //! | ended           | waits for its turn, or starts  | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late |
 //! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
-//! | told of by others | holds nothing | `lost (vanished)`; the node is not to blame |
+//! | told of by others | holds nothing | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
 //! | ended           | tombstone of another end       | late |
@@ -59,6 +59,9 @@ impl Machine {
         }
         let mut forget = Vec::new();
         for (task, held) in &held {
+            if matches!(held.state, HeldState::Tombstone { .. }) {
+                self.stone_tells(host, held, now);
+            }
             if !self.settle_held(id, host, *task, &held.state, boot_number, now) {
                 forget.push(*task);
             }
@@ -197,7 +200,7 @@ impl Machine {
                 None => self.start_on(id, task, boot_number, boot, now),
             },
             // Rebuilt, and this node never had it: whether it ran before a boot nobody knows.
-            Stand::Unknown => self.lose(task, Loss::Vanished, now),
+            Stand::Unknown => self.not_known(task, now),
             Stand::Ok | Stand::Ended | Stand::NotMine => {}
         }
     }

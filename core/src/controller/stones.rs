@@ -1,19 +1,22 @@
 //! Tombstones that a node told of in its Hello, and whose tasks this store does not know: it was lost, or has pruned them. Another node may tell of
 //! the same action while it lives; how it ended here is then known, whichever of the two comes first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::defect;
-use crate::ids::TaskId;
+use crate::ids::{Attempt, JobId, TaskId};
 use crate::message::HeldState;
 
-/// Of one node. After a store was lost each node has as many as it ran tasks within the retention; most nodes have few.
-const MAX_STONES: usize = 1_024;
+/// Of one node: as many as an agent keeps, where nothing else is configured. After a store was lost each node has as many as it ran tasks within the
+/// retention; most nodes have few.
+const MAX_STONES: usize = 4_096;
 
 /// Kept for the session: the next Hello tells of all again.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Stones {
     of: BTreeMap<TaskId, HeldState>,
+    /// The attempts that they are of.
+    spoke: BTreeSet<(JobId, Attempt)>,
     cut: bool,
 }
 
@@ -27,6 +30,17 @@ impl Stones {
         } else {
             self.cut = true;
         }
+    }
+
+    pub(super) fn spoke(&mut self, job: &JobId, attempt: Attempt) {
+        if self.spoke.len() < MAX_STONES {
+            self.spoke.insert((job.clone(), attempt));
+        }
+    }
+
+    /// Was anything of this attempt there?
+    pub(super) fn has_spoken(&self, job: &JobId, attempt: Attempt) -> bool {
+        !self.spoke.is_empty() && self.spoke.contains(&(job.clone(), attempt))
     }
 
     pub(super) fn take(&mut self, task: TaskId) -> Option<HeldState> {

@@ -48,15 +48,19 @@ impl Machine {
         let part = entry.let_go(&entry.whole());
         self.batch.attempts.insert((job.clone(), number));
         let all = entry.layout.ranks().clone();
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let last = attempt.is_none_or(|attempt| self.unheard(attempt).is_empty());
         self.withdraw(job, number, &all, &format!("attempt {by} was opened"), now);
         self.stop_services(job, number, by, now);
         let begun = self.begun(job, number).intersection(&part.ranks);
         for name in self.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
-                self.follow(job, number, &name, &begun, true, now);
+                self.follow(job, number, &name, &begun, last, now);
             }
         }
-        self.nothing_more(job, number);
+        if last {
+            self.nothing_more(job, number);
+        }
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
         if was_open {
             let why = format!("attempt {by} was opened");
@@ -114,7 +118,7 @@ impl Machine {
     }
 
     /// Ranks on which something may have been begun that prepares them, as far as is known.
-    fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
+    pub(super) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         let mut begun = IdSet::new();
         for action in self.preparing(job, number) {
             begun.extend_with(&action.begun());

@@ -47,8 +47,11 @@ impl Shown {
 
     /// What was shown of an attempt as ended.
     pub(super) fn tasks_of(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = &TaskId> {
-        let of = move |task: &&TaskId| self.of.get(&task.action).is_some_and(|of| of.0 == *job && of.1 == attempt);
-        self.outcomes.keys().filter(of)
+        self.outcomes.keys().filter(move |task| self.is_of(task.action, job, attempt))
+    }
+
+    pub(super) fn is_of(&self, action: ActionId, job: &JobId, attempt: Attempt) -> bool {
+        self.of.get(&action).is_some_and(|of| of.0 == *job && of.1 == attempt)
     }
 
     pub(super) fn outcome(&self, task: TaskId) -> Option<&Outcome> {

@@ -73,10 +73,13 @@ impl Truth {
     }
 
     /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
-    /// longer than the retention. Then its action comes again, and with the attempt what follows it everywhere: what had been shown of all
-    /// that was forgotten.
+    /// longer than the retention; perhaps of a rank that the attempt had in another life only. Then its action comes again, and with the attempt what
+    /// follows it everywhere: what had been shown of all that was forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
-        let comes_again = self.shown[which].tasks_of(job, attempt).any(|task| !self.buried.contains(task));
+        let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.buried.contains(task));
+        let ran =
+            |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.buried.contains(&run.task);
+        let comes_again = shown || self.runs.iter().any(ran);
         if which == 0 {
             let told = self.shown[which].tasks_of(job, attempt).filter(|task| self.buried.contains(task));
             self.told_and_pruned.extend(told.copied());

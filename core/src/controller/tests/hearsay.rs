@@ -91,21 +91,22 @@ fn of_more_tombstones_than_are_kept_nothing_is_made_up() {
     let mut b = Bench::new();
     let stones = || {
         let of = |attempt| told("prolog", attempt, 0, "n0", HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 });
-        (0..1_025).map(of).map(|stone| Held { ranks: IdSet::new(), hosts: crate::HostList::new(), ..stone }).collect()
+        (0..4_097).map(of).map(|stone| Held { ranks: IdSet::new(), hosts: crate::HostList::new(), ..stone }).collect()
     };
     let (n0, _) = b.up("n0", "b", stones());
     // In the order of their ids: which of them the last is does not matter.
-    let mut all: Vec<u64> = (0..1_025).collect();
+    let mut all: Vec<u64> = (0..4_097).collect();
     all.sort_by_key(|attempt| id("prolog", "j", *attempt));
-    let (kept, cut) = (all[0], all[1_024]);
-    b.up("n1", "b", [kept, cut].map(|attempt| told("prolog", attempt, 1, "n[0-1]", HeldState::Ended)).into());
+    let (kept, cut) = (all[0], all[4_096]);
+    let (_, effects) =
+        b.up("n1", "b", [kept, cut].map(|attempt| told("prolog", attempt, 1, "n[0-1]", HeldState::Ended)).into());
     let of = |b: &Bench, attempt| {
         (b.action("prolog", "j", attempt).ok.clone(), b.action("prolog", "j", attempt).unknown.clone())
     };
     let ranks = |text: &str| text.parse::<IdSet>().unwrap();
     assert_eq!((of(&b, kept), of(&b, cut)), ((ranks("0"), ranks("")), (ranks(""), ranks("0"))));
-    // Its next Hello tells the rest.
-    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    // Its next Hello tells the rest: it is asked for that.
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Close { session, .. } if *session == n0)));
     b.up("n0", "b", stones());
     assert_eq!(of(&b, cut), (ranks("0"), ranks("")));
     assert!(b.store.drains.is_empty());
@@ -272,6 +273,10 @@ fn an_operator_says_that_an_attempt_never_was() {
         releases: false,
         reason: "n9 was broken into".to_owned(),
     };
+    let resolve = |attempt: u64| {
+        let which = Which { attempt: Some(Attempt::from_number(attempt)), ..which("j", None) };
+        Request::Resolve { which, ok: false, reason: "n9 was broken into".to_owned() }
+    };
     let (mut b, _) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     let (n9, _) = b.up("n9", "b", vec![told("prolog", u64::MAX, 0, "n9", live())]);
@@ -279,6 +284,10 @@ fn an_operator_says_that_an_attempt_never_was() {
     assert!(matches!(b.ask(requeue(None)).0, Err(Refusal::AttemptClosed(_))));
     let text = "attempt 0 of job j was asked for, and not told of by nodes alone: perilog job finish j --attempt 0";
     assert_eq!(b.ask(forget(0)).0, Err(Refusal::Conflict(text.to_owned())));
+    // What lives is not forgotten.
+    let refused = b.ask(forget(u64::MAX)).0;
+    assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.ends_with("--ranks n9 first")), "{refused:?}");
+    b.ask(resolve(u64::MAX)).0.unwrap();
     assert_eq!(b.ask(forget(u64::MAX)).0, Ok(Reply::Reached { tasks: 1 }));
     assert_eq!(
         (b.store.attempts.len(), b.store.actions.len(), b.told("j").last().copied()),
@@ -294,6 +303,7 @@ fn an_operator_says_that_an_attempt_never_was() {
     // Of a job of which nothing else is known all goes.
     let mut b = Bench::new();
     b.up("n9", "b", vec![told("prolog", 3, 0, "n9", live())]);
+    b.ask(resolve(3)).0.unwrap();
     b.ask(forget(3)).0.unwrap();
     assert!(matches!(b.ask(Request::Show { job: JobId::new("j").unwrap() }).0, Err(Refusal::NoSuchJob(_))));
     assert!(b.m.nodes.values().all(|node| node.tasks.is_empty() && node.live.is_empty()));

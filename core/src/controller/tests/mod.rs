@@ -18,6 +18,7 @@ mod sessions;
 mod settling;
 mod superseded;
 mod tolerance;
+mod unheard;
 
 use std::collections::BTreeMap;
 

@@ -212,10 +212,11 @@ fn an_empty_store_is_rebuilt_from_what_nodes_hold_and_waits_for_those_who_have_n
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
     // The same request meets the same action: nothing is started.
     assert_eq!(starts(&b.run("epilog", "j", "n[0-2]")), []);
-    // A node that answers and knows nothing of it: nobody can say how it ended.
-    b.up("n2", "b", vec![]);
+    // A node that answers and knows nothing of it begins it: it was asked for there, by name.
+    let (n2, effects) = b.up("n2", "b", vec![]);
+    assert_eq!(starts(&effects), [(n2, 2)]);
+    b.says(n2, finished(task("epilog", "j", 2), Outcome::Ok));
     assert_eq!(b.outcome(task("epilog", "j", 1)), exit(2));
-    assert_eq!(b.outcome(task("epilog", "j", 2)), Outcome::Lost { why: Loss::Vanished });
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Failed));
 }
 
