@@ -129,6 +129,15 @@ impl Cluster {
         })
     }
 
+    /// Waits until the controller tells that this rank of an action has ended.
+    pub fn wait_told_ended(&self, job: &str, action: &str, rank: u32) -> Result<()> {
+        self.bed().wait_until(&format!("the end of {action} of {job} on rank {rank}"), SOON, || {
+            let job = self.job(job)?;
+            let mut actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);
+            Ok(actions.any(|of| of.name.as_str() == action && !of.open.iter().any(|row| row.ranks.contains(rank))))
+        })
+    }
+
     /// Waits until `perilog` has ended; its status code.
     pub fn wait_end(&self, running: &mut Running) -> Result<i32> {
         self.bed().wait_until("perilog has ended", SOON, || running.has_ended())?;

@@ -144,6 +144,35 @@ fn a_job_from_its_prolog_to_its_housekeeping_over_a_kill_of_the_controller() -> 
     Ok(())
 }
 
+/// The controller dies twice under it; the second time all is over before it is back. The broker waits for it, and takes the nodes back when it ends.
+#[test]
+fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
+    let cluster = cluster()?;
+    let (n0, n1) = (cluster.node(0)?, cluster.node(1)?);
+    cluster.nodes().iter().try_for_each(|node| open(node, "prolog", 0))?;
+    let mut prolog = perilog_so(&cluster, "flux-prolog")?;
+    ensure!(cluster.wait_end(&mut prolog)? == 0, "{}", prolog.output()?);
+    let mut epilog = perilog_so(&cluster, "flux-epilog")?;
+    cluster.wait_action_begun(JOB, "epilog", &[1, 2])?;
+    cluster.kill_controller()?;
+    open(n0, "epilog", 0)?;
+    cluster.start_controller()?;
+    cluster.wait_told_ended(JOB, "epilog", 1)?;
+    cluster.kill_controller()?;
+    open(n1, "epilog", 0)?;
+    cluster.wait_scripts_ended(JOB, &[2])?;
+    cluster.start_controller()?;
+    ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
+    ensure!(epilog.output()?.stderr.contains(&format!("epilog of {JOB} ok on 2 ranks")), "{}", epilog.output()?);
+    // Again, by a broker that has forgotten, of a job that is over.
+    let mut again = perilog_so(&cluster, "flux-epilog")?;
+    ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);
+    let ends: Vec<_> = ends(&cluster)?.into_iter().map(|(action, rank, _)| (action, rank)).collect();
+    let once = ["epilog", "prolog"].map(|action| [(action.to_owned(), 1), (action.to_owned(), 2)]).concat();
+    ensure!(ends == once, "{ends:?}");
+    Ok(())
+}
+
 #[test]
 fn a_cancel_in_the_prolog_stops_its_scripts_and_drains_nobody() -> Result<()> {
     let cluster = cluster()?;

@@ -184,6 +184,8 @@ impl Action {
     pub(super) fn begin_on(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
+        // What comes before it waited for it, as for one that is there already.
+        self.freed.insert(rank.0);
     }
 
     /// What is open on these ranks holds them.

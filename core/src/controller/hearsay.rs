@@ -82,7 +82,8 @@ impl Machine {
         } else {
             // The job has let go of it and counts on this, or who began this by hand has named it.
             let gone = [&attempt.told, &attempt.released.ranks].iter().any(|ranks| ranks.contains(rank.0));
-            let to_begin = !gone && !(action.row.growing && attempt.hold.ranks.contains(rank.0));
+            let later = action.row.growing && attempt.hold.ranks.contains(rank.0);
+            let to_begin = !gone && !later;
             let host = attempt.layout.host(rank);
             let Some(action) = self.actions.get_mut(&task.action) else { return };
             if to_begin {

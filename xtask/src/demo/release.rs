@@ -136,7 +136,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     narrator.tell("The ledgers: what the scripts wrote on their nodes, and what the resource manager was told")?;
     let runs = ledger.of_job(JOB);
     let begin = runs.first().context("no script has run")?.1.started;
-    say("   node  rank  epilog ended  given back  sequence  told  epoch  fragment of R")?;
+    say("   node  rank  epilog ended  given back  sequence          told  epoch  fragment of R")?;
     let mut ends = Vec::new();
     for (key, run) in &runs {
         let (ended, code) = run.ended.context("a script has no end")?;
@@ -147,7 +147,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
         let on_rank = fragment.get(&key.rank).context("a fragment without its rank")?;
         let children: Vec<String> = on_rank.children.iter().map(|(kind, ids)| format!("{kind} {ids}")).collect();
         say(&format!(
-            "   {:<4}  {:<4}  {:>10.2} s  {:>8.2} s  {:<8}  {:<4}  {:<5}  {}: {}",
+            "   {:<4}  {:<4}  {:>10.2} s  {:>8.2} s  {:<16}  {:<4}  {:<5}  {}: {}",
             run.node,
             key.rank,
             ended - begin,

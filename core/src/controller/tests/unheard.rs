@@ -93,6 +93,25 @@ fn an_epilog_that_its_node_does_not_know_begins_there_when_the_job_has_let_go() 
     assert_eq!(starts(&effects), [(n1, 1)]);
 }
 
+/// Found by the simulator: the prolog waited for an epilog that another node had told of, and that for the prolog.
+#[test]
+fn what_waited_for_an_epilog_that_is_not_there_begins_before_it() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    let (n1, _) = b.up("n1", "b", vec![]);
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.batch([n0, n1].map(|session| Input::Closed { session, why: String::new() }).into());
+    b.run("prolog", "j", "n[0-1]");
+    b.up("n0", "b", vec![stone("prolog", 0, Outcome::Ok), held("epilog", "j", 0, "n[0-1]", live())]);
+    b.ask(finish("j", None)).0.unwrap();
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert!(effects.iter().any(
+        |effect| matches!(effect, Effect::Fan { start, to } if start.action.as_str() == "prolog" && to[0].0 == n1)
+    ));
+    let effects = b.says(n1, finished(task("prolog", "j", 1), Outcome::Ok));
+    assert_eq!(starts(&effects), [(n1, 1)]);
+}
+
 /// `final` was said without n1, and n1 was never given back.
 #[test]
 fn a_job_does_not_end_while_a_node_that_was_told_of_has_not_told() {
