@@ -3,7 +3,7 @@
 
 use super::release::{add, contexts, finish};
 use super::*;
-use crate::controller::io::AttemptRow;
+use crate::controller::io::{AttemptRow, ReleasePolicy};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::outcome::{Loss, Verdict};
@@ -31,7 +31,7 @@ fn releases(b: &Bench) -> Vec<(String, bool)> {
 }
 
 fn released(b: &Bench) -> String {
-    b.store.attempts[0].released.ranks.to_string()
+    attempt_0(b).released.ranks.to_string()
 }
 
 fn refused(reply: &Result<Reply, Refusal>) -> &str {
@@ -65,10 +65,7 @@ fn no_nodes_word_takes_anothers_epilog_away() {
         assert_eq!((b.action("epilog", "j", 0).ranks.to_string(), drained(&b).len()), ("0".into(), 0), "{case}");
         b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
         assert_eq!((b.action("epilog", "j", 0).verdict, releases(&b).len()), (None, 0), "{case}");
-        let mut b = b.restart();
-        let (n1, _) = (b.up("n1", "b", ran()).0, n1);
-        let (reply, effects) = b.ask(finish("j", None));
-        reply.unwrap();
+        let (_, effects) = b.ask(finish("j", None));
         assert_eq!(starts(&effects), [(n1, 1)], "{case}");
         b.says(n1, finished(task("epilog", "j", 1), exit(4)));
         assert_eq!(
@@ -79,6 +76,35 @@ fn no_nodes_word_takes_anothers_epilog_away() {
         // n0's had ended before the job let go, and was another lot.
         assert_eq!((released(&b), releases(&b).pop()), ("0-1".into(), Some(("1".to_owned(), true))), "{case}");
     }
+}
+
+/// By hand it is begun over all that the job has, where a store was lost: over what it was begun is not known any more.
+#[test]
+fn who_begins_an_epilog_again_by_name_has_it_where_its_node_does_not_know_it() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-1]", live())]);
+    let (n1, _) = b.up("n1", "b", vec![]);
+    assert_eq!(b.action("epilog", "j", 0).ranks.to_string(), "0");
+    let (reply, effects) = b.ask(Request::Run(request("epilog", "j", Some("n[0-1]"), None)));
+    assert!(matches!(reply, Ok(Reply::Running { attached: true, .. })), "{reply:?}");
+    assert_eq!((starts(&effects), b.store.attempts[0].hold.ranks.to_string()), (vec![(n1, 1)], "0-1".into()));
+}
+
+/// Another attempt was asked for meanwhile; the older one is not given back whole before n1 has told.
+#[test]
+fn an_attempt_that_gave_way_ends_when_all_have_told() {
+    let mut b = Bench::new();
+    for name in ["prolog", "epilog"] {
+        b.m.settings.release.insert(ActionName::new(name).unwrap(), ReleasePolicy::Each);
+    }
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
+    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert_eq!((releases(&b), attempt_0(&b).complete), (vec![("0".to_owned(), false)], false));
+    b.up("n1", "b", vec![]);
+    let last: Vec<_> = releases(&b).into_iter().filter(|(_, last)| *last).collect();
+    assert_eq!((last.len(), attempt_0(&b).complete, released(&b)), (1, true, "0".into()));
 }
 
 /// The job let go of n1 before n1 had come: it counted as covered.
