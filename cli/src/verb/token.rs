@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         What::Create { nodes, lasts } => {
             let mut parameters = json!({ "nodes": nodes });
             if let Some(lasts) = lasts {
-                parameters["lasts"] = lasts.to_string().into();
+                parameters["lasts"] = lasts.to_exact().into();
             }
             let made: Answer<Made> = door.ask("TokenMake", &parameters)?;
             out.show(&made)?;

@@ -1,0 +1,87 @@
+//! `perilog token`: what it asks, what it shows once and never again, how it ends.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use fake::{Call, Done, Error, Place, Said};
+use serde_json::{Value, json};
+
+#[test]
+fn tokens_are_shown_once_and_listed_without_themselves() {
+    let made = |until_ms: u64| {
+        json!({"tokens": [
+            {"host": "n0", "token": "4sJm", "until_ms": until_ms, "brand_new": 1}, {"host": "n1", "token": "_x-9", "until_ms": until_ms}]})
+    };
+    let shown = "NODE  UNTIL                TOKEN\nn0    2026-11-22 10:10:00  4sJm\nn1    2026-11-22 10:10:00  _x-9\n";
+    let once = "perilog: each is good once, for its node; they are not shown again\n";
+    let until_ms = 1_795_342_200_000;
+    // Only a table is for somebody who might look for them again.
+    for (args, asked_for, out, err) in [
+        (&["n[0-1]"][..], json!({"nodes": "n[0-1]"}), shown.to_owned(), once),
+        (&["n[0-1]", "--for", "10m", "-q"], json!({"nodes": "n[0-1]", "lasts": "600s"}), "4sJm\n_x-9\n".to_owned(), ""),
+        (&["n[0-1]", "--json"], json!({"nodes": "n[0-1]"}), format!("{}\n", made(until_ms)), ""),
+    ] {
+        let args = [&["token", "create"], args].concat();
+        let (said, asked) = Place::new().ask(&args, vec![vec![Call("TokenMake"), Done(made(until_ms))]]);
+        assert_eq!((said.code, said.out, said.err.as_str()), (Some(0), out, err), "{args:?}");
+        assert_eq!(asked, [asked_for], "{args:?}");
+    }
+
+    // Used; over; good for ever, as far as this test lives.
+    let far_ms = 4_102_444_799_000;
+    let token = |host: &str, until_ms: u64, used_ms: Value| json!({"host": host, "made_ms": 1_795_341_600_000_u64, "until_ms": until_ms, "by": 7, "used_ms": used_ms});
+    let all = || json!({"tokens": [token("n0", far_ms, json!(1_795_341_660_000_u64)), token("n1", 1, Value::Null), token("n2", far_ms, Value::Null)]});
+    let rows = "MADE                 NODE  BY     STATE\n\
+                2026-11-22 10:00:00  n0    uid 7  used 2026-11-22 10:01:00\n\
+                2026-11-22 10:00:00  n1    uid 7  over\n\
+                2026-11-22 10:00:00  n2    uid 7  good until 2099-12-31 23:59:59\n";
+    for (args, reply, out) in [
+        (&["token", "list"][..], all(), rows.to_owned()),
+        (&["token", "list", "-q"], all(), "n2\n".to_owned()),
+        (&["token", "list", "--json"], all(), format!("{}\n", all())),
+        (&["token", "list"], json!({"tokens": []}), "there are no tokens\n".to_owned()),
+    ] {
+        let (said, asked) = Place::new().ask(args, vec![vec![Call("Tokens"), Done(reply)]]);
+        assert_eq!((said.code, said.out), (Some(0), out), "{args:?}");
+        assert_eq!(asked, [json!({})], "{args:?}");
+    }
+
+    for (args, taken, out) in
+        [(&[][..], 1, "1 token taken back\n"), (&[], 0, "0 tokens taken back\n"), (&["-q"], 2, "2\n")]
+    {
+        let args = [&["token", "revoke", "n[0-1]"], args].concat();
+        let (said, asked) = Place::new().ask(&args, vec![vec![Call("TokenTakeBack"), Done(json!({"taken": taken}))]]);
+        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{args:?}");
+        assert_eq!(asked, [json!({"nodes": "n[0-1]"})]);
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_made_says_what_to_do() {
+    let off = "there is no enrolment: set [enroll] listen in controller.toml, and restart";
+    for (error, code, err) in [
+        (
+            Error("io.perilog.Controller.Refused", json!({"code": "unavailable", "text": off})),
+            8,
+            format!("perilog: {off}\n"),
+        ),
+        (
+            Error("io.perilog.Controller.PermissionDenied", json!({})),
+            8,
+            "perilog: not permitted: the controller lets only root and its configured group do that\n".to_owned(),
+        ),
+    ] {
+        let (said, _) = Place::new().ask(&["token", "create", "n0"], vec![vec![Call("TokenMake"), error]]);
+        assert_eq!((said.code, said.out.as_str(), said.err), (Some(code), "", err));
+    }
+    // Nobody is asked for what is wrong usage.
+    for args in
+        [&["create"][..], &["create", "n[0-"], &["create", "n0", "--for", "soon"], &["revoke"], &["list", "n0"], &[]]
+    {
+        let said = Said::of(Place::new().command(&[&["token"], args].concat()).output().unwrap());
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{args:?}: {}", said.err);
+    }
+    let nobody = Said::of(Place::new().command(&["token", "list"]).output().unwrap());
+    assert_eq!((nobody.code, nobody.err.contains("no controller at")), (Some(7), true), "{}", nobody.err);
+}
