@@ -4,7 +4,10 @@
 //! * `[job-manager.prolog|epilog] command` with `per-rank = false`: once, on broker rank 0, in its environment and FLUX_URI, with FLUX_JOB_ID (F58 with
 //!   its sign), FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID; SIGTERM when the job is cancelled in its prolog (src/modules/job-manager/plugins/perilog.c);
 //! * `[job-manager.housekeeping] command`: on each rank, FLUX_JOB_ID in decimal; its status is logged (src/modules/job-manager/housekeeping.c);
-//! * R and the eventlog of a job: `flux job info ID KEY` (RFC 20, RFC 18, RFC 21).
+//! * R and the eventlog of a job: `flux job info ID KEY` (RFC 20, RFC 18, RFC 21);
+//! * `flux resource drain --update` leaves the reason of a node that is drained already; only the owner of the instance may (flux-resource(1)).
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::BY_GATE;
@@ -31,6 +34,27 @@ esac
 /// Where docs/flux.md has the example, as it stands there.
 const HOUSEKEEPING: (&str, &str) =
     ("/etc/flux/perilog/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
+/// The drain command, and the drop-in with which the controller is whom Flux lets drain.
+const DRAIN: (&str, &str) = ("/etc/flux/perilog/drain", include_str!("../../docs/examples/flux/drain"));
+const AS_FLUX: (&str, &str) = (
+    "/etc/systemd/system/perilog-controller.service.d/flux.conf",
+    include_str!("../../docs/examples/flux/controller-as-flux.conf"),
+);
+const RESOURCE: &str = r#"#!/bin/sh
+# A stand-in for flux(1) that drains: a file for each host, with the reason in it.
+[ "$(id -un)" = flux ] || { echo "ERROR: Request requires owner credentials" >&2; exit 1; }
+cd /var/lib/flux || exit
+case "$*" in
+"resource drain --update n"*) [ -e "$4" ] || printf '%s\n' "$5" >"$4" ;;
+"resource drain --no-header --include=n"*" --format={nodelist} {reason}")
+    host=${4#--include=}
+    [ ! -e "$host" ] || echo "$host $(cat "$host")"
+    ;;
+"resource undrain --force n"*) rm "$4" ;;
+*) echo "the stand-in knows no flux $*" >&2; exit 99 ;;
+esac
+"#;
+const SOON: Duration = Duration::from_secs(60);
 const CONTROLLER: &str = "[api]\ngroup = \"alice\"\n";
 const AGENT: &str = "env-allow = [\"FLUX_JOB_ID\", \"FLUX_JOB_RANKS\", \"FLUX_JOB_USERID\"]\n";
 
@@ -191,5 +215,52 @@ fn a_cancel_in_the_prolog_stops_its_scripts_and_drains_nobody() -> Result<()> {
     let ends = ends(&cluster)?;
     let cancelled = |end: &&(String, u32, Option<i32>)| end.0 == "prolog" && end.2 != Some(0);
     ensure!(ends.len() == 4 && ends.iter().filter(cancelled).count() == 2, "{ends:?}");
+    Ok(())
+}
+
+#[test]
+fn what_perilog_drains_is_drained_in_flux_and_a_drain_of_somebody_elses_stays() -> Result<()> {
+    let fails = "[ \"$(uname -n)\" != n0 ] || { echo 'no license' >&2; exit 3; }";
+    let hook = format!("[drain]\ncommand = [\"{}\"]\n", DRAIN.0);
+    let cluster = Cluster::builder(2).script("prolog", "10-check", fails).controller(&hook).boot()?;
+    let broker = cluster.controller()?;
+    broker.write_script(DRAIN.0, DRAIN.1)?;
+    broker.write_script("/usr/local/bin/flux", RESOURCE)?;
+    broker
+        .sh("groupadd --system flux && useradd --system --gid flux flux && install -d -o flux -g flux /var/lib/flux")?;
+    let drained = |host: &str| -> Result<String> {
+        Ok(broker.try_read_file(&format!("/var/lib/flux/{host}"))?.unwrap_or_default())
+    };
+    let wait = |what: &str, met: &dyn Fn() -> Result<bool>| cluster.bed().wait_until(what, SOON, met);
+
+    // As its own user Flux does not let it, and that is shown where one looks.
+    cluster.perilog(&["drain", "n1", "new firmware"])?;
+    wait("ps shows why", &|| {
+        Ok(cluster.perilog(&["ps"])?.ok()?.contains("flux resource: ERROR: Request requires owner credentials"))
+    })?;
+    broker.write_file(AS_FLUX.0, AS_FLUX.1)?;
+    // A broker's state is in the broker; that of the stand-in is in files.
+    let room = "/etc/systemd/system/perilog-controller.service.d/stand-in.conf";
+    broker.write_file(room, "[Service]\nReadWritePaths=/var/lib/flux\n")?;
+    broker.systemctl(&["daemon-reload"])?;
+    broker.systemctl(&["restart", "perilog-controller"])?;
+    cluster.wait_online()?;
+    wait("n1 is drained in Flux", &|| Ok(drained("n1")? == "perilog: new firmware\n"))?;
+    cluster.perilog(&["undrain", "n1"])?.ok()?;
+    wait("n1 is not drained in Flux", &|| Ok(drained("n1")?.is_empty()))?;
+
+    broker.write_file("/var/lib/flux/n1", "bad DIMM\n")?;
+    broker.sh("chown flux:flux /var/lib/flux/n1")?;
+    let shows = |text: &str| -> Result<bool> { Ok(cluster.perilog(&["drain"])?.ok()?.contains(text)) };
+    cluster.perilog(&["drain", "n1", "new firmware"])?.ok()?;
+    wait("the drain of n1 is in force", &|| shows(" drained "))?;
+    cluster.perilog(&["undrain", "n1"])?.ok()?;
+    wait("the drain of n1 is lifted", &|| shows("nobody is drained"))?;
+    ensure!(drained("n1")? == "bad DIMM\n", "somebody else's drain was lifted: {:?}", drained("n1")?);
+
+    let run = cluster.perilog(&["run", "prolog", "--job", "f1", "--nodes", "n[0-1]"])?;
+    ensure!(run.code() == Some(1), "{run}");
+    wait("n0 is drained in Flux", &|| Ok(drained("n0")?.starts_with("perilog: prolog 10-check: failed (exit 3)")))?;
+    ensure!(drained("n0")?.contains("no license"), "{}", drained("n0")?);
     Ok(())
 }

@@ -70,3 +70,19 @@ fn the_example_is_the_default() {
         assert!(uncommented.contains(key), "the example does not name {key}");
     }
 }
+
+/// What the guides have administrators write into a drop-in.
+#[test]
+fn what_a_guide_says_of_a_resource_manager_is_understood() {
+    for (name, guide) in
+        [("slurm", include_str!("../../../docs/slurm.md")), ("flux", include_str!("../../../docs/flux.md"))]
+    {
+        let plain: String = guide.lines().flat_map(|line| [line.trim_start(), "\n"]).collect();
+        let begin = format!("```toml\n# /etc/perilog/controller.d/{name}.toml\n");
+        let (_, rest) = plain.split_once(&begin).unwrap();
+        let (block, _) = rest.split_once("```").unwrap();
+        let config = parse(&format!("cluster = 'tiny'\n{block}")).unwrap();
+        assert_eq!(config.api.group.as_deref(), Some(name));
+        assert_eq!(config.drain.command.unwrap().words(), [format!("/etc/{name}/perilog/drain")]);
+    }
+}
