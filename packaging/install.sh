@@ -39,7 +39,8 @@ put 644 "$tree/agent/agent.toml.example" /etc/perilog/agent.toml
 sed -i 's/^#! \[action\.prolog\]$/[action.prolog]/' "$destdir/etc/perilog/agent.toml"
 grep -qx '\[action\.prolog\]' "$destdir/etc/perilog/agent.toml"
 printf '\n[action.epilog]\n' >> "$destdir/etc/perilog/agent.toml"
-for action in prolog epilog; do install -d -m 755 "$destdir/etc/perilog/$action.d"; done
+# Housekeeping has no table, and its directory is there for whoever writes one: without it every run would fail.
+for name in prolog epilog housekeeping agent controller; do install -d -m 755 "$destdir/etc/perilog/$name.d"; done
 put 644 "$tree/controller/controller.toml.example" /etc/perilog/controller.toml
 sed -i 's/^cluster = .*/#! cluster = "NAME"/' "$destdir/etc/perilog/controller.toml"
 grep -qx '#! cluster = "NAME"' "$destdir/etc/perilog/controller.toml"

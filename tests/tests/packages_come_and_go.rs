@@ -1,5 +1,5 @@
-//! The product as packages: installed with apt on nodes that have nothing of it, run, upgraded from an earlier commit under scripts that run, removed
-//! under a script that runs, purged.
+//! The product as packages: installed with apt on nodes that have nothing of it, enrolled, run, upgraded from an earlier commit under scripts that run,
+//! removed under a script that runs, purged.
 
 use std::time::Duration;
 
@@ -9,6 +9,16 @@ use perilog_tests::{AT_GATE, Cluster, Node, Release};
 
 const SOON: Duration = Duration::from_secs(90);
 const TASK: &str = "perilog-task-*";
+const SECURITY: &str = include_str!("../../docs/security.md");
+
+/// What docs/security.md has written into the image of a node that holds no key, and where it has the token put.
+fn of_an_image() -> Result<(&'static str, &'static str)> {
+    let mut blocks = SECURITY.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let block = blocks.find(|block| block.contains("[enroll]\n") && block.contains("\ntoken = "));
+    let block = block.context("docs/security.md shows how a node enrols")?;
+    let token = block.lines().find_map(|line| line.strip_prefix("token = \"")?.strip_suffix('"'));
+    Ok((block, token.context("where the token is")?))
+}
 
 fn cluster(nodes: usize) -> Result<Cluster> {
     let builder = Cluster::builder(nodes).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_GATE);
@@ -48,15 +58,25 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     );
     // What guides and pages have people install, where they say.
     for file in [
+        "administration.md",
+        "troubleshooting.md",
         "slurm.md",
         "flux.md",
         "examples/slurm/prolog",
         "examples/flux/housekeeping",
+        "examples/flux/drain",
         "examples/monitoring/perilog.rules.yml",
     ] {
         controller.sh(&format!("test -s /usr/share/doc/perilog/{file}"))?;
     }
+    controller.write_file("/etc/perilog/controller.d/enroll.toml", "[enroll]\nlisten = \"[::]:5117\"\n")?;
     start_controller(controller)?;
+    // One of them has no key, and enrols.
+    let (n1, (image, token)) = (cluster.node(1)?, of_an_image()?);
+    n1.sh("rm /etc/perilog/tls/cert.pem /etc/perilog/tls/key.pem")?;
+    n1.write_file("/etc/perilog/agent.d/enroll.toml", image)?;
+    let secret = cluster.perilog(&["--quiet", "token", "create", "n1", "--for", "10m"])?.ok()?;
+    n1.write_with_mode(token, secret, 0o600)?;
     for node in cluster.nodes() {
         node.install(Release::Current, &["perilog-agent"])?;
         ensure!(
@@ -93,8 +113,14 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         ensure!(!status.is_empty(), "{unit} has no status line");
     }
 
-    // An upgrade to itself restarts the agent and nothing else, and what somebody changed in a configuration file stays.
+    // An upgrade to itself restarts the agent and nothing else, and what somebody changed in a configuration file stays. (What this package's own scripts
+    // do when they are upgraded is seen here alone: in an upgrade from an earlier commit those of the earlier one run.)
     let node = cluster.node(0)?;
+    cluster.close_gates()?;
+    let mut run = cluster.start_perilog(&["run", "epilog", "--job", "k", "--nodes", "n0"])?;
+    cluster.wait_begun("k", &[0])?;
+    let units = running(node)?;
+    assert_eq!(units.len(), 1, "{units:?}");
     node.sh("echo '# by hand' >> /etc/perilog/agent.toml")?;
     let before = node.systemctl(&["show", "--value", "--property=MainPID", "perilog-agent"])?;
     node.apt(&[
@@ -110,7 +136,11 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         node.systemctl(&["show", "--value", "--property=MainPID", "perilog-agent"])? != before,
         "the old agent runs on"
     );
-    cluster.wait_online()
+    assert_eq!(running(node)?, units, "scripts go on");
+    cluster.wait_online()?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    cluster.assert_exact("k", &["epilog"])
 }
 
 #[test]

@@ -17,11 +17,14 @@ grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; 
 cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
 rpm --root /tmp/el --initdb";
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 8] = [
+    "/usr/share/doc/perilog/administration.md",
+    "/usr/share/doc/perilog/troubleshooting.md",
     "/usr/share/doc/perilog/slurm.md",
     "/usr/share/doc/perilog/flux.md",
     "/usr/share/doc/perilog/examples/slurm/prolog",
     "/usr/share/doc/perilog/examples/flux/housekeeping",
+    "/usr/share/doc/perilog/examples/flux/drain",
     "/usr/share/doc/perilog/examples/monitoring/perilog.rules.yml",
 ];
 
@@ -56,7 +59,9 @@ fn they_install_upgrade_and_go() -> Result<()> {
     for line in [
         "drwxr-xr-x root:root /etc/perilog",
         "-rw-r--r-- root:root cn /etc/perilog/agent.toml",
+        "drwxr-xr-x root:root /etc/perilog/agent.d",
         "drwxr-xr-x root:root /etc/perilog/epilog.d",
+        "drwxr-xr-x root:root /etc/perilog/housekeeping.d",
         "drwxr-xr-x root:root /etc/perilog/prolog.d",
         "-rwxr-xr-x root:root /usr/bin/perilog-report",
         "-rwxr-xr-x root:root /usr/libexec/perilog/perilog-runner",
@@ -71,6 +76,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     let controller = files(node, "perilog-controller")?;
     for line in [
         "-rw-r--r-- root:root cn /etc/perilog/controller.toml",
+        "drwxr-xr-x root:root /etc/perilog/controller.d",
         "-rwxr-xr-x root:root /usr/sbin/perilog-controller",
         "-rw-r--r-- root:root /usr/lib/sysusers.d/perilog-controller.conf",
         "-rw-r--r-- root:root /usr/lib/tmpfiles.d/perilog-controller.conf",
