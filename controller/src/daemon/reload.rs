@@ -77,3 +77,18 @@ impl Reload {
         Ok(changes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who changes one of them and only reloads would wait for ever.
+    #[test]
+    fn the_guide_names_each_key_that_takes_a_restart() {
+        let guide = include_str!("../../../docs/administration.md");
+        let row = guide.lines().find(|line| line.starts_with("| controller | everything else |")).unwrap();
+        for key in TAKES_RESTART {
+            assert!(row.contains(&format!("`{key}`")) || row.contains(&format!("`[{key}]`")), "{key}: {row}");
+        }
+    }
+}
