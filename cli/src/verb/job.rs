@@ -113,7 +113,10 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             let r = add.r.as_deref().map(read).transpose()?;
             let parameters = json!({"job": add.job, "attempt": add.attempt, "R": r, "nodes": add.nodes, "userid": add.user,
                 "tolerate": add.tolerate, "keep": add.keep, "shrink": add.shrink, "resources": add.resources});
-            out.show(&Told(add.job.clone(), door.ask::<Added>("JobAdd", &parameters)?))?;
+            let added = door.ask::<Added>("JobAdd", &parameters)?;
+            let exit = if added.body.over { Exit::Usage } else { Exit::Ok };
+            out.show(&Told(add.job.clone(), added))?;
+            return Ok(exit);
         }
         What::Finish(finish) => {
             let resources = (!finish.resources.is_empty()).then_some(finish.resources);

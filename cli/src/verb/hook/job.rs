@@ -43,6 +43,9 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
+    /// It was there, and holds nothing any more.
+    #[serde(default)]
+    over: bool,
 }
 
 impl Call {
@@ -95,6 +98,7 @@ impl Call {
 }
 
 const NO_SUCH_JOB: &str = "no-such-job";
+const CONFLICT: &str = "conflict";
 
 /// What both sides have in common: an absence that is waited out, and a stop that is passed on.
 struct Waiting {
@@ -180,7 +184,15 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
         if call.attempt.is_none() {
             call.attempt = call.counted(&at, client)?;
         }
-        call.add(&at, client)?;
+        let added = call.add(&at, client)?;
+        if added.over && origin.is_none() {
+            // Its prolog prepared nodes that it has given back since: that is no answer for a job that begins.
+            let (job, attempt) = (&call.job, added.attempt);
+            let text = format!(
+                "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job that begins now"
+            );
+            return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
+        }
         let running: Answer<Running> = at.ask_on(client, "Run", &call.run(&name))?;
         if origin.replace(running.body.events_after) != Some(running.body.events_after) {
             tail.after = running.body.events_after;
@@ -223,7 +235,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
 
 /// What an epilog's hook is told.
 enum Epilog {
-    LetGo { attempt: Attempt, part: Part },
+    LetGo { attempt: Attempt, over: bool, part: Part },
     Event(Entry),
 }
 
@@ -240,7 +252,7 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
             at.ask_on::<Running>(client, "Run", &call.run(&name))?;
             let finish = json!({"job": call.job, "attempt": call.attempt});
             let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
-            teller.tell(Epilog::LetGo { attempt: added.attempt, part })?;
+            teller.tell(Epilog::LetGo { attempt: added.attempt, over: added.over, part })?;
             at.wait_for_ever(client)?;
             let parameters = json!({"job": call.job, "after": after, "follow": true});
             at.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Stop> {
@@ -255,9 +267,11 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
     loop {
         match waiting.next(&happenings, None) {
-            Ok(Happening::Told(Epilog::LetGo { attempt, part })) => {
-                if behind.attempt.is_none() && !part.is_empty() {
-                    aside(format_args!("{job} has let go of {part}"));
+            Ok(Happening::Told(Epilog::LetGo { attempt, over, part })) => {
+                match behind.attempt {
+                    None if over => aside(format_args!("{job} was over already: attempt {attempt}")),
+                    None if !part.is_empty() => aside(format_args!("{job} has let go of {part}")),
+                    _ => {}
                 }
                 behind.attempt = Some(attempt);
                 waiting.there(behind.attempt, None);
