@@ -238,11 +238,13 @@ async fn the_outbox_tells_at_least_once_until_it_is_applied() {
     let controller = bed.start();
     let mut agent = Agent::connect(&bed, &controller, "n0").await;
     let mut outbox = Stream::open(&bed, "Outbox", json!({"follow": true}), &["more"]);
+    let mut sequences = Vec::new();
     for job in ["f1", "f2"] {
         call(&bed, "Run", run(job, "n0"));
         agent.run(Outcome::Ok).await;
         let reply = outbox.next();
         let entry = &reply["parameters"]["entries"][0];
+        sequences.extend(entry["sequence"].as_u64());
         assert_eq!(
             (&entry["job"], &entry["epoch"], &entry["body"]["verdict"]),
             (&json!(job), &json!(1), &json!("ok")),
@@ -251,9 +253,10 @@ async fn the_outbox_tells_at_least_once_until_it_is_applied() {
     }
     let entries = || call(&bed, "Outbox", json!({}))["entries"].as_array().unwrap().len();
     assert_eq!(entries(), 2);
-    call(&bed, "OutboxApplied", json!({"through": 1}));
+    assert!(sequences[0] < sequences[1], "{sequences:?}");
+    call(&bed, "OutboxApplied", json!({"through": sequences[0]}));
     assert_eq!(entries(), 1);
-    assert_eq!(call(&bed, "Outbox", json!({"after": 2}))["entries"], json!([]));
+    assert_eq!(call(&bed, "Outbox", json!({"after": sequences[1]}))["entries"], json!([]));
     controller.kill();
     let _again = bed.start();
     assert_eq!(call(&bed, "Outbox", json!({}))["entries"][0]["job"], "f2");
