@@ -42,7 +42,8 @@ impl Machine {
                 return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
             }
             Some(there) if there.added => true,
-            Some(there) if there.hold != there.whole() => {
+            // Of one that nodes told of nobody knows what it was, and whoever adds it says so; what it has let go of stays so.
+            Some(there) if there.hold != there.whole() && !there.rebuilt => {
                 let text = format!(
                     "job {} attempt {number} has let go of something already: it cannot be added any more",
                     add.job
@@ -61,12 +62,22 @@ impl Machine {
                 self.batch.attempts.insert((add.job.clone(), number));
                 self.take_place(&add.job, number, &all, now);
                 self.touch_all(&add.job, number, now);
+                self.let_go_of_rest(&add.job, number, now);
                 false
             }
         };
         let there = self.jobs.get(&add.job).and_then(|job| job.attempts.get(&number));
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
+    }
+
+    /// It was added with what is no rank, and has no rank left: nobody would ask for that again.
+    fn let_go_of_rest(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let rest = attempt.filter(|attempt| attempt.hold.ranks.is_empty()).map(|attempt| attempt.hold.clone());
+        if let Some(rest) = rest {
+            self.let_go(job, number, &rest, now);
+        }
     }
 
     fn touch_all(&mut self, job: &JobId, number: Attempt, now: Now) {
@@ -106,7 +117,8 @@ impl Machine {
     /// A job does not end while nodes that were told of by others may hold something of it: where a store was lost, nobody else knows.
     fn check_heard(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, part: &Part) -> Result<(), Refusal> {
         let unheard = self.unheard(attempt).difference(&part.ranks);
-        let last = attempt.hold.ranks.is_subset(&part.ranks);
+        let only_resources = part.ranks.is_empty() && !part.resources.is_empty();
+        let last = !only_resources && attempt.hold.ranks.is_subset(&part.ranks);
         if unheard.is_empty() || !last {
             return Ok(());
         }
@@ -245,7 +257,8 @@ impl Machine {
             } else if action.row.verdict.is_some() && !new.is_empty() {
                 let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
                 self.note(Level::Warning, Some(job), None, text);
-                for rank in self.begun(job, number).intersection(&new).iter().map(Rank) {
+                let begun = self.begun(job, number).union(&self.spoken(job, number, &new));
+                for rank in begun.intersection(&new).iter().map(Rank) {
                     self.drain_unclean(TaskId { action: id, rank }, now);
                 }
             }

@@ -15,7 +15,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use serde_json::json;
 
-use crate::controller::action::Action;
+use crate::controller::action::{Action, Stand};
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
@@ -23,6 +23,8 @@ use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::message::Held;
+use crate::outcome::Outcome;
+use crate::task::Ended;
 
 impl Machine {
     /// Its own node tells of a task that this store did not know, or had heard of from others.
@@ -42,7 +44,8 @@ impl Machine {
 
     /// A tombstone of a task that this store does not know speaks for its rank, too.
     pub(super) fn stone_tells(&mut self, host: &HostName, held: &Held, now: Now) {
-        if self.actions.contains_key(&held.task.action) {
+        let known = |action: &Action| action.stand(held.task.rank) != Stand::NotMine;
+        if self.actions.get(&held.task.action).is_some_and(known) {
             return;
         }
         if let Some(node) = self.nodes.get_mut(host) {
@@ -56,11 +59,17 @@ impl Machine {
 
     /// Ranks of which other nodes told, and whose nodes had told by their tombstones that they are of this attempt.
     pub(super) fn stones_told(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let told = attempt.map(|attempt| attempt.told.clone()).unwrap_or_default();
+        self.own(job, number, &self.spoken(job, number, &told), now);
+    }
+
+    /// Of these ranks those whose nodes have tombstones of this attempt that this store does not know.
+    pub(super) fn spoken(&self, job: &JobId, number: Attempt, of: &IdSet) -> IdSet {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         let spoke = |host: &str| self.nodes.get(host).is_some_and(|node| node.stones.has_spoken(job, number));
-        let told = attempt.layout.pairs(&attempt.told).filter(|(_, host)| spoke(host)).map(|(rank, _)| rank.0);
-        let told: IdSet = told.collect();
-        self.own(job, number, &told, now);
+        let pairs = attempt.into_iter().flat_map(|attempt| attempt.layout.pairs(of));
+        pairs.filter(|(_, host)| spoke(host)).map(|(rank, _)| rank.0).collect()
     }
 
     /// Ranks of which only other nodes have told, and whose own have not said anything yet.
@@ -77,7 +86,10 @@ impl Machine {
         let Some(action) = self.actions.get(&task.action) else { return };
         let (job, number, rank) = (action.row.job.clone(), action.row.attempt, task.rank);
         let Some(attempt) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&number)) else { return };
-        if !self.follows(action) {
+        if action.must_not_begin(rank).is_some() {
+            // Cancelled, or an operator's word waits for it: it never begins, and that is its end.
+            self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
+        } else if !self.follows(action) {
             self.lose_hearsay(task, now);
         } else {
             // The job has let go of it and counts on this, or who began this by hand has named it.

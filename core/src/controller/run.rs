@@ -200,15 +200,16 @@ impl Machine {
         Err(Refusal::AttemptClosed(text))
     }
 
-    /// Whoever began it by hand, before the store was lost, says over what it is: then nothing of it is to come.
+    /// Whoever began it by hand, before the store was lost, says over what it is. Where that is all that the job has nothing of it is to come.
     fn attach_rebuilt(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) -> Result<Reply, Refusal> {
         self.join(id, number, run, now);
         let reply = self.attach(id, run)?;
         let attempt = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number));
         let says = run.nodes.is_some() || run.targets.is_some();
         let named = self.actions.get(&id).filter(|_| says).map(|action| action.row.ranks.clone()).unwrap_or_default();
+        let has = |attempt: &JobAttempt| attempt.hold.ranks.union(&attempt.told);
         if says
-            && attempt.is_some_and(|attempt| attempt.rebuilt)
+            && attempt.is_some_and(|attempt| attempt.rebuilt && has(attempt).is_subset(&named))
             && let Some(action) = self.actions.get_mut(&id)
         {
             action.grown();
@@ -234,7 +235,9 @@ impl Machine {
         let new = named.difference(&row.ranks);
         if !new.is_empty() && new.is_subset(&attempt.hold.ranks.union(&attempt.told)) {
             self.own(&run.job, number, &new, now);
-            self.grow(id, &new, now);
+            // Of an attempt that was closed what follows it has them by then.
+            let has = self.actions.get(&id).map(|action| action.row.ranks.clone()).unwrap_or_default();
+            self.grow(id, &new.difference(&has), now);
         }
     }
 

@@ -170,8 +170,8 @@ impl Truth {
         let held: Vec<&Part> = actions().map(|a| &a.held).collect();
         let mut to_do = IdSet::new();
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
-        // Nodes of which others tell may come with something of it still.
-        let all_told = actions().all(|a| a.unknown.is_disjoint(&row.told));
+        // Nodes of which others tell may come with something of it still; of one that was given back whole before somebody told of them too.
+        let all_told = actions().all(|a| a.unknown.is_disjoint(&row.told)) || (row.complete && before == row.released);
         let ranks = &row.released.ranks;
         let wrong = [
             (before.intersection(&row.released) != before, "takes back what was released"),

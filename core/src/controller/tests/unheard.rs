@@ -259,3 +259,62 @@ fn a_node_that_says_that_it_lost_its_task_is_drained() {
         assert_eq!((drained(&b), releases(&b)), (vec!["n1".into()], vec![("0-1".to_owned(), true)]), "{n1_first}");
     }
 }
+
+/// It was begun all the same: that its node did not know it came after the operator's word.
+#[test]
+fn an_epilog_that_was_cancelled_or_resolved_does_not_begin_where_its_node_does_not_know_it() {
+    let which = || Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", Some("1")) };
+    for request in [
+        Request::Cancel { which: which(), why: "w".into() },
+        Request::Resolve { which: which(), ok: false, reason: "r".into() },
+    ] {
+        let mut b = Bench::new();
+        b.m.settings.drain_hook = true;
+        b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-1]", live())]);
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        b.ask(finish("j", None)).0.unwrap();
+        b.ask(request).0.unwrap();
+        let (_, effects) = b.up("n1", "b", vec![]);
+        assert_eq!(starts(&effects), []);
+        assert_eq!((b.action("epilog", "j", 0).ended.to_string(), drained(&b)), ("1".into(), vec!["n1".into()]));
+    }
+}
+
+/// n1 stayed prepared, and no command gave it back: it came only when the job had been finished on what was known of it.
+#[test]
+fn a_job_that_was_finished_before_all_of_it_was_known_is_added_with_the_rest() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    b.ask(finish("j", None)).0.unwrap();
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert!(attempt_0(&b).complete);
+    b.up("n1", "b", vec![stone("prolog", 1, Outcome::Ok)]);
+    let reply = b.ask(add("j", "n[0-1]", Terms::default())).0;
+    assert!(matches!(reply, Ok(Reply::Added { attached: false, over: false, .. })), "{reply:?}");
+    assert_eq!((attempt_0(&b).hold.ranks.to_string(), attempt_0(&b).complete), ("1".into(), false));
+    b.ask(finish("j", None)).0.unwrap();
+    // Its epilog had come to its verdict.
+    assert_eq!((released(&b), drained(&b), attempt_0(&b).complete), ("0-1".into(), vec!["n1".into()], true));
+}
+
+/// An epilog that was begun by hand again over a part came to its verdict, and the rest went back uncleaned.
+#[test]
+fn an_epilog_by_hand_over_a_part_of_what_the_job_has_grows() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", live())]);
+    b.ask(Request::Run(request("epilog", "j", Some("n0"), None))).0.unwrap();
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert_eq!(b.action("epilog", "j", 0).verdict, None);
+}
+
+/// Its tombstone is of an action that is known, but not over its rank.
+#[test]
+fn a_tombstone_speaks_for_its_rank_whoever_came_first() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    b.up("n2", "b", vec![held("prolog", "j", 2, "n[0-2]", live())]);
+    assert_eq!(attempt_0(&b).told.to_string(), "1");
+    b.up("n1", "b", vec![stone("epilog", 1, Outcome::Ok)]);
+    assert_eq!((attempt_0(&b).told.to_string(), attempt_0(&b).hold.ranks.contains(1)), (String::new(), true));
+}
