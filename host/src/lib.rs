@@ -14,7 +14,6 @@
 //! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
 //! | [`enroll`] | the door at which a node asks for its certificate, both sides of it | that decision |
-//! | [`munge`] | munge's two programs: makes a credential, reads one | what a credential is good for |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
 //! | [`varlink`] | the local socket: server and blocking client | interfaces: these are the daemon's |
 //!
@@ -32,7 +31,6 @@ pub mod enroll;
 pub mod fault;
 pub mod journal;
 pub mod link;
-pub mod munge;
 pub mod notify;
 pub mod scripts;
 pub mod shutdown;

@@ -15,7 +15,6 @@ use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::{ActionName, ClusterId, Span};
 use perilog_host::authority::{CA_CERT, CRL};
 use perilog_host::config::{ConfigError, Loaded, MainFile};
-use perilog_host::munge::UNMUNGE;
 use perilog_host::tls::{Clients, ServerTls, TlsError, TlsFiles};
 use serde::{Deserialize, Serialize};
 
@@ -94,9 +93,6 @@ pub struct Enroll {
     /// The authority that signs for it.
     pub directory: AbsolutePath,
     pub lifetime: Limit,
-    /// Whether a credential of munge's does in the place of a token.
-    pub munge: bool,
-    pub unmunge_program: AbsolutePath,
 }
 
 impl Default for Enroll {
@@ -105,8 +101,6 @@ impl Default for Enroll {
             listen: None,
             directory: AbsolutePath::fixed("/var/lib/perilog/enroll"),
             lifetime: Limit::from_secs(30 * 24 * 3600),
-            munge: false,
-            unmunge_program: AbsolutePath::fixed(UNMUNGE),
         }
     }
 }
@@ -116,11 +110,6 @@ impl Enroll {
     pub fn clients(&self) -> Option<Clients> {
         let file = |name: &str| Some(self.directory.join(name)).filter(|path| path.exists());
         Some(Clients { ca: file(CA_CERT)?, crl: file(CRL) })
-    }
-
-    /// What reads credentials of munge's, where they count.
-    pub fn unmunge(&self) -> Option<PathBuf> {
-        self.munge.then(|| self.unmunge_program.to_path_buf())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -97,24 +97,22 @@ pub(super) struct Renewed {
     tls: Option<ServerTls>,
     enroll_tls: Option<ServerTls>,
     lifetime_ms: u64,
-    unmunge: Option<PathBuf>,
 }
 
 impl Certificates {
     pub(super) fn read(config: &Config) -> Result<Renewed, TlsError> {
         let lifetime_ms = config.enroll.lifetime.as_millis();
-        let unmunge = config.enroll.unmunge();
-        Ok(Renewed { tls: config.server_tls()?, enroll_tls: config.enroll_tls()?, lifetime_ms, unmunge })
+        Ok(Renewed { tls: config.server_tls()?, enroll_tls: config.enroll_tls()?, lifetime_ms })
     }
 
-    pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, unmunge }: Renewed) {
+    pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms }: Renewed) {
         self.tls.send_replace(tls);
         // Where it serves it goes on with what it had; to be switched off takes a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
         if let Some(enrolment) = &self.enrolment {
-            enrolment.set(lifetime_ms, unmunge);
+            enrolment.set_lifetime(lifetime_ms);
         }
     }
 }
@@ -305,5 +303,5 @@ fn enrolment(config: &Config) -> Result<Option<Arc<Enrolment>>, Fault> {
         return Ok(None);
     }
     let (cluster, lifetime_ms) = (config.cluster.as_str(), config.enroll.lifetime.as_millis());
-    Ok(Some(Arc::new(Enrolment::open(&config.enroll.directory, cluster, lifetime_ms, config.enroll.unmunge())?)))
+    Ok(Some(Arc::new(Enrolment::open(&config.enroll.directory, cluster, lifetime_ms)?)))
 }

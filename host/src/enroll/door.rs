@@ -27,16 +27,11 @@ const PACE: Duration = Duration::from_millis(4);
 /// Who says what a visitor gets.
 pub trait Registrar: Send + Sync + 'static {
     /// The certificate (PEM), or why there is none, which is told to the visitor. `shown`: the DNS names of the certificate that it has shown, none if
-    /// it has shown none. What it returns has happened, and is on the disk. It is dropped where it takes too long.
+    /// it has shown none. Called where it may block; what it returns has happened, and is on the disk.
     ///
     /// # Errors
     /// A sentence for the visitor.
-    fn decide(
-        self: Arc<Self>,
-        peer: SocketAddr,
-        shown: Vec<String>,
-        ask: Ask,
-    ) -> impl Future<Output = Result<String, String>> + Send;
+    fn decide(&self, peer: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String>;
 
     /// Somebody did not get as far as asking.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
@@ -95,9 +90,12 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(failed)?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
     let ask: Ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
-    let answer = match registrar.clone().decide(peer, shown, ask).await {
-        Ok(cert) => Answer::Cert(cert),
-        Err(why) => Answer::Refused(why),
+    let registrar = registrar.clone();
+    let answer = match tokio::task::spawn_blocking(move || registrar.decide(peer, shown, ask)).await {
+        Ok(Ok(cert)) => Answer::Cert(cert),
+        Ok(Err(why)) => Answer::Refused(why),
+        // It unwound: the panic is in the log.
+        Err(_) => Answer::Refused("an error of the controller, which its log tells".to_owned()),
     };
     stream.write_all(&line(&answer)).await.map_err(failed)?;
     stream.shutdown().await.map_err(failed)

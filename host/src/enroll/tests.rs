@@ -15,7 +15,7 @@ use crate::tls::{ClientTls, Clients, ServerTls, TlsFiles};
 struct Clerk(mpsc::Sender<String>);
 
 impl Registrar for Clerk {
-    async fn decide(self: Arc<Self>, _: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String> {
+    fn decide(&self, _: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String> {
         self.0.try_send(format!("{} {:?} {shown:?}", ask.host, ask.token)).unwrap();
         if ask.host == "n0" { Ok(format!("certificate of {}", ask.csr)) } else { Err("no\nsuch host".to_owned()) }
     }
@@ -62,7 +62,7 @@ impl Bed {
 }
 
 fn question(host: &str, token: Option<&str>) -> Ask {
-    Ask { host: host.to_owned(), token: token.map(str::to_owned), munge: None, csr: "a key".to_owned() }
+    Ask { host: host.to_owned(), token: token.map(str::to_owned), csr: "a key".to_owned() }
 }
 
 #[tokio::test]
