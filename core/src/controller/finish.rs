@@ -56,6 +56,8 @@ impl Machine {
                 there.widen(layout);
                 (there.added, there.rebuilt) = (true, false);
                 there.hold.resources = &add.terms.resources - &there.released.resources;
+                // It had gone back whole, as far as nodes could tell: what is no rank has not.
+                there.complete &= there.hold.is_empty();
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
                 let all = there.layout.ranks().clone();

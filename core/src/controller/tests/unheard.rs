@@ -297,6 +297,21 @@ fn a_job_that_was_finished_before_all_of_it_was_known_is_added_with_the_rest() {
     assert_eq!((released(&b), drained(&b), attempt_0(&b).complete), ("0-1".into(), vec!["n1".into()], true));
 }
 
+/// Found by the simulator: what is no rank was never given back.
+#[test]
+fn a_job_that_went_back_whole_is_added_with_what_is_no_rank_and_gives_that_back() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    b.ask(finish("j", None)).0.unwrap();
+    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert_eq!(releases(&b), [("0".to_owned(), true)]);
+    let terms = Terms { resources: [crate::ids::ResourceName::new("rabbit1").unwrap()].into(), ..Terms::default() };
+    let reply = b.ask(add("j", "n0", terms)).0;
+    assert!(matches!(reply, Ok(Reply::Added { over: true, .. })), "{reply:?}");
+    let row = attempt_0(&b);
+    assert_eq!((row.released.resources.len(), row.complete, releases(&b).len()), (1, true, 2));
+}
+
 /// An epilog that was begun by hand again over a part came to its verdict, and the rest went back uncleaned.
 #[test]
 fn an_epilog_by_hand_over_a_part_of_what_the_job_has_grows() {
