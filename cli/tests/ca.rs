@@ -257,3 +257,25 @@ fn what_is_revoked_is_refused_and_stays_so_and_the_others_are_not() {
         assert_eq!((said.code, said.err.contains(part)), (Some(2), true), "{what}: {}", said.err);
     }
 }
+
+/// A crash in the middle of a write once left a list that stopped every revocation.
+#[test]
+fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {
+    let ca = Ca::new();
+    ca.issue("node", &["n[0-1]"], "nodes");
+    let path = ca.path("ca/issued.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 30]).unwrap();
+    ca.issue("node", &["n2"], "n2");
+    let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", what]);
+    for node in ["nodes/n0", "n2"] {
+        let said = revoke(node.trim_start_matches("nodes/"));
+        let told = "/ca/issued.jsonl:2: no record of a certificate, and skipped";
+        assert_eq!((said.code, said.err.matches(told).count()), (Some(0), 1), "{}", said.err);
+        assert_eq!(let_in(&ca, node), Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked)));
+    }
+    // Whom the lost line was for is not known, and its file does.
+    assert_eq!(revoke("n1").code, Some(2));
+    assert_eq!(revoke(&ca.path("nodes/n1/cert.pem")).code, Some(0));
+    assert!(let_in(&ca, "nodes/n1").is_err());
+}

@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use perilog_host::authority::{self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, Issued, Issuer, KeyPair, Requested};
+use perilog_host::authority::{
+    self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, Issued, Issuer, KeyPair, Lock, Requested,
+};
 
 /// Ten years. Whoever wants another one removes the directory; nodes enrol anew then.
 const LASTS_MS: u64 = 3650 * 86_400_000;
@@ -64,7 +66,9 @@ impl Authority {
             names: vec![host.to_owned()],
             not_after_ms: until_ms,
         };
-        authority::remember(&self.dir, &[issued]).map_err(|error| format!("{}: {error}", self.dir.display()))?;
+        let failed = |error: io::Error| format!("{}: {error}", self.dir.display());
+        let lock = Lock::take(&self.dir).map_err(failed)?;
+        authority::remember(&lock, &[issued]).map_err(failed)?;
         Ok((cert, hexadecimal))
     }
 }

@@ -7,6 +7,7 @@
 //! Keys are EC P-256. Times are milliseconds since the epoch.
 
 mod issued;
+mod lock;
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use rcgen::{
 };
 pub use rcgen::{CertificateParams, Error, Issuer, KeyPair};
 
-pub use issued::{ISSUED, Issued, remember};
+pub use issued::{ISSUED, Issued, Known, known, remember};
+pub use lock::Lock;
 
 pub const CA_CERT: &str = "ca.pem";
 pub const CA_KEY: &str = "ca-key.pem";

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use perilog_host::authority::Lock;
 pub(super) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
 
 use crate::fault::Fault;
@@ -31,9 +32,8 @@ pub(super) fn directory(dir: &Path) -> Result<(), Fault> {
 }
 
 /// Keeps others who ask for it out of an authority's directory, until it is dropped.
-pub(super) fn lock(dir: &Path) -> Result<File, Fault> {
-    let locked = File::open(dir).and_then(|file| file.lock().map(|()| file));
-    locked.map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
+pub(super) fn lock(dir: &Path) -> Result<Lock, Fault> {
+    Lock::take(dir).map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
 }
 
 /// Nothing is there. Not: it cannot be looked at.
@@ -74,21 +74,27 @@ fn write_new(path: &PathBuf, who: Who, text: &str) -> io::Result<()> {
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Fault> {
-    read_up_to(path, LARGEST, "a certificate has fewer")
+    let bytes = read_up_to(path, LARGEST, "a certificate has fewer")?;
+    let odd = |error| Fault::File {
+        what: "cannot read",
+        path: path.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidData, error),
+    };
+    String::from_utf8(bytes).map_err(odd)
 }
 
 /// A list of an authority, which grows with what it does.
-pub(super) fn read_list(path: &Path) -> Result<String, Fault> {
+pub(super) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
     read_up_to(path, LARGEST_LIST, "no such list has more")
 }
 
-fn read_up_to(path: &Path, largest: u64, why: &str) -> Result<String, Fault> {
+fn read_up_to(path: &Path, largest: u64, why: &str) -> Result<Vec<u8>, Fault> {
     let failed = |source| Fault::File { what: "cannot read", path: path.to_owned(), source };
     let size = fs::metadata(path).map_err(failed)?.len();
     if size > largest {
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, format!("{size} bytes, {why}"))));
     }
-    fs::read_to_string(path).map_err(failed)
+    fs::read(path).map_err(failed)
 }
 
 /// Reads a key that only its owner can read.

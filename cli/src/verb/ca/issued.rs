@@ -3,11 +3,12 @@
 use std::path::Path;
 
 pub(super) use perilog_host::authority::Issued;
-use perilog_host::authority::{ISSUED, remember};
+use perilog_host::authority::{ISSUED, known, remember};
 
 use super::files;
 use super::read::Read;
 use crate::fault::Fault;
+use crate::out::aside;
 
 /// Adds certificates to the list of the authority in `dir`; they are on disk when it returns.
 pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
@@ -18,20 +19,23 @@ pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
         not_after_ms: read.not_after_ms,
     };
     let issued: Vec<Issued> = made.iter().map(issued).collect();
-    remember(dir, &issued).map_err(|source| Fault::File { what: "cannot write", path: dir.join(ISSUED), source })
+    let lock = files::lock(dir)?;
+    remember(&lock, &issued).map_err(|source| Fault::File { what: "cannot write", path: dir.join(ISSUED), source })
 }
 
-/// All of it; none where the authority has no list.
+/// All of it; none where the authority has no list. What is no record is told, and skipped: a line that a crash has cut off must not keep anybody from
+/// revoking.
 pub(super) fn list(dir: &Path) -> Result<Vec<Issued>, Fault> {
     let path = dir.join(ISSUED);
     if files::is_missing(&path) {
         return Ok(Vec::new());
     }
-    let text = files::read_list(&path)?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
-    lines
-        .map(|(at, line)| {
-            serde_json::from_str(line).map_err(|error| Fault::Usage(format!("{}:{}: {error}", path.display(), at + 1)))
-        })
-        .collect()
+    let known = known(&files::read_list(&path)?);
+    for line in known.skipped {
+        aside(format_args!(
+            "{}:{line}: no record of a certificate, and skipped (was its writing cut off?): whom it was for is not known here; revoke such a one by its file or its serial number",
+            path.display()
+        ));
+    }
+    Ok(known.issued)
 }

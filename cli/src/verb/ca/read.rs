@@ -67,9 +67,9 @@ fn read(file: &Path, certificate: &X509Certificate<'_>, der: &[u8]) -> Read {
 }
 
 /// A revocation list's number and what it revokes.
-pub(super) fn revocations(file: &Path, pem: &str) -> Result<(u64, Vec<Revoked>), Fault> {
+pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>), Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
-    let block = Pem::iter_from_buffer(pem.as_bytes()).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
+    let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
     let block = block.ok_or_else(|| bad("no revocation list in PEM form".to_owned()))?;
     let (_, list) = CertificateRevocationList::from_der(&block.contents)
         .map_err(|error| bad(format!("malformed revocation list ({error})")))?;

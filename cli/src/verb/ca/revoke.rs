@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::authority::{Revoked, Signer};
 use super::files::{self, CA_CERT, CRL, Who};
-use super::issued;
+use super::issued::{self, Issued};
 use super::read::{self, certificates};
 use crate::columns::{Columns, cell, styled};
 use crate::exit::Exit;
@@ -46,16 +46,16 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let (number, mut list) =
         if begins { (0, Vec::new()) } else { read::revocations(&path, &files::read_list(&path)?)? };
     let now_ms = clock::wall_ms();
+    let issued = issued::list(&args.dir)?;
     let mut added = Vec::new();
     for what in &args.what {
-        for serial in serials(&args.dir, what)? {
+        for serial in serials(&args.dir, &issued, what)? {
             if !list.iter().any(|revoked: &Revoked| revoked.serial == serial) {
                 list.push(Revoked { serial: serial.clone(), at_ms: now_ms });
                 added.push(serial);
             }
         }
     }
-    let issued = issued::list(&args.dir)?;
     files::write(&path, Who::Everybody, &signer.revocations(number + 1, &list, now_ms)?)?;
     let names = |serial: &str| {
         let known = issued.iter().find(|issued| issued.serial == serial);
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
 }
 
 /// Which certificates are meant; at least one.
-fn serials(dir: &Path, what: &What) -> Result<Vec<String>, Fault> {
+fn serials(dir: &Path, issued: &[Issued], what: &What) -> Result<Vec<String>, Fault> {
     match what {
         What::Serial(serial) => Ok(vec![serial.clone()]),
         What::File(file) => {
@@ -103,12 +103,8 @@ fn serials(dir: &Path, what: &What) -> Result<Vec<String>, Fault> {
             Ok(vec![first.serial.clone()])
         }
         What::Host(host) => {
-            let mut serials = Vec::new();
-            for issued in issued::list(dir)? {
-                if issued.names.iter().any(|name| name == host.as_str()) {
-                    serials.push(issued.serial);
-                }
-            }
+            let is_its = |issued: &&Issued| issued.names.iter().any(|name| name == host.as_str());
+            let serials: Vec<String> = issued.iter().filter(is_its).map(|issued| issued.serial.clone()).collect();
             if serials.is_empty() {
                 let dir = dir.display();
                 return Err(Fault::Usage(format!(
