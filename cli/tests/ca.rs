@@ -258,6 +258,19 @@ fn what_is_revoked_is_refused_and_stays_so_and_the_others_are_not() {
     }
 }
 
+#[test]
+fn a_host_is_revoked_whole_however_its_name_was_written() {
+    let ca = Ca::new();
+    for (at, name) in ["n0", "N0", "n0."].into_iter().enumerate() {
+        assert_eq!(ca.issue("node", &[name], &format!("{at}")).code, Some(0));
+    }
+    let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "N0."]);
+    assert_eq!((said.code, said.out.lines().count()), (Some(0), 3), "{}", said.err);
+    for at in 0..3 {
+        assert!(let_in(&ca, &format!("{at}")).is_err(), "{at}");
+    }
+}
+
 /// A crash in the middle of a write once left a list that stopped every revocation.
 #[test]
 fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {

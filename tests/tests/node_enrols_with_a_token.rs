@@ -138,6 +138,26 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
     Ok(())
 }
 
+/// Another spelling of a host's name once had certificates that a revocation of the host did not find.
+#[test]
+fn a_host_that_asks_by_other_spellings_of_its_name_is_revoked_with_them() -> Result<()> {
+    let cluster = bed()?;
+    let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
+    for host in ["N1", "n1.", "n1"] {
+        n1.write_file("/etc/perilog/agent.d/host.toml", format!("host = \"{host}\"\n"))?;
+        bring(n1, &token(&cluster, host, "10m")?)?;
+        begin_anew(n1)?;
+        wait_logged(n1, &cluster, "perilog-agent", &[&format!("enrolled as {host}:")])?;
+        let shown = n1.sh(&format!("perilog ca show --json {CERT}"))?;
+        ensure!(shown.contains(r#""names":["n1"]"#), "{host}: {shown}");
+    }
+    cluster.wait_online()?;
+    let revoked = cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "N1"])?.ok()?;
+    ensure!(revoked.lines().count() == 3, "{revoked}");
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+    wait_logged(ctl, &cluster, "perilog-controller", &["refused", n1.address(), "its certificate was revoked"])
+}
+
 #[test]
 fn the_key_that_enrols_is_no_controllers() -> Result<()> {
     let cluster = bed()?;

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perilog_core::HostName;
-use perilog_host::authority::Requested;
+use perilog_host::authority::{self as pki, Requested};
 use perilog_host::clock;
 use perilog_host::enroll::{Ask, Registrar};
 
@@ -53,7 +53,7 @@ impl Enrolment {
     fn judge(&self, shown: &[String], ask: &Ask, now_ms: u64) -> Result<(String, String), (String, String)> {
         let both = |text: String| (text.clone(), text);
         let host = HostName::new(&ask.host).map_err(|error| both(format!("malformed host name: {error}")))?;
-        let host = host.as_str();
+        let host = &pki::canonical(host.as_str());
         let requested = Requested::read(&ask.csr).map_err(both)?;
         let by = match &ask.token {
             Some(token) => {

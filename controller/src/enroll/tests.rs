@@ -69,6 +69,21 @@ fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     assert_eq!(bed.issued(), 3, "each can be revoked");
 }
 
+/// Another spelling once had certificates that `perilog ca revoke` did not find.
+#[test]
+fn a_host_is_certified_and_remembered_by_one_name_however_it_is_written() {
+    let bed = Bed::new();
+    let key = authority::key().unwrap();
+    for (made, asked) in [("n0", "N0"), ("N0", "n0."), ("n0.", "n0"), ("N0.", "n0..")] {
+        let token = bed.token(made);
+        assert_eq!(bed.ask(&[], asked, Some(&token), &key), "a certificate", "{made} {asked}");
+        assert_eq!(bed.ask(&["n0"], asked, None, &key), "a certificate", "{asked}");
+    }
+    let known = authority::known(&std::fs::read(bed.dir.path().join("enroll").join(ISSUED)).unwrap());
+    assert_eq!(known.issued.len(), 8);
+    assert!(known.issued.iter().all(|issued| issued.names == ["n0"]), "{known:?}");
+}
+
 #[test]
 fn a_certificate_has_a_number_of_its_own_and_the_authority_stays_the_same() {
     let bed = Bed::new();

@@ -6,6 +6,7 @@
 //! ```
 //! Used is said before the certificate leaves. The same key may ask again while the token lasts: an answer that was lost on its way is no loss.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -15,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use perilog_core::{HostList, HostName};
+use perilog_host::authority::canonical;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -60,7 +62,7 @@ impl Tokens {
         Ok(Self { dir: dir.to_owned(), one: Mutex::new(()) })
     }
 
-    /// A token for each host, in their order. On the disk when it returns.
+    /// A token for each host, in their order, by their canonical names. On the disk when it returns.
     pub(crate) fn make(
         &self,
         hosts: &HostList,
@@ -75,7 +77,7 @@ impl Tokens {
             return Err(io::Error::other(text));
         }
         let mut made = Vec::new();
-        for host in hosts.iter().filter_map(|host| HostName::new(host).ok()) {
+        for host in hosts.iter().filter_map(|host| HostName::new(&canonical(host)).ok()) {
             let secret = secret();
             let token = Token { host: host.clone(), made_ms: now_ms, until_ms, by, used_ms: None, key: None };
             self.write(&digest(secret.as_bytes()), &token)?;
@@ -96,10 +98,10 @@ impl Tokens {
     /// Takes those of these hosts back that were not used; how many.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
         let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
-        let hosts: std::collections::BTreeSet<_> = hosts.iter().collect();
+        let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();
         let mut taken = 0;
         for (name, token) in self.swept(now_ms)? {
-            if token.used_ms.is_none() && hosts.contains(token.host.as_str()) {
+            if token.used_ms.is_none() && hosts.contains(&canonical(token.host.as_str())) {
                 fs::remove_file(self.dir.join(name))?;
                 taken += 1;
             }
@@ -117,7 +119,7 @@ impl Tokens {
             Ok(None) => return Err(Bad::Unknown),
             Err(error) => return Err(Bad::Disk(error.to_string())),
         };
-        if token.host.as_str() != host {
+        if canonical(token.host.as_str()) != canonical(host) {
             return Err(Bad::OtherHost(token.host));
         }
         if now_ms >= token.until_ms {
@@ -230,6 +232,21 @@ mod tests {
         assert_eq!(tokens(&dir).list(1000 + HOUR + KEPT_MS).unwrap().len(), 2);
         assert_eq!(tokens(&dir).list(1001 + HOUR + KEPT_MS).unwrap().len(), 0);
         assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
+    }
+
+    #[test]
+    fn a_host_is_the_same_in_capitals_and_with_a_final_dot() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = tokens(&dir).make(&hosts("N0,n1.,N2"), 0, 1000, 1000 + HOUR).unwrap();
+        let names: Vec<_> = made.iter().map(|(host, _)| host.as_str()).collect();
+        assert_eq!(names, ["n0", "n1", "n2"]);
+        // One that an earlier release has made.
+        let old = Token { host: HostName::new("N2.").unwrap(), ..tokens(&dir).list(2000).unwrap().remove(2) };
+        tokens(&dir).write(&digest(made[2].1.as_bytes()), &old).unwrap();
+        for (at, host) in [(0, "n0"), (2, "n2")] {
+            assert_eq!(tokens(&dir).redeem(&made[at].1, host, b"key", 2000).err(), None, "{host}");
+        }
+        assert_eq!(tokens(&dir).take_back(&hosts("N1"), 2000).unwrap(), 1);
     }
 
     #[test]

@@ -28,6 +28,12 @@ pub const CRL: &str = "crl.pem";
 /// Certificates begin a little before they are made: a node's clock may be behind.
 pub const BACKDATED_MS: u64 = 3_600_000;
 
+/// The one form of a host's name, in which it is certified, revoked and looked up: DNS names are the same in capitals and with final dots (RFC 4343, RFC 1034
+/// section 3.1), and whoever compares others lets a host be two.
+pub fn canonical(name: &str) -> String {
+    name.trim_end_matches('.').to_ascii_lowercase()
+}
+
 /// What `rcgen` takes for a moment.
 macro_rules! moment {
     ($ms:expr) => {

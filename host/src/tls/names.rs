@@ -4,7 +4,9 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The DNS names (subjectAltName, RFC 5280 4.2.1.6) of a certificate, lower case and without a final dot.
+use crate::authority::canonical;
+
+/// The DNS names (subjectAltName, RFC 5280 4.2.1.6) of a certificate, in their one form ([`canonical`]).
 ///
 /// The common name does not count (RFC 9525), nor do wildcards: they name no host. The certificate must be verified already; one that cannot be
 /// read names nobody.
@@ -20,7 +22,7 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         .general_names
         .iter()
         .filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some(name.trim_end_matches('.').to_ascii_lowercase()),
+            GeneralName::DNSName(name) => Some(canonical(name)),
             _ => None,
         })
         .filter(|name| !name.is_empty() && !name.contains('*'))

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use perilog_core::HostName;
+use perilog_host::authority::canonical;
 use perilog_host::clock;
 use serde_json::{Value, json};
 
@@ -103,7 +104,8 @@ fn serials(dir: &Path, issued: &[Issued], what: &What) -> Result<Vec<String>, Fa
             Ok(vec![first.serial.clone()])
         }
         What::Host(host) => {
-            let is_its = |issued: &&Issued| issued.names.iter().any(|name| name == host.as_str());
+            let own = canonical(host.as_str());
+            let is_its = |issued: &&Issued| issued.names.iter().any(|name| canonical(name) == own);
             let serials: Vec<String> = issued.iter().filter(is_its).map(|issued| issued.serial.clone()).collect();
             if serials.is_empty() {
                 let dir = dir.display();
