@@ -14,7 +14,6 @@ use perilog_host::authority::{
 const LASTS_MS: u64 = 3650 * 86_400_000;
 
 pub(crate) struct Authority {
-    dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -44,12 +43,13 @@ impl Authority {
         };
         let key = KeyPair::from_pem(&text(CA_KEY)?).map_err(wrong)?;
         let issuer = Issuer::from_ca_cert_pem(&text(CA_CERT)?, key).map_err(wrong)?;
-        Ok(Self { dir: dir.to_owned(), issuer })
+        Ok(Self { issuer })
     }
 
     /// A certificate (PEM) for a host, and its serial number. On the list of what was issued before it is given away.
     pub(super) fn certify(
         &self,
+        lock: &Lock,
         requested: &Requested,
         host: &str,
         now_ms: u64,
@@ -66,9 +66,7 @@ impl Authority {
             names: vec![host.to_owned()],
             not_after_ms: until_ms,
         };
-        let failed = |error: io::Error| format!("{}: {error}", self.dir.display());
-        let lock = Lock::take(&self.dir).map_err(failed)?;
-        authority::remember(&lock, &[issued]).map_err(failed)?;
+        authority::remember(lock, &[issued]).map_err(|error| format!("{}: {error}", lock.dir().display()))?;
         Ok((cert, hexadecimal))
     }
 }

@@ -2,38 +2,68 @@
 //!
 //! ```text
 //!   token of the host, first use ──> certificate for that host, as a client
-//!   certificate that we gave, still good ──> a new one for the same host
+//!   certificate that we gave, still good, not revoked ──> a new one for the same host
 //! ```
-//! Who is let in to ask, and how much they may say, is `perilog_host::enroll`'s.
+//! From the look at what is revoked to the certificate on the list of what was issued it is one step, under the authority's lock: who revokes meanwhile
+//! waits, and finds it there. Who is let in to ask, and how much they may say, is `perilog_host::enroll`'s.
 
 mod authority;
+mod records;
 mod tokens;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use perilog_core::HostName;
-use perilog_host::authority::{self as pki, Requested};
+use perilog_host::authority::{Lock, Requested, canonical};
 use perilog_host::clock;
-use perilog_host::enroll::{Ask, Registrar};
+use perilog_host::enroll::{Ask, Registrar, Shown};
+use tokio::sync::OwnedMutexGuard;
 
 pub(crate) use authority::AuthorityError;
 pub(crate) use tokens::{Token, Tokens};
 
 use crate::listener::Complaints;
 use authority::Authority;
+use records::{Records, Refused};
 use tokens::Bad;
 
 /// Under the directory of the authority.
 const TOKENS: &str = "tokens";
+/// So long the authority may be locked by somebody else, who is said to be in the way then. `perilog ca` takes some milliseconds.
+const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_000 });
 
 pub(crate) struct Enrolment {
+    dir: PathBuf,
     authority: Authority,
     pub(crate) tokens: Tokens,
+    /// Who has these signs; the others wait in the order in which they came, and hold no thread.
+    records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
     complaints: Complaints,
+}
+
+/// Why there is no certificate: for whoever asks, and for the log.
+#[derive(Debug, PartialEq, Eq)]
+struct No {
+    told: String,
+    logged: String,
+}
+
+impl No {
+    fn both(text: impl Into<String>) -> Self {
+        let told = text.into();
+        Self { logged: told.clone(), told }
+    }
+
+    /// Something is wrong here, which is nobody else's business.
+    fn ours(logged: impl Display) -> Self {
+        Self { told: "an error of the controller, which its log tells".to_owned(), logged: logged.to_string() }
+    }
 }
 
 impl Enrolment {
@@ -41,7 +71,14 @@ impl Enrolment {
         let authority = Authority::open(dir, cluster, clock::wall_ms())?;
         let path = dir.join(TOKENS);
         let tokens = Tokens::open(&path).map_err(|source| AuthorityError::File { path, source })?;
-        Ok(Self { authority, tokens, lasts_ms: AtomicU64::new(lasts_ms), complaints: Complaints::default() })
+        Ok(Self {
+            dir: dir.to_owned(),
+            authority,
+            tokens,
+            records: Arc::default(),
+            lasts_ms: AtomicU64::new(lasts_ms),
+            complaints: Complaints::default(),
+        })
     }
 
     /// For the certificates from now on.
@@ -49,63 +86,113 @@ impl Enrolment {
         self.lasts_ms.store(lasts_ms, Ordering::Relaxed);
     }
 
-    /// The certificate and what is logged, or what is told and what is logged.
-    fn judge(&self, shown: &[String], ask: &Ask, now_ms: u64) -> Result<(String, String), (String, String)> {
-        let both = |text: String| (text.clone(), text);
-        let host = HostName::new(&ask.host).map_err(|error| both(format!("malformed host name: {error}")))?;
-        let host = &pki::canonical(host.as_str());
-        let requested = Requested::read(&ask.csr).map_err(both)?;
-        let by = match &ask.token {
-            Some(token) => {
+    /// The certificate (PEM).
+    async fn answer(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        shown: Option<Shown>,
+        ask: Ask,
+        now_ms: u64,
+    ) -> Result<String, No> {
+        let (lock, mut records) = self.alone().await?;
+        let registrar = self.clone();
+        // It writes to the disk. What is begun there is done, whoever waits.
+        let judged = tokio::task::spawn_blocking(move || {
+            registrar.judge(&lock, &mut records, peer, shown.as_ref(), &ask, now_ms)
+        });
+        // It unwound: the panic is in the log.
+        judged.await.unwrap_or_else(|error| Err(No::ours(error)))
+    }
+
+    /// Nobody else signs or revokes until both are dropped.
+    async fn alone(&self) -> Result<(Lock, OwnedMutexGuard<Records>), No> {
+        let records = self.records.clone().lock_owned().await;
+        let dir = self.dir.clone();
+        // Whoever is in the way holds up this one thread.
+        let taking = tokio::task::spawn_blocking(move || Lock::take(&dir).map(|lock| (lock, records)));
+        let dir = self.dir.display();
+        match tokio::time::timeout(LOCKED, taking).await {
+            Ok(Ok(Ok(both))) => Ok(both),
+            Ok(Ok(Err(error))) => Err(No::ours(format_args!("cannot lock {dir}: {error}"))),
+            Ok(Err(error)) => Err(No::ours(error)),
+            Err(_) => Err(No::ours(format_args!(
+                "{dir} is locked for more than {LOCKED:?}, and nobody is enrolled as long: who is it (fuser -v {dir}; a perilog ca that was stopped?)"
+            ))),
+        }
+    }
+
+    /// The same, when nobody else does; it is on the list of what was issued, and in the log.
+    fn judge(
+        &self,
+        lock: &Lock,
+        records: &mut Records,
+        peer: SocketAddr,
+        shown: Option<&Shown>,
+        ask: &Ask,
+        now_ms: u64,
+    ) -> Result<String, No> {
+        let host = HostName::new(&ask.host).map_err(|error| No::both(format!("malformed host name: {error}")))?;
+        let host = &canonical(host.as_str());
+        let requested = Requested::read(&ask.csr).map_err(No::both)?;
+        let by = match (&ask.token, shown) {
+            (Some(token), _) => {
                 let key = requested.key();
                 let token = self.tokens.redeem(token, host, &key, now_ms).map_err(|bad| refusal(&bad, host))?;
                 format!("by a token that uid {} made", token.by)
             }
-            None if shown.is_empty() => {
-                return Err(both("neither a token nor a certificate of an earlier enrolment".to_owned()));
+            (None, None) => return Err(No::both("neither a token nor a certificate of an earlier enrolment")),
+            (None, Some(shown)) if shown.names.contains(host) => {
+                let refused = records.refused(lock, host, Some(&shown.serial)).map_err(No::ours)?;
+                refused.map_or(Ok(()), |refused| Err(revoked(refused, host)))?;
+                "by its certificate".to_owned()
             }
-            None if shown.iter().any(|name| name == host) => "by its certificate".to_owned(),
-            None => {
-                let text = format!("the certificate is for {}, not for {host}", shown.join(", "));
-                return Err(both(text));
+            (None, Some(shown)) => {
+                return Err(No::both(format!("the certificate is for {}, not for {host}", shown.names.join(", "))));
             }
         };
-        let made = self.authority.certify(&requested, host, now_ms, self.lasts_ms.load(Ordering::Relaxed));
-        let (cert, serial) = made.map_err(|why| ("an error of the controller, which its log tells".to_owned(), why))?;
-        Ok((cert, format!("{by}, serial number {serial}")))
+        let made = self.authority.certify(lock, &requested, host, now_ms, self.lasts_ms.load(Ordering::Relaxed));
+        let (cert, serial) = made.map_err(No::ours)?;
+        // Here, and not where it is answered: it counts also where nobody waits for it any more.
+        tracing::info!(host, %peer, "enrolled {host} ({peer}) {by}, serial number {serial}");
+        Ok(cert)
     }
 }
 
-/// For whoever asks, and for the log: who has somebody else's token is not told whose it is.
-fn refusal(bad: &Bad, host: &str) -> (String, String) {
-    let both = |text: &str| (text.to_owned(), text.to_owned());
+/// A human brings such a host back.
+fn revoked(refused: Refused, host: &str) -> No {
+    let what = match refused {
+        Refused::Certificate => "its certificate was revoked".to_owned(),
+        Refused::Host => format!("the newest certificate of {host} was revoked"),
+    };
+    let logged = format!("{what}; if it is good again, give it a token (perilog token create {host})");
+    No { told: "the certificate was revoked".to_owned(), logged }
+}
+
+/// Who has somebody else's token is not told whose it is.
+fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
-        Bad::Unknown => both("the token is not known (any more)"),
-        Bad::OtherHost(other) => {
-            (format!("the token is not for {host}"), format!("the token is for {other}, not for {host}"))
-        }
-        Bad::Late => both("the token's time is over; make another one (perilog token create)"),
-        Bad::Used => both(
+        Bad::Unknown => No::both("the token is not known (any more)"),
+        Bad::OtherHost(other) => No {
+            told: format!("the token is not for {host}"),
+            logged: format!("the token is for {other}, not for {host}"),
+        },
+        Bad::Late => No::both("the token's time is over; make another one (perilog token create)"),
+        Bad::Used => No::both(
             "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)",
         ),
-        Bad::Disk(why) => ("an error of the controller, which its log tells".to_owned(), why.clone()),
+        Bad::Disk(why) => No::ours(why),
     }
 }
 
 impl Registrar for Enrolment {
-    fn decide(&self, peer: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String> {
+    async fn decide(self: Arc<Self>, peer: SocketAddr, shown: Option<Shown>, ask: Ask) -> Result<String, String> {
         // What is logged of a stranger's text is short and plain.
         let host: String = ask.host.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
-        match self.judge(&shown, &ask, clock::wall_ms()) {
-            Ok((cert, how)) => {
-                tracing::info!(host, %peer, "enrolled {host} ({peer}) {how}");
-                Ok(cert)
-            }
-            Err((told, logged)) => {
-                self.complaints.refused(peer, &format_args!("it asks to be enrolled as {host}: {logged}"));
-                Err(told)
-            }
-        }
+        let answer = self.answer(peer, shown, ask, clock::wall_ms()).await;
+        answer.map_err(|no| {
+            self.complaints.refused(peer, &format_args!("it asks to be enrolled as {host}: {}", no.logged));
+            no.told
+        })
     }
 
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display) {

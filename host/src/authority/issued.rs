@@ -51,8 +51,7 @@ pub fn known(text: &[u8]) -> Known {
 /// # Errors
 /// Of the file.
 pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(lock.dir().join(ISSUED))?;
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(lock.dir().join(ISSUED))?;
     let mut text = String::new();
     if !ends_a_line(&mut file)? {
         text.push('\n');
@@ -98,7 +97,8 @@ mod tests {
             let known = known(&std::fs::read(&path).unwrap());
             let serials: Vec<_> = known.issued.iter().map(|issued| issued.serial.as_str()).collect();
             // All but its end was written: it is whole.
-            let (expect, skipped) = if cut == whole.len() - 1 { (&["01", "02", "03"][..], vec![]) } else { (&["01", "03"][..], vec![2]) };
+            let (expect, skipped) =
+                if cut == whole.len() - 1 { (&["01", "02", "03"][..], vec![]) } else { (&["01", "03"][..], vec![2]) };
             assert_eq!((serials.as_slice(), known.skipped), (expect, skipped), "{cut} of {}", whole.len());
         }
         // What a file system puts in the place of what it lost; and text that is none.

@@ -9,6 +9,7 @@
 mod issued;
 mod lock;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rcgen::{
@@ -16,6 +17,9 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData,
     RevokedCertParams, SerialNumber, date_time_ymd,
 };
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
+
 pub use rcgen::{CertificateParams, Error, Issuer, KeyPair};
 
 pub use issued::{ISSUED, Issued, Known, known, remember};
@@ -106,6 +110,24 @@ pub fn revocations(
         key_identifier_method: KeyIdMethod::Sha256,
     };
     params.signed_by(issuer)?.pem()
+}
+
+/// The serial numbers (hexadecimal, two digits a byte) on a revocation list (PEM).
+///
+/// # Errors
+/// A sentence: it is none.
+pub fn revoked(pem: &[u8]) -> Result<HashSet<String>, String> {
+    let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
+    let block = block.ok_or("no revocation list in PEM form")?;
+    let (_, list) = CertificateRevocationList::from_der(&block.contents)
+        .map_err(|error| format!("malformed revocation list ({error})"))?;
+    let serials = list.iter_revoked_certificates().map(|revoked| hexadecimal(&revoked.user_certificate.to_bytes_be()));
+    Ok(serials.collect())
+}
+
+/// Two digits a byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// Of hexadecimal digits, two a byte.

@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::{Answer, Ask, MAX_ASK, line, plain, read_line};
 use crate::link::{Incoming, LinkError, Listener};
-use crate::tls::ServerTls;
+use crate::tls::{ServerTls, dns_names, serial_number};
 
 /// Visitors at once. Those beyond wait in the listen queue.
 const MAX_VISITORS: usize = 64;
@@ -24,14 +24,28 @@ const VISIT_LIMIT: Duration = Duration::from_secs(10);
 /// thousand nodes that boot at once are through within a minute.
 const PACE: Duration = Duration::from_millis(4);
 
+/// The certificate that a visitor has shown: of an authority that is taken here, and not run out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Its DNS names, in their one form.
+    pub names: Vec<String>,
+    /// Hexadecimal, two digits a byte.
+    pub serial: String,
+}
+
 /// Who says what a visitor gets.
 pub trait Registrar: Send + Sync + 'static {
-    /// The certificate (PEM), or why there is none, which is told to the visitor. `shown`: the DNS names of the certificate that it has shown, none if
-    /// it has shown none. Called where it may block; what it returns has happened, and is on the disk.
+    /// The certificate (PEM), or why there is none, which is told to the visitor. What it returns has happened, and is on the disk. It is dropped where it
+    /// takes too long; what it has begun may happen all the same.
     ///
     /// # Errors
     /// A sentence for the visitor.
-    fn decide(&self, peer: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String>;
+    fn decide(
+        self: Arc<Self>,
+        peer: SocketAddr,
+        shown: Option<Shown>,
+        ask: Ask,
+    ) -> impl Future<Output = Result<String, String>> + Send;
 
     /// Somebody did not get as far as asking.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
@@ -85,17 +99,16 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
     let said = |error: LinkError| plain(&error.to_string());
     let (peer, stream) = incoming.shake().await.map_err(said)?;
     let failed = |source| said(LinkError::of(peer, source));
-    let shown = stream.peer_names();
+    // One that cannot be read was not shown.
+    let shown = |cert| Some(Shown { names: dns_names(cert), serial: serial_number(cert)? });
+    let shown = stream.peer_certificate().and_then(shown);
     let mut stream = BufReader::new(stream);
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(failed)?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
     let ask: Ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
-    let registrar = registrar.clone();
-    let answer = match tokio::task::spawn_blocking(move || registrar.decide(peer, shown, ask)).await {
-        Ok(Ok(cert)) => Answer::Cert(cert),
-        Ok(Err(why)) => Answer::Refused(why),
-        // It unwound: the panic is in the log.
-        Err(_) => Answer::Refused("an error of the controller, which its log tells".to_owned()),
+    let answer = match registrar.clone().decide(peer, shown, ask).await {
+        Ok(cert) => Answer::Cert(cert),
+        Err(why) => Answer::Refused(why),
     };
     stream.write_all(&line(&answer)).await.map_err(failed)?;
     stream.shutdown().await.map_err(failed)

@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 
 use crate::link::{self, Dial, LinkError};
 
-pub use door::{Registrar, serve};
+pub use door::{Registrar, Shown, serve};
 
 /// A token, a host name and a signing request are one kilobyte.
 const MAX_ASK: u64 = 8 * 1024;

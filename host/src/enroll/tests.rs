@@ -15,8 +15,10 @@ use crate::tls::{ClientTls, Clients, ServerTls, TlsFiles};
 struct Clerk(mpsc::Sender<String>);
 
 impl Registrar for Clerk {
-    fn decide(&self, _: SocketAddr, shown: Vec<String>, ask: Ask) -> Result<String, String> {
-        self.0.try_send(format!("{} {:?} {shown:?}", ask.host, ask.token)).unwrap();
+    async fn decide(self: Arc<Self>, _: SocketAddr, shown: Option<Shown>, ask: Ask) -> Result<String, String> {
+        let shown = shown.map(|shown| format!("{:?} {}", shown.names, shown.serial));
+        let shown = shown.unwrap_or_default();
+        self.0.try_send(format!("{} {:?} {shown}", ask.host, ask.token)).unwrap();
         if ask.host == "n0" { Ok(format!("certificate of {}", ask.csr)) } else { Err("no\nsuch host".to_owned()) }
     }
 
@@ -69,19 +71,19 @@ fn question(host: &str, token: Option<&str>) -> Ask {
 async fn who_asks_is_answered_with_or_without_a_certificate() {
     let mut bed = Bed::new();
     assert_eq!(ask(&bed.anonymous(), &question("n0", Some("t"))).await.unwrap(), "certificate of a key");
-    assert_eq!(bed.said().await, r#"n0 Some("t") []"#);
+    assert_eq!(bed.said().await, r#"n0 Some("t") "#);
     let error = ask(&bed.anonymous(), &question("n1", None)).await.unwrap_err().to_string();
     assert!(error.ends_with("refuses: nosuch host"), "{error}");
     bed.said().await;
     // The door tells whoever shows a certificate by it.
     let shown = |files: TlsFiles| ClientTls::load(&TlsFiles { ca: bed.ca.issue("x", CLIENT).ca, ..files }).unwrap();
     let (own, revoked, foreign) = (
-        bed.dial(shown(bed.nodes.issue("n0", CLIENT))),
+        bed.dial(shown(bed.nodes.issue_with("N0.", CLIENT, |params| params.serial_number = Some(0xabcu64.into())))),
         bed.dial(shown(bed.nodes.issue_with("n1", CLIENT, |params| params.serial_number = Some(66u64.into())))),
         bed.dial(shown(bed.ca.issue("n2", CLIENT))),
     );
     ask(&own, &question("n0", None)).await.unwrap();
-    assert_eq!(bed.said().await, r#"n0 None ["n0"]"#);
+    assert_eq!(bed.said().await, r#"n0 None ["n0"] 0ABC"#);
     for (dial, part) in [(revoked, "revoked"), (foreign, "no authority of ours")] {
         ask(&dial, &question("n0", None)).await.unwrap_err();
         let said = bed.said().await;

@@ -29,6 +29,11 @@ impl Stream {
         PeerChain::of(self.peer_certificates())
     }
 
+    /// The peer's own certificate; none in plain text, or where it has shown none.
+    pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.peer_certificates().first()
+    }
+
     fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         match self {
             Self::Plain(_) => &[],

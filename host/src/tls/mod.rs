@@ -24,7 +24,7 @@ use rustls::{ClientConfig, ConfigBuilder, ServerConfig};
 
 pub use self::fault::TlsFault;
 pub use self::files::TlsError;
-pub use self::names::dns_names;
+pub use self::names::{dns_names, serial_number};
 pub use self::peer::PeerChain;
 
 use self::files::Loaded;

@@ -4,7 +4,7 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::authority::canonical;
+use crate::authority::{canonical, hexadecimal};
 
 /// The DNS names (subjectAltName, RFC 5280 4.2.1.6) of a certificate, in their one form ([`canonical`]).
 ///
@@ -27,4 +27,11 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         })
         .filter(|name| !name.is_empty() && !name.contains('*'))
         .collect()
+}
+
+/// The serial number of a certificate: hexadecimal, two digits a byte, as a revocation list is read ([`crate::authority::revoked`]). It must be verified
+/// already; none of one that cannot be read.
+pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(hexadecimal(&certificate.serial.to_bytes_be()))
 }

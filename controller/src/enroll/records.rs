@@ -1,0 +1,128 @@
+//! What the authority's directory says of hosts: which certificates are revoked, and which hosts somebody has thrown out, their newest certificate being
+//! revoked. Looked at as it is now, under the authority's lock: what is revoked counts before the reload that ends its session.
+//!
+//! Files are read again only where they have changed, and the list of what was issued from where it ended.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
+
+/// Of a revocation list. Certificates are verified by none that is larger (`perilog_host::tls`).
+const LARGEST_LIST: u64 = 8 * 1024 * 1024;
+
+#[derive(Default)]
+pub(super) struct Records {
+    /// Of the revocation list that was read: its number, its size, and when it was written. A new list is a new file.
+    list: Option<(u64, u64, i64, i64)>,
+    revoked: HashSet<String>,
+    issued: Place,
+    /// The serial number of the newest certificate of each host, by its canonical name.
+    newest: HashMap<String, String>,
+}
+
+/// How far the list of what was issued is read.
+#[derive(Default)]
+struct Place {
+    file: Option<u64>,
+    /// Bytes; whole lines.
+    offset: u64,
+    lines: usize,
+}
+
+impl Records {
+    /// Whether this certificate is revoked, or the newest one of this host (canonical).
+    ///
+    /// # Errors
+    /// A sentence: nobody can tell, and nobody may be let in by it.
+    pub(super) fn refused(&mut self, lock: &Lock, host: &str, serial: Option<&str>) -> Result<Option<Refused>, String> {
+        let failed = |name: &str, error: io::Error| format!("{}: {error}", lock.dir().join(name).display());
+        self.read_list(lock.dir()).map_err(|error| failed(CRL, error))?;
+        self.read_issued(lock.dir()).map_err(|error| failed(ISSUED, error))?;
+        if serial.is_some_and(|serial| self.revoked.contains(serial)) {
+            return Ok(Some(Refused::Certificate));
+        }
+        let is_out = self.newest.get(host).is_some_and(|newest| self.revoked.contains(newest));
+        Ok(is_out.then_some(Refused::Host))
+    }
+
+    fn read_list(&mut self, dir: &Path) -> io::Result<()> {
+        let missing = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::new(
+                error.kind(),
+                "there is no such list, and who is on it is not known: bring it back, or begin a new one (perilog ca revoke)",
+            ),
+            _ => error,
+        };
+        let file = File::open(dir.join(CRL)).map_err(missing)?;
+        let is = |file: &Metadata| (file.ino(), file.len(), file.mtime(), file.mtime_nsec());
+        let list = is(&file.metadata()?);
+        if self.list == Some(list) {
+            return Ok(());
+        }
+        self.list = None;
+        let mut pem = Vec::new();
+        file.take(LARGEST_LIST + 1).read_to_end(&mut pem)?;
+        if pem.len() as u64 > LARGEST_LIST {
+            return Err(io::Error::other(format!("is larger than {LARGEST_LIST} bytes")));
+        }
+        self.revoked = authority::revoked(&pem).map_err(io::Error::other)?;
+        self.list = Some(list);
+        Ok(())
+    }
+
+    /// What was added since.
+    fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
+        let mut file = match File::open(dir.join(ISSUED)) {
+            // Nobody was given one yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (self.issued, self.newest) = Default::default();
+                return Ok(());
+            }
+            opened => opened?,
+        };
+        let is = file.metadata()?;
+        if self.issued.file != Some(is.ino()) || is.len() < self.issued.offset {
+            (self.issued, self.newest) = Default::default();
+            self.issued.file = Some(is.ino());
+        }
+        if is.len() == self.issued.offset {
+            return Ok(());
+        }
+        file.seek(SeekFrom::Start(self.issued.offset))?;
+        let mut added = Vec::new();
+        file.read_to_end(&mut added)?;
+        // A line without an end was cut off; whoever adds to the list ends it first.
+        added.truncate(added.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
+        let known = authority::known(&added);
+        for line in known.skipped {
+            tracing::warn!(
+                "{}:{}: no record of a certificate, and skipped (was its writing cut off?): whom it was for is not known here",
+                dir.join(ISSUED).display(),
+                self.issued.lines + line
+            );
+        }
+        self.issued.offset += added.len() as u64;
+        self.issued.lines += added.iter().filter(|byte| **byte == b'\n').count();
+        known.issued.into_iter().for_each(|issued| self.note(issued));
+        Ok(())
+    }
+
+    fn note(&mut self, issued: Issued) {
+        for name in &issued.names {
+            self.newest.insert(canonical(name), issued.serial.clone());
+        }
+    }
+}
+
+/// Why no machine's word does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The one that was shown.
+    Certificate,
+    /// The newest one of the host.
+    Host,
+}
