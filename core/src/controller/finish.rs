@@ -112,8 +112,9 @@ impl Machine {
         };
         self.check_heard(&which.job, number, entry, &part)?;
         // Whoever names ranks vouches for them.
-        self.own(&which.job, number, &part.ranks, now);
-        Ok(Reply::Finished(self.let_go(&which.job, number, &part, now)))
+        let mut gone = self.own(&which.job, number, &part.ranks, now);
+        gone.extend_with(&self.let_go(&which.job, number, &part, now));
+        Ok(Reply::Finished(gone))
     }
 
     /// A job does not end while nodes that were told of by others may hold something of it: where a store was lost, nobody else knows.

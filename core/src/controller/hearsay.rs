@@ -132,13 +132,16 @@ impl Machine {
         self.all_heard(job, number);
     }
 
-    /// Somebody who may has spoken for these ranks: what is open there holds them, and so does the job. Of an attempt that was closed they go at once.
-    pub(super) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+    /// Somebody who may has spoken for these ranks: what is open there holds them, and so does the job. Of an attempt that was closed they go at once: those are
+    /// returned.
+    pub(super) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) -> Part {
+        let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else {
+            return Part::default();
+        };
         let was_complete = attempt.complete;
         let own = attempt.own(ranks);
         if own.is_empty() {
-            return;
+            return Part::default();
         }
         let (actions, open) = (attempt.actions.clone(), attempt.open);
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&own);
@@ -151,9 +154,7 @@ impl Machine {
                 self.touch(id, now);
             }
         }
-        if !open {
-            self.let_go(job, number, &Part::of_ranks(own), now);
-        }
+        if open { Part::default() } else { self.let_go(job, number, &Part::of_ranks(own), now) }
     }
 
     /// What this host has of attempts that are over, or that nobody has asked for, goes the way of what is superseded, where it tells of a newer one, or one was
@@ -166,15 +167,16 @@ impl Machine {
         for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.asked || !attempt.open) {
             let newer = || entry.attempts.range((Excluded(number), Unbounded)).rev();
             let by = newer().find(|(_, newer)| newer.asked || tells(newer)).map(|(by, _)| *by);
+            let newer = by.map(|by| format!("attempt {by} was opened"));
             // One that is over holds nothing, whoever ended it.
-            let by = by.or((!attempt.open).then_some(*number));
+            let why = newer.or_else(|| (!attempt.open).then(|| "the attempt is over".to_owned()));
             let held = rank(attempt).filter(|rank| attempt.hold.ranks.contains(*rank));
             let last = attempt.hold.ranks.len() == 1 && self.unheard(attempt).is_empty();
-            older.extend(by.zip(held).map(|(by, rank)| (*number, rank, by, last)));
+            older.extend(why.zip(held).map(|(why, rank)| (*number, rank, why, last)));
         }
-        for (number, rank, by, last) in older {
+        for (number, rank, why, last) in older {
             if last {
-                self.close_attempt(job, number, by, now);
+                self.close_attempt(job, number, &why, now);
             } else {
                 self.let_go(job, number, &Part::of_ranks(IdSet::from(rank..=rank)), now);
             }

@@ -22,8 +22,9 @@ use crate::task::Ended;
 impl Machine {
     /// `by` is opened: these are open still.
     pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
+        let why = format!("attempt {by} was opened");
         for older in older {
-            self.close_attempt(job, older, by, now);
+            self.close_attempt(job, older, &why, now);
         }
     }
 
@@ -40,8 +41,8 @@ impl Machine {
         }
     }
 
-    /// `by`: the attempt that was opened.
-    pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
+    /// `why`: as the event log says it.
+    pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = now.wall_ms;
@@ -50,8 +51,8 @@ impl Machine {
         let all = entry.layout.ranks().clone();
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         let last = attempt.is_none_or(|attempt| self.unheard(attempt).is_empty());
-        self.withdraw(job, number, &all, &format!("attempt {by} was opened"), now);
-        self.stop_services(job, number, by, now);
+        self.withdraw(job, number, &all, why, now);
+        self.stop_services(job, number, why, now);
         let begun = self.begun(job, number).intersection(&part.ranks);
         for name in self.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
@@ -63,7 +64,6 @@ impl Machine {
         }
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
         if was_open {
-            let why = format!("attempt {by} was opened");
             self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));
         }
     }
@@ -99,7 +99,7 @@ impl Machine {
     }
 
     /// Services outside are to stop, as by `job cancel`: they find it in the answer to what they say next, and in the job's events.
-    fn stop_services(&mut self, job: &JobId, number: Attempt, by: Attempt, now: Now) {
+    fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
@@ -109,8 +109,8 @@ impl Machine {
             let Some(action) = self.actions.get_mut(&id).filter(|_| !defect!(SupersededServiceUntold)) else {
                 continue;
             };
-            let (name, why) = (action.row.name.clone(), format!("attempt {by} was opened"));
-            action.stop_service(&part, &why);
+            let name = action.row.name.clone();
+            action.stop_service(&part, why);
             let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources, "why": why});
             self.event(job, now, "cancel", context);
             self.touch(id, now);

@@ -9,13 +9,13 @@ use crate::outcome::{Loss, Verdict};
 const VANISHED: Outcome = Outcome::Lost { why: Loss::Vanished };
 
 /// As an agent tells of a tombstone: without ranks and hosts.
-fn stone(action: &str, rank: u32, outcome: Outcome) -> Held {
+pub(super) fn stone(action: &str, rank: u32, outcome: Outcome) -> Held {
     let held = held(action, "j", rank, "n0", HeldState::Tombstone { outcome, past_ms: 0 });
     Held { ranks: IdSet::new(), hosts: crate::HostList::new(), ..held }
 }
 
 /// A task of an attempt on these hosts, in rank order.
-fn told(action: &str, attempt: u64, rank: u32, nodes: &str, state: HeldState) -> Held {
+pub(super) fn told(action: &str, attempt: u64, rank: u32, nodes: &str, state: HeldState) -> Held {
     let task = TaskId { action: id(action, "j", attempt), rank: Rank(rank) };
     Held { task, attempt: Attempt::from_number(attempt), ..held(action, "j", rank, nodes, state) }
 }

@@ -1,22 +1,13 @@
 //! Where a store was lost or put back: a node whose word has not been heard yet is neither passed over nor given back, and another's word takes nothing
 //! from it. Found by a review, each with what had come of it.
 
+use super::hearsay::{stone, told};
 use super::release::{add, contexts, finish};
 use super::*;
 use crate::controller::io::{AttemptRow, ReleasePolicy};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::outcome::{Loss, Verdict};
-
-fn stone(action: &str, rank: u32, outcome: Outcome) -> Held {
-    let held = held(action, "j", rank, "n0", HeldState::Tombstone { outcome, past_ms: 0 });
-    Held { ranks: IdSet::new(), hosts: crate::HostList::new(), ..held }
-}
-
-fn told(action: &str, attempt: u64, rank: u32, nodes: &str, state: HeldState) -> Held {
-    let task = TaskId { action: id(action, "j", attempt), rank: Rank(rank) };
-    Held { task, attempt: Attempt::from_number(attempt), ..held(action, "j", rank, nodes, state) }
-}
 
 fn drained(b: &Bench) -> Vec<String> {
     b.store.drains.iter().map(|drain| drain.host.to_string()).collect()
@@ -332,4 +323,17 @@ fn a_tombstone_speaks_for_its_rank_whoever_came_first() {
     assert_eq!(attempt_0(&b).told.to_string(), "1");
     b.up("n1", "b", vec![stone("epilog", 1, Outcome::Ok)]);
     assert_eq!((attempt_0(&b).told.to_string(), attempt_0(&b).hold.ranks.contains(1)), (String::new(), true));
+}
+
+/// Of an attempt that another took the place of: what was let go of is said, also where it was owned by that very word.
+#[test]
+fn who_names_a_rank_of_a_closed_attempt_hears_that_it_went() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![told("prolog", 0, 0, "n[0-1]", live())]);
+    b.ask(Request::Run(request("prolog", "j", Some("n[0-1]"), Some(1)))).0.unwrap();
+    let row = &b.store.attempts[0];
+    assert_eq!((row.open, row.told.to_string().as_str()), (false, "1"));
+    let Request::JobFinish { job, targets, resources, .. } = finish("j", Some("1")) else { unreachable!() };
+    let reply = b.ask(Request::JobFinish { job, attempt: Some(Attempt::FIRST), targets, resources }).0;
+    assert_eq!(reply, Ok(Reply::Finished(Part::of_ranks(IdSet::from(1..=1)))));
 }
