@@ -74,8 +74,42 @@ fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_e
             (1, "epilog", "1", 0),
         ],
     )?;
+    // Lifted in Slurm alone, of which perilog hears nothing: what goes wrong there next is told all the same.
+    slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.open(0, "prolog", 8)?;
+    let next = slurm.submit(3, "true")?;
+    slurm.wait("n0 is drained again", |slurm| {
+        let seen = slurm.seen(0)?;
+        Ok(seen.state == "IDLE+DRAIN" && seen.reason.contains("perilog: prolog 10-gate: failed (exit 8)"))
+    })?;
+    let shown = cluster.perilog(&["drain"])?.ok()?;
+    ensure!(shown.contains("failed (exit 9)") && shown.contains("failed (exit 8)"), "{shown}");
+    slurm.ask(&["scancel", &next])?;
+    cluster.perilog(&["wait", &next, "--for", "clean"])?.ok()?;
     cluster.perilog(&["undrain", "n0"])?.ok()?;
     slurm.wait_node(0, "IDLE")?;
     ensure!(slurm.seen(0)?.reason.is_empty(), "{:?}", slurm.seen(0)?);
     Ok(())
+}
+
+#[test]
+fn what_others_have_a_node_out_of_work_for_stays() -> Result<()> {
+    let cluster = gated(2).controller(CONTROLLER).boot()?;
+    let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
+    slurm.controller_as_slurm()?;
+    let is = |rank, state: &str, reason: &str| {
+        slurm.wait(&format!("n{rank} is {state} for {reason:?}"), |slurm| {
+            let seen = slurm.seen(rank)?;
+            Ok(seen.state == state && seen.reason.starts_with(&format!("{reason} [")))
+        })
+    };
+    slurm.ask(&["scontrol", "update", "nodename=n0", "state=down", "reason=dimm"])?;
+    slurm.ask(&["scontrol", "update", "nodename=n1", "state=drain", "reason=disk"])?;
+    cluster.perilog(&["drain", "n[0-1]", "fan"])?.ok()?;
+    is(0, "IDLE+DRAIN", "dimm; perilog: fan")?;
+    is(1, "IDLE+DRAIN", "disk; perilog: fan")?;
+    cluster.perilog(&["undrain", "n[0-1]"])?.ok()?;
+    is(0, "IDLE+DRAIN", "dimm")?;
+    is(1, "IDLE+DRAIN", "disk")
 }
