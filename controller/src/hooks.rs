@@ -16,7 +16,7 @@ mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use perilog_core::controller::io::{DrainRow, Hooked, OutboxEntry, Reply, Request};
+use perilog_core::controller::io::{Again, DrainRow, Hooked, OutboxEntry, Reply, Request};
 use perilog_core::{HostList, JobId};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -217,7 +217,8 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {
         if let Some(turn) = told.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
-            let key = (turn, drain.lifted, drain.reason.clone(), drain.by);
+            let Again { reason, by, .. } = drain.newest();
+            let key = (turn, drain.lifted, reason, by);
             alike.entry(key).or_default().push(drain);
         }
     }

@@ -15,7 +15,7 @@ use crate::{text, values};
 
 /// Show who is drained, or drain nodes
 ///
-/// Bare: who is drained, since when and why. With nodes and a reason: drain them. A reason that stands is not overwritten. With --quiet: the names.
+/// Bare: who is drained, since when and why. With nodes and a reason: drain them. A reason that stands is not overwritten; what was found wrong there last, since then, is shown under it. With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts, requires = "reason")]
@@ -80,14 +80,16 @@ impl Faces for Drained {
                 (false, true) => "drained",
                 (false, false) => "draining",
             };
-            let by = drain.by.map_or_else(|| "perilog".to_owned(), |uid| format!("uid {uid}"));
-            columns.row([
-                cell(crate::when::second(drain.since_ms)),
-                cell(state.to_owned()),
-                cell(text::line(drain.host.as_str())),
-                cell(by),
-                cell(text::line(&drain.reason)),
-            ]);
+            let node = text::line(drain.host.as_str());
+            let mut row = |at_ms, state: &str, by: Option<u32>, reason: &str| {
+                let by = by.map_or_else(|| "perilog".to_owned(), |uid| format!("uid {uid}"));
+                let since = cell(crate::when::second(at_ms));
+                columns.row([since, cell(state.to_owned()), cell(node.clone()), cell(by), cell(text::line(reason))]);
+            };
+            row(drain.since_ms, state, drain.by, &drain.reason);
+            if let Some(again) = &drain.again {
+                row(again.at_ms, "and then", again.by, &again.reason);
+            }
         }
         page.columns(columns);
     }

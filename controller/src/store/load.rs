@@ -230,6 +230,9 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
         lifted: column(row, "lifted")?,
         told: column(row, "told")?,
         stuck: column(row, "stuck")?,
+        again: column::<Option<String>>(row, "again")?
+            .map(|text| serde_json::from_str(&text).map_err(|error| format!("again: {error}")))
+            .transpose()?,
     })
 }
 

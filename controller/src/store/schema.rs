@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction};
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
@@ -118,7 +118,8 @@ CREATE TABLE drains (
     confirmed INTEGER NOT NULL,         -- in force
     lifted INTEGER NOT NULL,            -- undrained, and the hook has not confirmed that
     told INTEGER NOT NULL DEFAULT 0,    -- a hook has drained it
-    stuck INTEGER                       -- for a stuck script and nothing else: the boot number of its node then
+    stuck INTEGER,                      -- for a stuck script and nothing else: the boot number of its node then
+    again TEXT                          -- {at_ms, reason, by}: what was found wrong there last, since it was drained
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE quiet (                    -- one row: no new starts
@@ -261,6 +262,9 @@ ALTER TABLE attempts ADD COLUMN asked INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE attempts ADD COLUMN told TEXT NOT NULL DEFAULT '';
 UPDATE attempts SET asked = 0 WHERE rebuilt AND NOT added;
 UPDATE attempts SET terms = json_remove(terms, '$.tolerate') WHERE json_extract(terms, '$.tolerate') = '0';
+",
+    "
+ALTER TABLE drains ADD COLUMN again TEXT;
 ",
 ];
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perilog_core::controller::io::{
-    ActionRow, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
+    ActionRow, Again, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
     ResourceEnd,
 };
 use perilog_core::controller::{Body, Holds, Record, Snapshot, Stands};
@@ -171,7 +171,8 @@ fn record() -> impl Strategy<Value = Record> {
         |(n, since_ms, (by, confirmed, lifted, stuck))| {
             let (host, reason) = (HostName::new(&format!("n{n}")).unwrap(), "prolog 10-a: exit 1: \"x\"".to_owned());
             let told = confirmed && !lifted;
-            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted, told, stuck })
+            let again = told.then(|| Again { at_ms: since_ms, reason: "epilog 20-b: exit 2".to_owned(), by });
+            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted, told, stuck, again })
         },
     );
     prop_oneof![
@@ -255,8 +256,8 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
     let edit = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
 
     edit("PRAGMA user_version = 7");
-    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 3"));
-    edit("PRAGMA user_version = 3; PRAGMA application_id = 5");
+    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 4"));
+    edit("PRAGMA user_version = 4; PRAGMA application_id = 5");
     assert!(error(&path).contains("database of another program"));
     edit("PRAGMA application_id = 1885696617");
     let held = open(dir.path());

@@ -175,7 +175,7 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             row.host.as_str(),
             integer(row.since_ms),
@@ -184,7 +184,8 @@ fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
             row.confirmed,
             row.lifted,
             row.told,
-            row.stuck
+            row.stuck,
+            row.again.as_ref().map(json).transpose()?
         ],
     )
 }

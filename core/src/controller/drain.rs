@@ -6,13 +6,16 @@
 //! ```
 //! Where no hook is configured the list here is the drain, in force at once.
 //!
+//! What else is found wrong with a host that is drained is kept beside that reason, and the hook is told again, and waited for: somebody may have
+//! lifted the drain in the resource manager alone.
+//!
 //! A script that is stuck past its limit is gone after a boot: where the site says so (`reboot-cleans`), that lifts its drain once the node has
 //! said Hello and no script lives there. Not where anything else was found wrong meanwhile, and never what an operator asked for, first or later.
 
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::io::{DrainRow, Effect, Now, Record, Refusal, Reply, Settings};
+use crate::controller::io::{Again, DrainRow, Effect, Now, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
 use crate::controller::tally::{blamed, last_line};
 use crate::defect;
@@ -120,13 +123,9 @@ impl Machine {
 
     /// `false`: it is drained already, and the reason that stands is not overwritten.
     fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, fault: Fault, now: Now) -> bool {
-        if let Some(drain) = self.drains.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)) {
-            let spoils = drain.stuck.is_some() && fault == Fault::Other;
-            if spoils {
-                self.put_drain(DrainRow { stuck: None, ..drain.clone() });
-            }
-            // An operator's word changed something, though not the reason.
-            return spoils && by.is_some();
+        let standing = self.drains.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
+        if let Some(drain) = standing {
+            return self.drain_again(drain, Again { at_ms: now.wall_ms, reason, by }, fault);
         }
         let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
         let stuck = boot_number.filter(|_| fault == Fault::Stuck);
@@ -143,11 +142,28 @@ impl Machine {
             lifted: false,
             told: false,
             stuck,
+            again: None,
         });
         if confirmed {
             self.drain_in_force(host);
         }
         true
+    }
+
+    /// It is drained, as far as is known here. `false`: nothing has changed by an operator's word.
+    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault) -> bool {
+        let spoils = drain.stuck.is_some() && fault == Fault::Other;
+        let told = drain.again.as_ref().map_or(&drain.reason, |before| &before.reason);
+        let is_news = again.by.is_some() || *told != again.reason;
+        let by_hand = again.by.is_some();
+        if spoils || is_news {
+            let confirmed = drain.confirmed && !(is_news && self.settings.drain_hook) || defect!(DrainToldOnce);
+            let stuck = drain.stuck.filter(|_| !spoils);
+            let again = if is_news { Some(again) } else { drain.again };
+            self.put_drain(DrainRow { stuck, again, confirmed, ..drain });
+        }
+        // An operator's word changed something, though not the reason.
+        spoils && by_hand
     }
 
     fn put_drain(&mut self, row: DrainRow) {

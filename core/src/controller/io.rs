@@ -11,7 +11,7 @@ pub use crate::controller::request::{
     ActionStart, AskWhich, Hooked, JobAdd, Refusal, Reply, Report, Request, RunRequest, Said, Which,
 };
 pub use crate::controller::rows::{
-    ActionRow, AttemptRow, DrainRow, Expects, External, NodeRow, Quiet, RankRow, Resolving, ResourceEnd,
+    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Quiet, RankRow, Resolving, ResourceEnd,
 };
 
 use crate::controller::body::Body;

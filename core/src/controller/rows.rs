@@ -69,6 +69,27 @@ pub struct DrainRow {
     /// Drained for a script that was stuck in this boot of it (its number), and for nothing else: another boot is rid of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
+    /// What was found wrong there last, since it was drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<Again>,
+}
+
+/// Another reason to drain a host that is drained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Again {
+    pub at_ms: u64,
+    pub reason: String,
+    /// As of the drain.
+    pub by: Option<u32>,
+}
+
+impl DrainRow {
+    /// What was found wrong there last: what the hook is told. Where the first reason still stands in the resource manager it leaves that alone.
+    #[must_use]
+    pub fn newest(&self) -> Again {
+        let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
+        self.again.clone().unwrap_or_else(first)
+    }
 }
 
 /// An action, its ranks by state as idsets.

@@ -58,7 +58,7 @@ impl Machine {
             let Some(drain) = self.drains.get(host) else { continue };
             let why = match self.drain_failed.get(host) {
                 Some((_, why)) => format!("its drain is not in force, the drain hook failed: {why}"),
-                None => format!("its drain is not in force yet ({})", drain.reason),
+                None => format!("its drain is not in force yet ({})", drain.newest().reason),
             };
             for (job, attempt, rank) in waiting {
                 let hosts = HostList::from_names([host.as_str()]).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Machine {
                     hosts,
                     "draining",
                     why.clone(),
-                    drain.since_ms,
+                    drain.newest().at_ms,
                 ));
             }
         }
@@ -85,14 +85,14 @@ impl Machine {
             drain.lifted || (!drain.confirmed && !self.undrained.contains_key(host))
         };
         for (host, drain) in self.drains.iter().filter(|(host, drain)| unsettled(host, drain)) {
-            let failed = self.drain_failed.get(host);
+            let (failed, newest) = (self.drain_failed.get(host), drain.newest());
             let why = match failed {
-                Some((_, why)) => format!("the drain hook failed, and is tried again: {why} ({})", drain.reason),
-                None => format!("the drain hook has not carried it out yet ({})", drain.reason),
+                Some((_, why)) => format!("the drain hook failed, and is tried again: {why} ({})", newest.reason),
+                None => format!("the drain hook has not carried it out yet ({})", newest.reason),
             };
             let since_ms = match drain.lifted {
                 true => failed.map_or(now.wall_ms, |(since_ms, _)| *since_ms),
-                false => drain.since_ms,
+                false => newest.at_ms,
             };
             let (hosts, oldest_ms) = alike.entry((drain.lifted, why)).or_insert_with(|| (Vec::new(), since_ms));
             hosts.push(host);

@@ -70,8 +70,14 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
             Op::Serve { job, nodes, rabbits, lease_ms: dice.range(2_000, 40_000) }
         }
         34 => Op::CancelJob { to, job },
-        35 if dice.one_in(2) => Op::Drain { to, node: dice.below(nodes) },
-        35 => Op::Undrain { to, node: dice.below(nodes) },
+        35 => {
+            let node = dice.below(nodes);
+            match dice.below(5) {
+                0..=1 => Op::Drain { to, node },
+                2..=3 => Op::Undrain { to, node },
+                _ => Op::LiftOutside { node },
+            }
+        }
         41..=42 => {
             let ranks = dice.one_in(2).then(|| (dice.below(nodes) as u32, dice.range(1, 3) as u32));
             Op::Milestone { to, job, ranks }
@@ -329,13 +335,21 @@ pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }
 
-/// An operator lifts drains while what is stuck goes on, and the controller dies.
+/// An operator lifts drains, here or in the resource manager alone, while what is stuck goes on, and the controller dies.
 fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "mount", "epilog"][dice.below(3)];
     let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
+    let outside = dice.one_in(3);
+    let lift = |node| if outside { Op::LiftOutside { node } } else { Op::Undrain { to: 0, node } };
     for _ in 0..2 {
         let lifted_at = at_ms + dice.range(31_000, 100_000);
-        steps.extend((0..nodes).map(|node| Step { at_ms: lifted_at, what: What::Do(Op::Undrain { to: 0, node }) }));
+        steps.extend((0..nodes).map(|node| Step { at_ms: lifted_at, what: What::Do(lift(node)) }));
+        if outside {
+            steps.push(Step {
+                at_ms: lifted_at + dice.skewed(1, 5_000),
+                what: What::Do(run_on(dice, nodes, span, action)),
+            });
+        }
         let kill = Fault::KillController { which: 0, down_ms: dice.skewed(1, 5_000) };
         steps.push(Step { at_ms: lifted_at + dice.skewed(1, 10_000), what: What::Fault(kill) });
     }

@@ -146,6 +146,10 @@ pub enum Op {
         to: usize,
         node: usize,
     },
+    /// Its drain is lifted in the resource manager alone.
+    LiftOutside {
+        node: usize,
+    },
     /// Of all its ranks, or of so many from the first named one on.
     Milestone {
         to: usize,

@@ -15,6 +15,8 @@ pub(super) struct Given {
     drained: BTreeSet<HostName>,
     /// Somebody said that nothing is wrong there.
     lifted: BTreeSet<HostName>,
+    /// In the resource manager alone, and when.
+    lifted_outside: BTreeMap<HostName, u64>,
     /// What the release hook heard, by epoch and sequence.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
@@ -74,6 +76,31 @@ impl Truth {
 
     pub(crate) fn lifted(&mut self, host: HostName) {
         self.given.lifted.insert(host);
+    }
+
+    /// In the resource manager alone: it has no drain of it any more, and nobody here knows.
+    pub(crate) fn lifted_outside(&mut self, host: &HostName, t: u64) {
+        if self.given.drained.remove(host) {
+            self.given.lifted_outside.insert(host.clone(), t);
+        }
+    }
+
+    /// Has the resource manager a drain of it, as far as that can be known?
+    fn is_drained(&self, store: &Snapshot, host: &HostName) -> bool {
+        if self.given.hook == Some(true) && !self.given.mixed {
+            return self.given.drained.contains(host);
+        }
+        store.drains.iter().any(|drain| drain.host == *host && drain.confirmed)
+    }
+
+    /// A script failed there, and nobody has said since that nothing is wrong.
+    fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName) -> bool {
+        let lifted = self.given.lifted_outside.get(host).copied().unwrap_or_default();
+        let of = |id| store.actions.iter().any(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
+        let ends = store.ranks.iter().filter(|end| end.task.rank == rank && of(end.task.action));
+        let failed = ends.filter(|end| matches!(end.ended.outcome, Outcome::Failed { .. } | Outcome::Tolerable));
+        let since = failed.filter_map(|end| Some(self.shown[0].ended_at(end.task)?.0)).max();
+        since.is_some_and(|since| since > lifted)
     }
 
     /// The drain hook did as it was told.
@@ -206,9 +233,16 @@ impl Truth {
                     )
                 });
             }
-            let drained = drain.is_some_and(|drain| drain.confirmed);
-            if drained || self.given.lifted.contains(host) {
+            let Ok(host) = HostName::new(host) else { continue };
+            if self.is_drained(store, &host) || self.given.lifted.contains(&host) {
                 continue;
+            }
+            if self.is_at_fault(store, row, rank, &host) && !self.given.forgetful {
+                self.broken(|| {
+                    format!(
+                        "4 released: rank {rank} of {job} attempt {attempt}, it was at fault, and {host} is not drained"
+                    )
+                });
             }
             let alive = self.runs.iter().find(|run| {
                 let lives = run.alive || (run.left_behind && run.lingering != Lingering::Keep);

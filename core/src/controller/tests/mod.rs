@@ -3,6 +3,7 @@
 mod attempts;
 mod boots;
 mod by_hand;
+mod drains;
 mod durable;
 mod external;
 mod hearsay;

@@ -17,7 +17,7 @@ fn check(name: &str, message: &str) -> Ended {
     Ended { checks, ..ended(Outcome::Tolerable) }
 }
 
-fn tell(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended) -> Vec<Effect> {
+pub(super) fn tell(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended) -> Vec<Effect> {
     b.says(session, FromAgent::Finished { task, ended: Box::new(ended) })
 }
 
