@@ -205,6 +205,7 @@ impl Machine {
             entry.milestones.leave(&part.ranks);
         }
         let hosts = entry.layout.hosts_of(&part.ranks);
+        let follows = !(entry.rebuilt && defect!(RebuiltUnfollowed));
         if last || !part.resources.is_empty() {
             entry.touched_ms = now.wall_ms;
             self.batch.attempts.insert((job.clone(), number));
@@ -216,7 +217,7 @@ impl Machine {
         if !last {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
         }
-        for name in self.settings.after.clone() {
+        for name in self.settings.after.clone().into_iter().filter(|_| follows) {
             self.follow(job, number, &name, &part.ranks, last, now);
         }
         if last {
@@ -249,6 +250,7 @@ impl Machine {
         now: Now,
     ) {
         let id = ActionId::of(self.settings.cluster, job, number, name);
+        let ranks = &ranks.union(&self.begun_by_others(job, number));
         if ranks.is_empty() && !self.actions.contains_key(&id) {
             return;
         }
@@ -276,6 +278,17 @@ impl Machine {
             row.held = Part::default();
         }
         self.begin(row, now);
+    }
+
+    /// Of an attempt that is over, and that nobody holds there any more: ranks on which another store had something begun that this one does not know, as
+    /// their nodes told.
+    fn begun_by_others(&self, job: &JobId, number: Attempt) -> IdSet {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let Some(attempt) = attempt.filter(|attempt| !attempt.open) else { return IdSet::new() };
+        let mut left = attempt.layout.ranks().difference(&attempt.hold.ranks);
+        left.subtract(&attempt.released.ranks);
+        left.subtract(&attempt.told);
+        self.spoken(job, number, &left)
     }
 
     /// It is over these too, and begins there.

@@ -8,7 +8,7 @@ use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId};
+use crate::ids::{ActionId, Attempt, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::targets::Targets;
@@ -66,7 +66,7 @@ impl Machine {
             ranks = self.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
         if !self.settings.after.contains(&run.action) {
-            self.check_not_followed(&run, attempt, &ranks)?;
+            self.check_not_followed(&run, attempt, &layout, &ranks)?;
         }
         if let Some(asked) = &external {
             self.check_alone(&run, asked, attempt, &layout, &ranks)?;
@@ -109,23 +109,31 @@ impl Machine {
     }
 
     /// What follows a job does so once on each rank: nothing would follow what prepares one begun after that.
-    fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
-        let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
-        let Some(entry) = entry.filter(|_| !defect!(PrologAfterEpilog)) else { return Ok(()) };
-        let following =
-            entry.actions.iter().filter_map(|id| self.actions.get(id)).filter(|action| self.follows(action));
-        for follower in following {
-            let covered = ranks.intersection(&follower.row.ranks);
-            if !covered.is_empty() {
-                let RunRequest { job, action, .. } = run;
-                let (name, covered, next) = (&follower.row.name, Part::of_ranks(covered), attempt.next());
-                let text = format!(
-                    "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
-                );
-                return Err(Refusal::Conflict(text));
-            }
+    fn check_not_followed(
+        &self,
+        run: &RunRequest,
+        attempt: Attempt,
+        layout: &Layout,
+        ranks: &IdSet,
+    ) -> Result<(), Refusal> {
+        if defect!(PrologAfterEpilog) {
+            return Ok(());
         }
-        Ok(())
+        let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
+        let following = entry.into_iter().flat_map(|entry| self.of(entry)).filter(|action| self.follows(action));
+        let known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
+        let told = self.settings.after.iter().map(|name| {
+            let action = ActionId::of(self.settings.cluster, &run.job, attempt, name);
+            let there = |rank, host: &str| self.nodes.get(host).is_some_and(|n| n.stones.has(TaskId { action, rank }));
+            let there = layout.pairs(ranks).filter(|(rank, host)| there(*rank, host));
+            (name, there.map(|(rank, _)| rank.0).collect::<IdSet>())
+        });
+        let Some((name, covered)) = known.chain(told).find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
+        let RunRequest { job, action, .. } = run;
+        let (covered, next) = (Part::of_ranks(covered), attempt.next());
+        Err(Refusal::Conflict(format!(
+            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
+        )))
     }
 
     /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what follows a job is begun by

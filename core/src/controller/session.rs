@@ -261,7 +261,6 @@ impl Machine {
         node.session = None;
         node.since_ms = now.mono_ms;
         node.live.clear();
-        node.stones = Stones::default();
         for (question, asked) in &mut self.questions {
             if asked.remove(host) {
                 let (question, host, text) = (*question, host.clone(), String::new());

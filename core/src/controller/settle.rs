@@ -18,6 +18,7 @@
 //! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
 //! | told of by others | holds nothing | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
+//! | waiting, and prepares the rank | tells of what follows the job there | cancelled: nothing would follow it |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
 //! | ended           | tombstone of another end       | late |
 //! | never heard of, on another host | tombstone past the retention | Forget |
@@ -30,9 +31,9 @@ use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
-use crate::ids::{ActionName, HostName, TaskId};
+use crate::ids::{ActionId, ActionName, HostName, TaskId};
 use crate::message::{Held, HeldState, ToAgent};
-use crate::outcome::Loss;
+use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 /// Does what an action did to a node outlive its reboot? A prolog's preparations do not.
@@ -67,12 +68,27 @@ impl Machine {
             }
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
+            if self.had_followed(task, |follower| held.contains_key(&follower)) {
+                let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
+                ended.note =
+                    Some("what follows the job had been there, as the node told: nothing would follow this".to_owned());
+                self.end_task(task, ended, now);
+                continue;
+            }
             self.settle_absent(id, task, boot_number, &boot, now);
         }
         if !forget.is_empty() {
             self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
         }
         self.reboot_cleans(host);
+    }
+
+    /// What prepares a rank waits for its node, and that has told of what follows the job there: a store that was lost had begun it.
+    fn had_followed(&self, task: TaskId, told: impl Fn(TaskId) -> bool) -> bool {
+        let waits = |action: &&Action| action.stand(task.rank) == Stand::Waiting && !self.follows(action);
+        let Some(row) = self.actions.get(&task.action).filter(waits).map(|action| &action.row) else { return false };
+        let follower = |name| ActionId::of(self.settings.cluster, &row.job, row.attempt, name);
+        self.settings.after.iter().any(|name| told(TaskId { action: follower(name), rank: task.rank }))
     }
 
     /// A prolog that went well in a boot that is over, whether or not a /run that outlived it still tells so.

@@ -11,7 +11,7 @@ use crate::message::HeldState;
 /// retention; most nodes have few.
 const MAX_STONES: usize = 4_096;
 
-/// Kept for the session: the next Hello tells of all again.
+/// Kept until the next Hello, which tells of all again: also while their node is away.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Stones {
     of: BTreeMap<TaskId, HeldState>,
@@ -41,6 +41,10 @@ impl Stones {
     /// Was anything of this attempt there?
     pub(super) fn has_spoken(&self, job: &JobId, attempt: Attempt) -> bool {
         !self.spoke.is_empty() && self.spoke.contains(&(job.clone(), attempt))
+    }
+
+    pub(super) fn has(&self, task: TaskId) -> bool {
+        self.of.contains_key(&task)
     }
 
     pub(super) fn take(&mut self, task: TaskId) -> Option<HeldState> {

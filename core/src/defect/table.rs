@@ -116,6 +116,7 @@ table! {
     EpilogOfAPart: "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     StuckForgotten: "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that", "5: what was shown survives a crash", Hunt::Simulator;
     GrowthNotRebuilt: "a store that was lost is rebuilt with those ranks of an epilog of which its nodes tell first", "2: what was accepted ends", Hunt::Simulator;
+    RebuiltUnfollowed: "a store was lost, and what nodes tell of goes back without what follows jobs", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     StoneForgotten: "a tombstone that is told before its action is known counts for nothing", "2: the outcome is what the unit did", Hunt::Simulator;
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };

@@ -214,3 +214,64 @@ fn whoever_asks_for_an_attempt_that_nodes_tell_of_ends_the_one_before() {
     assert_eq!(b.ask(finish("j", None)).0, Ok(Reply::Finished(Part::of_ranks("0-1".parse().unwrap()))));
     assert_eq!(b.store.attempts[1].hold.ranks.to_string(), "0");
 }
+
+/// Found by the simulator: its own node had told of what the lost store had begun there, and the rank went back without an epilog when another attempt
+/// took the place of the one that was asked for anew.
+#[test]
+fn what_a_lost_store_had_begun_is_followed_where_another_attempt_takes_its_place() {
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 };
+    let stone = Held { ranks: IdSet::new(), hosts: Default::default(), ..held("prolog", "j", 0, "n0", stone) };
+    // The node is there, or went away after it had told -> what the epilog is over, and what goes back at once
+    for (away, followed, back) in [(false, "0", Some("1")), (true, "0-1", None)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b", vec![stone.clone()]);
+        b.up("n1", "b", vec![]);
+        if away {
+            b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+            // On n0 it waits, and is withdrawn: nothing that this store knows was begun there.
+            b.run("prolog", "j", "n[0-1]");
+        } else {
+            b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        }
+        b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+        let given = contexts(&b, "release").first().map(|release| release["ranks"].as_str().unwrap().to_owned());
+        assert_eq!(
+            (b.action("epilog", "j", 0).ranks.to_string(), given.as_deref()),
+            (followed.to_owned(), back),
+            "{away}"
+        );
+    }
+}
+
+/// Found by the simulator: where a lost store had run the epilog a mount was begun once more, and the epilog's tombstone passed for what follows it.
+#[test]
+fn nothing_that_prepares_a_rank_begins_where_a_node_told_of_its_epilog() {
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 };
+    let stone = Held { ranks: IdSet::new(), hosts: Default::default(), ..held("epilog", "j", 0, "n0", stone) };
+    let run = |nodes| Request::Run(request("check", "j", nodes, None));
+    for (added, nodes) in [(true, None), (true, Some("n[0-1]")), (false, Some("n[0-1]"))] {
+        let mut b = Bench::new();
+        b.up("n0", "b", vec![stone.clone()]);
+        let (n1, _) = b.up("n1", "b", vec![]);
+        if added {
+            b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        }
+        let text = "epilog of job j attempt 0 covers rank 0, and nothing would follow check there: begin another attempt (--attempt 1)";
+        assert_eq!(b.ask(run(nodes)).0, Err(Refusal::Conflict(text.to_owned())), "{added} {nodes:?}");
+        if added {
+            assert_eq!(starts(&b.run("check", "j", "n1")), [(n1, 1)]);
+        }
+    }
+    // Its node told only later: what waits for it there does not begin, whether or not the epilog waits behind it.
+    for finished in [false, true] {
+        let mut b = Bench::new();
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        b.run("check", "j", "n[0-1]");
+        if finished {
+            b.ask(finish("j", None)).0.unwrap();
+        }
+        let (_, effects) = b.up("n0", "b", vec![stone.clone()]);
+        assert_eq!(starts(&effects), [], "{finished}");
+        assert_eq!(b.outcome(task("check", "j", 0)), Outcome::Cancelled { status: None });
+    }
+}
