@@ -3,6 +3,7 @@
 use super::spring::CAN_FAIL;
 use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring, Step, Trap, What};
 use crate::rng::Rng;
+use crate::world::site;
 
 /// Jobs of a span of time in a small world; few, so that attempts and actions meet. Each span has its own: the number of a job whose attempts
 /// were pruned does not come again.
@@ -12,6 +13,11 @@ const SPANS: usize = 3;
 fn job_of(dice: &mut Rng, span: usize) -> usize {
     span * JOBS + dice.below(JOBS)
 }
+
+/// What has jobs of its own takes their numbers from here on: behind those of `pruned_early`.
+const OWN_JOBS: usize = JOBS * SPANS + JOBS + 1;
+/// Jobs of a span whose tolerance is spent.
+const SPENT: usize = 8;
 
 /// How far attempts have come, so that requeues are ones.
 #[derive(Default)]
@@ -167,7 +173,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 17] = [
+pub(super) const AIMS: [(&str, Make); 18] = [
     ("answer", asked),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
@@ -185,6 +191,7 @@ pub(super) const AIMS: [(&str, Make); 17] = [
     ("send-boot-expected", firmware),
     ("commit", lifted),
     ("commit", grown),
+    ("commit", spent),
 ];
 
 fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
@@ -374,9 +381,31 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let lost_at = at_ms + dice.range(1, 20_000);
     steps.push(Step { at_ms: lost_at, what: What::Fault(Fault::Restore { empty: dice.below(4) > 0 }) });
     if dice.one_in(2) {
+        // Its nodes have obeyed the one that was lost.
+        let obeyed_at = lost_at + dice.skewed(100, 10_000);
+        steps.push(Step { at_ms: obeyed_at, what: What::Do(Op::TakeOver { to: 0 }) });
+    }
+    if dice.one_in(2) {
         let added_at = lost_at + dice.skewed(1, 30_000);
         steps.push(Step { at_ms: added_at, what: What::Do(add()) });
     }
     steps.push(finish(lost_at + dice.range(20_000, 60_000), None));
+    steps
+}
+
+/// Checks, one after the other, each of which finds something on some node: what the job tolerates is spent by the first.
+fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    // A job of its own, so that nothing else comes between the two.
+    let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
+    let (attempt, tolerate, keep, rabbits) = (None, dice.range(1, 2) as u32, None, false);
+    // Few: of many more are found than are tolerated.
+    let count = dice.range(2, 4) as usize;
+    let of = (0, count.min(nodes));
+    let add = Op::AddJob { to: 0, job, attempt, nodes: of, tolerate, keep, shrink: dice.one_in(3), rabbits };
+    let mut steps = vec![Step { at_ms, what: What::Do(add) }];
+    for (nth, action) in (1..).zip(site::CHECKS) {
+        let run = Op::Run { to: 0, job, action: action.to_owned(), attempt, nodes: None };
+        steps.push(Step { at_ms: at_ms + nth * dice.skewed(20, 5_000), what: What::Do(run) });
+    }
     steps
 }

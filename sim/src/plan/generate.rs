@@ -46,10 +46,10 @@ pub fn depth(seed: u64) -> Plan {
     for _ in 0..faults {
         let at_ms = moment(&mut dice, &spans).1;
         let fault = chance::fault(&mut dice, nodes, strange);
-        if spans.len() > 1 && matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) {
-            // Somebody notices that no agent obeys: it would go on like that for an hour.
-            let take_over = What::Do(Op::TakeOver { to: 0 });
-            steps.push(Step { at_ms: at_ms + dice.range(30_000, 90_000), what: take_over });
+        if matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) {
+            // Somebody notices that no agent obeys: it would go on like that for an hour, or until all is over.
+            let after_ms = if spans.len() > 1 { dice.range(30_000, 90_000) } else { dice.skewed(100, 60_000) };
+            steps.push(Step { at_ms: at_ms + after_ms, what: What::Do(Op::TakeOver { to: 0 }) });
         }
         steps.push(Step { at_ms, what: What::Fault(fault) });
     }

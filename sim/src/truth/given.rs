@@ -28,12 +28,23 @@ pub(super) struct Given {
     pub(super) forgetful: bool,
     /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
     lenient: bool,
+    /// ... under which a boot makes good what was not cleaned up.
+    pub(super) boots_clean: bool,
     /// A hook drains; another setting may have been in force.
     hook: Option<bool>,
     mixed: bool,
 }
 
 impl Given {
+    pub(super) fn is_drained(&self, host: &str) -> bool {
+        self.drained.contains(host)
+    }
+
+    /// Somebody said, at any time, that nothing is wrong there.
+    pub(super) fn was_lifted(&self, host: &str) -> bool {
+        self.lifted.contains(host)
+    }
+
     /// An attempt that was pruned is another one when it comes again.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let key = (job.clone(), attempt);
@@ -48,6 +59,7 @@ impl Truth {
         let ran = !self.runs.is_empty();
         let given = &mut self.given;
         given.lenient |= settings.tolerate_lost;
+        given.boots_clean |= settings.reboot_cleans;
         // Worlds begin without one; what was configured before anything ran was so from the beginning.
         given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
@@ -255,20 +267,6 @@ impl Truth {
         }
     }
 
-    /// What follows jobs was begun on each rank that a job gave back. Another attempt may have ended its hold: then nothing follows.
-    fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
-        if !row.open || self.given.forgetful {
-            return;
-        }
-        let mut left = given.clone();
-        let epilogs = store.actions.iter().filter(|a| a.name.as_str() == "epilog");
-        epilogs.filter(|a| a.job == row.job && a.attempt == row.attempt).for_each(|a| left.subtract(&a.ranks));
-        if !left.is_empty() {
-            let (job, attempt) = (&row.job, row.attempt);
-            self.broken(|| format!("5 epilog: ranks {left} of {job} attempt {attempt} went back without one"));
-        }
-    }
-
     /// A script begins.
     pub(super) fn check_not_given(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
@@ -299,10 +297,10 @@ impl Truth {
             never
         };
         let shed = never_begun(row).difference(&hold);
-        let shed = if hold.is_empty() || shed == row.ranks { 0 } else { shed.len() };
+        let shed = if hold.is_empty() || shed == row.ranks { IdSet::new() } else { shed };
         let mut left_out = 0;
         let mut counts = |outcome: &&Outcome| {
-            let out = **outcome == (Outcome::Cancelled { status: None }) && left_out < shed;
+            let out = **outcome == (Outcome::Cancelled { status: None }) && left_out < shed.len();
             left_out += u64::from(out);
             !out
         };
@@ -314,7 +312,8 @@ impl Truth {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
             rows.map(|rank| rank.task.rank.0).collect()
         };
-        let (mine, mut used, mut more) = (bad_of(row.id).intersection(&row.ended), IdSet::new(), 0);
+        let mine = bad_of(row.id).intersection(&row.ended).difference(&shed);
+        let (mut used, mut more) = (IdSet::new(), 0);
         let of_attempt = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.id != row.id;
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
         let mut others = false;

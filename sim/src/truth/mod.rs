@@ -1,11 +1,12 @@
 //! What really happened: which script was alive where, how it ended. The machines never see this; everything they say is held against it.
 //!
 //! `runs` is what happened on nodes, `told` and `store` what was said of it and by whom, `doubt` what nobody can know; each of the other rooms is one
-//! promise: `agree` (an outcome is what happened), `given` (releases), `guard` (never beside each other), `stopped` (cancels), and so on.
+//! promise: `agree` (an outcome is what happened), `given` (releases), `cleaned` (what follows what ran), `guard` (never beside each other), `stopped` (cancels), and so on.
 
 mod agree;
 mod attempts;
 mod books;
+mod cleaned;
 mod doubt;
 mod given;
 mod guard;
@@ -52,6 +53,7 @@ pub(crate) struct Truth {
     given: given::Given,
     books: books::Books,
     attempts: attempts::Attempts,
+    cleaned: cleaned::Cleaned,
     services: services::Services,
     /// Nodes on which all tasks queue.
     exclusive: BTreeSet<usize>,

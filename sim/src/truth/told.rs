@@ -84,6 +84,7 @@ impl Truth {
             let told = self.shown[which].tasks_of(job, attempt).filter(|task| self.buried.contains(task));
             self.told_and_pruned.extend(told.copied());
         }
+        self.cleaned.pruned(job, attempt, self.runs.len());
         if comes_again {
             self.shown[which].forget(job, attempt);
         }

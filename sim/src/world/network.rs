@@ -236,6 +236,9 @@ impl World {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
         let (which, life, node) = (new.which, new.controller_life, new.node);
+        if which == 0 {
+            self.truth.hello_told(node, self.nodes[node].spool.tasks_told());
+        }
         let host = &self.nodes[node].host;
         // Another machine's session makes room only when it has not answered, and it has at least the shortest time that any site gives it.
         let unasked = self.conns.values().find(|c| {

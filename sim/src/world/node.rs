@@ -140,6 +140,7 @@ impl World {
         node.on = false;
         node.asleep_until = 0;
         node.systemd = Systemd::default();
+        self.truth.run_gone(at);
     }
 
     pub(crate) fn power_fail(&mut self, at: usize, down_ms: u64) {

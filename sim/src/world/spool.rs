@@ -1,10 +1,10 @@
 //! The files of a node under /run/perilog: what outlives the agent, and not the boot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::Epoch;
 use perilog_core::agent::io::Seen;
 use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tombstone};
+use perilog_core::{Epoch, TaskId};
 
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
@@ -57,6 +57,13 @@ impl Spool {
     pub(crate) fn tidy(&mut self) {
         let tombstones = &self.tombstones;
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
+    }
+
+    /// What a Hello tells of: the host's own tasks are its own.
+    pub(crate) fn tasks_told(&self) -> BTreeSet<TaskId> {
+        let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
+        let stones = self.tombstones.values().filter(|stone| !stone.local);
+        intents.map(|intent| intent.start.task).chain(stones.map(|stone| stone.task)).collect()
     }
 
     /// Adds the files to what was seen of the unit.

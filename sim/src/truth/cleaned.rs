@@ -1,0 +1,114 @@
+//! What is cleaned up: where something that prepares a rank really ran, an epilog really began after it before that rank is given back. Held against
+//! what ran, and so over stores that were lost or put back, too: there the first controller has to know what it began itself, and what the rank's own
+//! node has told it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::{ActionRow, AttemptRow};
+use perilog_core::{Attempt, IdSet, JobId, Outcome, Rank, TaskId};
+
+use super::Truth;
+use super::attempts::prepares;
+use super::runs::Run;
+use crate::world::site;
+
+const EPILOG: &str = "epilog";
+
+#[derive(Debug, Default)]
+pub(super) struct Cleaned {
+    /// What each node had on its disk when the first controller last let it in: it knows of that while it lives.
+    told: BTreeMap<usize, BTreeSet<TaskId>>,
+    /// How much had run when an attempt was pruned. Nodes were told to forget that.
+    pruned: BTreeMap<(JobId, Attempt), usize>,
+}
+
+impl Cleaned {
+    /// Another controller, or another store, is in the place of the first.
+    pub(super) fn forget_told(&mut self) {
+        self.told.clear();
+    }
+
+    pub(super) fn pruned(&mut self, job: &JobId, attempt: Attempt, runs: usize) {
+        self.pruned.insert((job.clone(), attempt), runs);
+    }
+}
+
+impl Truth {
+    /// The first controller lets this node in, and has read its whole Hello: of these tasks.
+    pub(crate) fn hello_told(&mut self, at: usize, tasks: BTreeSet<TaskId>) {
+        self.cleaned.told.insert(at, tasks);
+    }
+
+    /// Power is off, and /run with what it told is gone.
+    pub(crate) fn run_gone(&mut self, at: usize) {
+        self.cleaned.told.remove(&at);
+    }
+
+    /// Ranks are given back.
+    pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
+        let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
+        if row.open && !self.given.forgetful {
+            // By the store's own word, whether or not anything ran there. Another attempt may have ended its hold: then nothing follows.
+            let mut left = given.clone();
+            let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
+            epilogs.for_each(|a| left.subtract(&a.ranks));
+            if !left.is_empty() {
+                let (job, attempt) = (&row.job, row.attempt);
+                return self
+                    .broken(|| format!("5 epilog: ranks {left} of {job} attempt {attempt} went back without one"));
+            }
+        }
+        let on_hosts = row.ranks.iter().zip(row.hosts.iter()).filter(|(rank, _)| given.contains(*rank));
+        let forsaken =
+            on_hosts.filter_map(|(rank, host)| Some((self.uncleaned(store, row, Rank(rank), host)?, rank, host)));
+        let forsaken = forsaken.map(|(run, rank, host)| {
+            let (stem, job, attempt) = (&run.stem, &row.job, row.attempt);
+            format!("5 cleaned: {stem} ran on {host}, and no epilog began there after it: rank {rank} of {job} attempt {attempt} goes back")
+        });
+        if let Some(text) = forsaken.into_iter().next() {
+            self.broken(|| text);
+        }
+    }
+
+    /// What ran on this rank and nothing has cleaned up after, though it could be known.
+    fn uncleaned(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &str) -> Option<&Run> {
+        let key = (row.job.clone(), row.attempt);
+        let pruned = self.cleaned.pruned.get(&key).copied().unwrap_or_default();
+        let here = |run: &Run| {
+            let mine = !run.local && run.job == row.job && run.step.0 == row.attempt && run.task.rank == rank;
+            mine && self.is_one(run.node) && site::host(run.node).as_str() == host
+        };
+        let runs = || self.runs.iter().enumerate().filter(|(_, run)| here(run));
+        let cleaned = runs().filter(|(_, run)| run.step.1.as_str() == EPILOG).map(|(at, _)| at).next_back();
+        let since = cleaned.map_or(pruned, |at| pruned.max(at));
+        let dirty =
+            |run: &Run| run.begun && !self.is_undone(run) && prepares(run.step.1.as_str()) && self.is_known(store, run);
+        let (_, run) = runs().skip_while(|(at, _)| *at < since).find(|(_, run)| dirty(run))?;
+        (!self.is_settled(store, row, rank, host)).then_some(run)
+    }
+
+    /// A boot undid what a prolog did; and all else, where the site says so.
+    fn is_undone(&self, run: &Run) -> bool {
+        run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
+    }
+
+    /// The first controller has begun it, or its node has told of it.
+    fn is_known(&self, store: &Snapshot, run: &Run) -> bool {
+        let told = self.cleaned.told.get(&run.node).is_some_and(|tasks| tasks.contains(&run.task));
+        let sent =
+            |row: &ActionRow| row.id == run.task.action && row.boots.values().any(|of| of.contains(run.task.rank.0));
+        told || store.actions.iter().any(sent)
+    }
+
+    /// Nobody is given this host: it is drained. Or somebody has answered for it: who lifted a drain there, or whose word stands for the epilog.
+    fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &str) -> bool {
+        let in_force = store.drains.iter().any(|d| d.host.as_str() == host && (d.confirmed || d.lifted));
+        let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
+        let by_hand = store.actions.iter().filter(epilog).any(|a| {
+            let task = TaskId { action: a.id, rank };
+            store.ranks.iter().any(|of| of.task == task && matches!(of.ended.outcome, Outcome::Resolved { .. }))
+        });
+        in_force || by_hand || self.given.is_drained(host) || self.given.was_lifted(host)
+    }
+}
