@@ -103,26 +103,29 @@ impl Machine {
                 format!("signal {signal} is not sent: no script of the task runs"),
             );
         };
-        if let Some(Phase::Lingering { processes }) = &task.phase {
-            if signal != KILL_SCRIPT {
-                let text =
-                    format!("signal {signal} is not sent: scripts have ended; what they left behind can be sent KILL");
-                return cx.note(Level::Warning, Some(id), None, text);
-            }
-            // No runner is left that could forward it.
-            let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
-            task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
-            task.killed.truncate(crate::judge::MAX_LISTED);
-            return cx.push(Effect::KillLingering { stem: task.stem.clone() });
+        if matches!(task.phase, Some(Phase::Lingering { .. })) && signal != KILL_SCRIPT {
+            let text =
+                format!("signal {signal} is not sent: scripts have ended; what they left behind can be sent KILL");
+            return cx.note(Level::Warning, Some(id), None, text);
         }
         task.signal = Some(signal);
         self.deliver_signals(id, cx);
     }
 
-    /// Signals go to a runner that has claimed: before that it may not have its traps, and has no script.
+    /// Signals go to a runner that has claimed: before that it may not have its traps, and has no script. Without a bus they wait for it.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        if !self.bus || !matches!(task.state, State::Live) || !task.has_runner() {
+        let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
+        if let Some(Phase::Lingering { processes }) = &task.phase {
+            // No runner is left that could forward it.
+            if task.signal.take() == Some(KILL_SCRIPT) {
+                let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
+                task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
+                task.killed.truncate(crate::judge::MAX_LISTED);
+                cx.push(Effect::KillLingering { stem: task.stem.clone() });
+            }
+            return;
+        }
+        if !matches!(task.state, State::Live) || !task.has_runner() {
             return;
         }
         let term = std::mem::take(&mut task.term).then_some(TERM);

@@ -219,6 +219,7 @@ impl Machine {
         cx.push(Effect::WatchEmpty { task: id, cgroup: unit.cgroup.clone() });
         let processes = named(processes, MAX_NAMED);
         self.move_to(id, Phase::Lingering { processes }, cx);
+        self.deliver_signals(id, cx);
     }
 
     /// systemd has no unit of this task's. `foreign`: it has one of that name all the same.

@@ -231,6 +231,24 @@ fn what_lingers_is_killed_when_an_operator_says_so() {
     assert_eq!(ended.lingering, processes(&[7]));
 }
 
+/// Found by a random history: the bus was away, and the KILL that was "sent" reached nobody.
+#[test]
+fn what_lingers_is_killed_once_the_bus_is_back() {
+    let mut bed = Bed::up();
+    let id = bed.claimed("j", 1, "prolog", 0);
+    let over = seen_exited(&intent("j", 1, "prolog", 0), 1, 0);
+    let lingering = || inspected(id, Seen { processes: processes(&[7]), ..over.clone() });
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.feed(lingering());
+    bed.checks([
+        (Input::BusLost, &[]),
+        (message(ToAgent::Signal { task: id, signal: 9 }), &[]),
+        (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
+        (stirred(id), &["inspect j.1.prolog.0"]),
+        (lingering(), &["watch-empty j.1.prolog.0", "kill-lingering j.1.prolog.0"]),
+    ]);
+}
+
 #[test]
 fn what_is_meant_to_stay_is_recorded_and_does_not_hold() {
     let mut bed = Bed::up();
