@@ -6,14 +6,16 @@
 mod check;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use perilog_core::controller::Settings;
 use perilog_core::controller::io::ReleasePolicy;
 use perilog_core::{ActionName, ClusterId, Span};
-use perilog_host::authority::{CA_CERT, CRL};
+use perilog_host::authority::{self, CA_CERT, CRL, ISSUED};
+use perilog_host::clock;
 use perilog_host::config::{ConfigError, Loaded, MainFile};
 use perilog_host::tls::{Clients, ServerTls, TlsError, TlsFiles};
 use serde::{Deserialize, Serialize};
@@ -110,6 +112,20 @@ impl Enroll {
     pub fn clients(&self) -> Option<Clients> {
         let file = |name: &str| Some(self.directory.join(name)).filter(|path| path.exists());
         Some(Clients { ca: file(CA_CERT)?, crl: file(CRL) })
+    }
+
+    /// Certificates of hosts that were thrown out, which the list does not name because they have run out.
+    fn run_out(&self) -> Result<HashSet<String>, TlsError> {
+        let read = |name: &str| match std::fs::read(self.directory.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(|source| TlsError::Read { path: self.directory.join(name), source }),
+        };
+        // A list that is none was told of when it was loaded; nobody is on it.
+        let revoked = authority::revoked(&read(CRL)?).unwrap_or_default();
+        if revoked.is_empty() {
+            return Ok(HashSet::new());
+        }
+        Ok(authority::run_out(&authority::known(&read(ISSUED)?).issued, &revoked, clock::wall_ms()))
     }
 }
 
@@ -267,8 +283,9 @@ impl Config {
     /// # Errors
     /// A file cannot be read, or is not what it should be.
     pub fn server_tls(&self) -> Result<Option<ServerTls>, TlsError> {
-        let clients = self.enroll.clients();
-        self.tls.files().map(|files| ServerTls::load_with(&files, clients.as_ref())).transpose()
+        let Some(files) = self.tls.files() else { return Ok(None) };
+        let tls = ServerTls::load_with(&files, self.enroll.clients().as_ref())?;
+        Ok(Some(tls.and_revoked(self.enroll.run_out()?)))
     }
 
     /// What those meet who want to be enrolled; none where nobody can be.

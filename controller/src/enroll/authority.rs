@@ -65,6 +65,7 @@ impl Authority {
             role: "node".to_owned(),
             names: vec![host.to_owned()],
             not_after_ms: until_ms,
+            enrolled_ms: Some(now_ms),
         };
         authority::remember(lock, &[issued]).map_err(|error| format!("{}: {error}", lock.dir().display()))?;
         Ok((cert, hexadecimal))

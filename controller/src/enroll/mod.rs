@@ -29,13 +29,16 @@ pub(crate) use tokens::{Token, Tokens};
 
 use crate::listener::Complaints;
 use authority::Authority;
-use records::{Records, Refused};
+use records::{COUNTED, HOUR_MS, Records, Refused};
 use tokens::Bad;
 
 /// Under the directory of the authority.
 const TOKENS: &str = "tokens";
 /// So long the authority may be locked by somebody else, who is said to be in the way then. `perilog ca` takes some milliseconds.
 const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_000 });
+
+/// Certificates of one host in an hour: it may well boot every ten minutes, when somebody looks for what is wrong with it.
+const MOST_AN_HOUR: usize = 10;
 
 pub(crate) struct Enrolment {
     dir: PathBuf,
@@ -150,12 +153,29 @@ impl Enrolment {
                 return Err(No::both(format!("the certificate is for {}, not for {host}", shown.names.join(", "))));
             }
         };
-        let made = self.authority.certify(lock, &requested, host, now_ms, self.lasts_ms.load(Ordering::Relaxed));
+        let lasts_ms = self.lasts_ms.load(Ordering::Relaxed);
+        let most = most_an_hour(lasts_ms);
+        if records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
+            return Err(No {
+                told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
+                logged: format!(
+                    "{host} was given {most} certificates within the last hour, and gets no more for now: why does it ask so often ({by})?"
+                ),
+            });
+        }
+        let made = self.authority.certify(lock, &requested, host, now_ms, lasts_ms);
         let (cert, serial) = made.map_err(No::ours)?;
         // Here, and not where it is answered: it counts also where nobody waits for it any more.
         tracing::info!(host, %peer, "enrolled {host} ({peer}) {by}, serial number {serial}");
         Ok(cert)
     }
+}
+
+/// Each certificate is a line for ever, and one more to be revoked: no host may fill these lists. It renews one that lasts less than an hour more often, by
+/// at most three tries.
+fn most_an_hour(lasts_ms: u64) -> usize {
+    let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
+    usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)
 }
 
 /// A human brings such a host back.

@@ -20,9 +20,22 @@ pub(super) struct Records {
     list: Option<(u64, u64, i64, i64)>,
     revoked: HashSet<String>,
     issued: Place,
-    /// The serial number of the newest certificate of each host, by its canonical name.
-    newest: HashMap<String, String>,
+    /// By canonical names.
+    hosts: HashMap<String, Given>,
 }
+
+/// What a host was given.
+#[derive(Default)]
+struct Given {
+    /// The serial number of the newest.
+    newest: String,
+    /// When those of the last hour were, wall clock.
+    lately: Vec<u64>,
+}
+
+pub(super) const HOUR_MS: u64 = 3_600_000;
+/// Certificates of one host that are counted.
+pub(super) const COUNTED: usize = 10_000;
 
 /// How far the list of what was issued is read.
 #[derive(Default)]
@@ -39,14 +52,23 @@ impl Records {
     /// # Errors
     /// A sentence: nobody can tell, and nobody may be let in by it.
     pub(super) fn refused(&mut self, lock: &Lock, host: &str, serial: Option<&str>) -> Result<Option<Refused>, String> {
-        let failed = |name: &str, error: io::Error| format!("{}: {error}", lock.dir().join(name).display());
-        self.read_list(lock.dir()).map_err(|error| failed(CRL, error))?;
-        self.read_issued(lock.dir()).map_err(|error| failed(ISSUED, error))?;
+        self.read_list(lock.dir()).map_err(|error| failed(lock, CRL, &error))?;
+        self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
         if serial.is_some_and(|serial| self.revoked.contains(serial)) {
             return Ok(Some(Refused::Certificate));
         }
-        let is_out = self.newest.get(host).is_some_and(|newest| self.revoked.contains(newest));
+        let is_out = self.hosts.get(host).is_some_and(|given| self.revoked.contains(&given.newest));
         Ok(is_out.then_some(Refused::Host))
+    }
+
+    /// How many certificates this host (canonical) was given within an hour.
+    ///
+    /// # Errors
+    /// As for [`Self::refused`].
+    pub(super) fn lately(&mut self, lock: &Lock, host: &str, now_ms: u64) -> Result<usize, String> {
+        self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
+        let lately = self.hosts.get(host).map_or(&[][..], |given| &given.lately);
+        Ok(lately.iter().filter(|at_ms| now_ms.abs_diff(**at_ms) < HOUR_MS).count())
     }
 
     fn read_list(&mut self, dir: &Path) -> io::Result<()> {
@@ -79,14 +101,14 @@ impl Records {
         let mut file = match File::open(dir.join(ISSUED)) {
             // Nobody was given one yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                (self.issued, self.newest) = Default::default();
+                (self.issued, self.hosts) = Default::default();
                 return Ok(());
             }
             opened => opened?,
         };
         let is = file.metadata()?;
         if self.issued.file != Some(is.ino()) || is.len() < self.issued.offset {
-            (self.issued, self.newest) = Default::default();
+            (self.issued, self.hosts) = Default::default();
             self.issued.file = Some(is.ino());
         }
         if is.len() == self.issued.offset {
@@ -113,9 +135,19 @@ impl Records {
 
     fn note(&mut self, issued: Issued) {
         for name in &issued.names {
-            self.newest.insert(canonical(name), issued.serial.clone());
+            let given = self.hosts.entry(canonical(name)).or_default();
+            given.newest.clone_from(&issued.serial);
+            let Some(at_ms) = issued.enrolled_ms else { continue };
+            given.lately.retain(|other| at_ms.abs_diff(*other) < HOUR_MS);
+            if given.lately.len() < COUNTED {
+                given.lately.push(at_ms);
+            }
         }
     }
+}
+
+fn failed(lock: &Lock, name: &str, error: &io::Error) -> String {
+    format!("{}: {error}", lock.dir().join(name).display())
 }
 
 /// Why no machine's word does.

@@ -193,3 +193,24 @@ async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     assert_eq!(answer.unwrap_err().told, "the certificate was revoked");
     assert_eq!(bed.known().len(), 0);
 }
+
+/// A node that restarts over and over must not fill the lists.
+#[tokio::test]
+async fn a_host_is_given_so_many_certificates_an_hour_and_no_other_one_waits_for_it() {
+    let bed = Bed::new();
+    let key = authority::key().unwrap();
+    let most = most_an_hour(HOUR);
+    assert_eq!((most, most_an_hour(30 * 24 * HOUR), most_an_hour(HOUR / 60), most_an_hour(1)), (13, 10, 190, COUNTED));
+    for _ in 0..most {
+        bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap();
+    }
+    let no = bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap_err();
+    assert_eq!(no.told, "it was given 13 certificates within the last hour, and gets no more for now");
+    assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
+    bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
+    // It is counted from the disk, and is over after an hour.
+    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR).unwrap()), ..bed };
+    assert!(again.answer(None, "N0", Some(&again.token("n0")), &key).await.is_err());
+    let ask = Ask { host: "n0".to_owned(), token: None, csr: authority::request(&key).unwrap() };
+    again.enrolment.answer(PEER, shown("n0", "01"), ask, NOW + HOUR).await.unwrap();
+}

@@ -4,13 +4,14 @@
 //! A write that was cut off (a crash, a full disk) leaves a line that is no record. It stays alone: the next record begins a line of its own. Whoever reads
 //! skips it and says so.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Lock;
+use super::{Lock, canonical};
 
 pub const ISSUED: &str = "issued.jsonl";
 
@@ -23,6 +24,42 @@ pub struct Issued {
     pub names: Vec<String>,
     /// Milliseconds since the epoch.
     pub not_after_ms: u64,
+    /// When the controller gave it to a host that asked for it; none where somebody has issued it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolled_ms: Option<u64>,
+}
+
+impl Issued {
+    /// Whether it is this host's (canonical).
+    pub fn is_of(&self, host: &str) -> bool {
+        self.names.iter().any(|name| canonical(name) == host)
+    }
+}
+
+/// The certificates of a host (canonical) that are to be revoked with it, of a list in the order of its issue: all that a machine's asking has not made too
+/// many, which is all that somebody has issued, what was enrolled and has not run out, and the newest, by which it is known that the host was thrown out.
+pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
+    let its: Vec<&Issued> = issued.iter().filter(|issued| issued.is_of(host)).collect();
+    let newest = its.last().map(|newest| newest.serial.clone());
+    let counts = |issued: &&Issued| !issued.has_run_out(now_ms) || Some(&issued.serial) == newest.as_ref();
+    its.into_iter().filter(counts).collect()
+}
+
+/// The serial numbers that [`of_host`] leaves out of the hosts that were thrown out: sessions may stand on them. `revoked`: what is on the list.
+pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
+    let mut newest: HashMap<String, &str> = HashMap::new();
+    for issued in issued {
+        newest.extend(issued.names.iter().map(|name| (canonical(name), issued.serial.as_str())));
+    }
+    let is_out = |name: &String| newest.get(&canonical(name)).is_some_and(|newest| revoked.contains(*newest));
+    let of_them = issued.iter().filter(|issued| issued.has_run_out(now_ms) && issued.names.iter().any(is_out));
+    of_them.map(|issued| issued.serial.clone()).collect()
+}
+
+impl Issued {
+    fn has_run_out(&self, now_ms: u64) -> bool {
+        self.enrolled_ms.is_some() && self.not_after_ms < now_ms
+    }
 }
 
 /// Lines of the list, read again.
@@ -80,7 +117,39 @@ mod tests {
     use super::*;
 
     fn issued(serial: &str) -> Issued {
-        Issued { serial: serial.to_owned(), role: "node".to_owned(), names: vec!["n0".to_owned()], not_after_ms: 1 }
+        let names = vec!["n0".to_owned()];
+        Issued { serial: serial.to_owned(), role: "node".to_owned(), names, not_after_ms: 1, enrolled_ms: None }
+    }
+
+    /// A node that boots often is given many certificates: the list of a host that was thrown out must not grow with all that it ever had. Its sessions end
+    /// all the same, those that began with one that has run out, too.
+    #[test]
+    fn what_a_machine_was_given_and_has_run_out_is_left_out_but_for_the_newest_and_ends_its_sessions() {
+        let enrolled = |serial: &str, host: &str, until_ms: u64| Issued {
+            names: vec![host.to_owned()],
+            not_after_ms: until_ms,
+            enrolled_ms: Some(1),
+            ..issued(serial)
+        };
+        let by_hand = Issued { names: vec!["N0.".to_owned()], ..issued("01") };
+        let list = [
+            by_hand,
+            enrolled("02", "n0", 5),
+            enrolled("03", "n1", 5),
+            enrolled("04", "n0", 20),
+            enrolled("05", "n0", 6),
+        ];
+        let of = |host: &str| of_host(&list, host, 10).iter().map(|issued| issued.serial.as_str()).collect::<Vec<_>>();
+        assert_eq!((of("n0"), of("n1"), of("n2")), (vec!["01", "04", "05"], vec!["03"], vec![]));
+        let gone = |revoked: &[&str]| {
+            let mut gone: Vec<_> =
+                run_out(&list, &revoked.iter().map(ToString::to_string).collect(), 10).into_iter().collect();
+            gone.sort();
+            gone
+        };
+        assert_eq!(gone(&["01", "04", "05"]), ["02", "05"]);
+        assert_eq!(gone(&["01", "04"]), [""; 0], "its newest is good: somebody has brought it back");
+        assert_eq!(gone(&["03"]), ["03"]);
     }
 
     /// The machine lost its power in the middle of a write: what comes after it was once glued to what was there, and no list could be read any more.

@@ -22,7 +22,7 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 pub use rcgen::{CertificateParams, Error, Issuer, KeyPair};
 
-pub use issued::{ISSUED, Issued, Known, known, remember};
+pub use issued::{ISSUED, Issued, Known, known, of_host, remember, run_out};
 pub use lock::Lock;
 
 pub const CA_CERT: &str = "ca.pem";

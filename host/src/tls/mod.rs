@@ -12,6 +12,7 @@ mod files;
 mod names;
 mod peer;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,6 +51,8 @@ pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// Only where there are revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
+    /// Serial numbers that no list names, because their certificates have run out.
+    revoked_too: Arc<HashSet<String>>,
     names: Arc<[String]>,
 }
 
@@ -87,6 +90,12 @@ impl ServerTls {
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
 
+    /// Sessions that stand on these certificates (serial numbers) are over, too: they have run out, and no list names them ([`crate::authority::run_out`]).
+    #[must_use]
+    pub fn and_revoked(self, serials: HashSet<String>) -> Self {
+        Self { revoked_too: Arc::new(serials), ..self }
+    }
+
     /// For whoever may have no certificate yet. One that is shown must be of `clients`.
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { chain, key, .. } = files::load(files)?;
@@ -112,7 +121,7 @@ impl ServerTls {
             .map_err(|source| TlsError::pair(files, source))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self { config: Arc::new(config), revocations: None, names })
+        Ok(Self { config: Arc::new(config), revocations: None, revoked_too: Arc::default(), names })
     }
 
     /// The DNS names in our own certificate.

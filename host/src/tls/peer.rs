@@ -2,7 +2,7 @@
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::{ServerTls, TlsFault};
+use super::{ServerTls, TlsFault, serial_number};
 
 /// A peer's certificate and those between it and an authority; some hundred bytes.
 #[derive(Debug, Clone)]
@@ -23,9 +23,12 @@ impl ServerTls {
     ///
     /// Costs two signatures' checks where there is a list, and nothing where there is none.
     pub fn has_revoked(&self, peer: &PeerChain) -> bool {
-        let (Some(verifier), Some((first, between))) = (&self.revocations, peer.chain.split_first()) else {
-            return false;
-        };
+        let Some((first, between)) = peer.chain.split_first() else { return false };
+        if !self.revoked_too.is_empty() && serial_number(first).is_some_and(|serial| self.revoked_too.contains(&serial))
+        {
+            return true;
+        }
+        let Some(verifier) = &self.revocations else { return false };
         // As of then: a certificate that has run out since would be called expired, and not that it is on the list.
         let verified = verifier.verify_client_cert(first, between, peer.verified);
         verified.is_err_and(|error| TlsFault::of_rustls(&error) == TlsFault::Revoked)
@@ -64,5 +67,8 @@ mod tests {
         let with = ServerTls::load(&TlsFiles { crl: Some(ca.revoke(66)), ..ctl }).unwrap();
         assert!(with.has_revoked(&bad) && !with.has_revoked(&good));
         assert!(!with.has_revoked(&PeerChain::of(&[])), "plain text");
+        // What was left out of the list, because it has run out.
+        let with = with.and_revoked(["43".to_owned()].into());
+        assert!(with.has_revoked(&bad) && with.has_revoked(&good) && !with.has_revoked(&peer(68)));
     }
 }

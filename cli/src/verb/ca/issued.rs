@@ -3,6 +3,7 @@
 use std::path::Path;
 
 pub(super) use perilog_host::authority::Issued;
+pub(super) use perilog_host::authority::of_host;
 use perilog_host::authority::{ISSUED, known, remember};
 
 use super::files;
@@ -17,6 +18,7 @@ pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
         role: read.role.to_owned(),
         names: read.names.clone(),
         not_after_ms: read.not_after_ms,
+        enrolled_ms: None,
     };
     let issued: Vec<Issued> = made.iter().map(issued).collect();
     let lock = files::lock(dir)?;

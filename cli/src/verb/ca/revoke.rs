@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Where the authority is (ca init).
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// A host (all its certificates), a serial number (0x... or with colons), or a certificate's file (with a slash).
+    /// A host (all its certificates, but of those that a node asked for itself those that have run out), a serial number (0x... or with colons), or a certificate's file (with a slash).
     #[arg(value_name = "HOST|SERIAL|FILE", value_parser = what)]
     what: Vec<What>,
 }
@@ -104,9 +104,8 @@ fn serials(dir: &Path, issued: &[Issued], what: &What) -> Result<Vec<String>, Fa
             Ok(vec![first.serial.clone()])
         }
         What::Host(host) => {
-            let own = canonical(host.as_str());
-            let is_its = |issued: &&Issued| issued.names.iter().any(|name| canonical(name) == own);
-            let serials: Vec<String> = issued.iter().filter(is_its).map(|issued| issued.serial.clone()).collect();
+            let its = issued::of_host(issued, &canonical(host.as_str()), clock::wall_ms());
+            let serials: Vec<String> = its.iter().map(|issued| issued.serial.clone()).collect();
             if serials.is_empty() {
                 let dir = dir.display();
                 return Err(Fault::Usage(format!(
