@@ -14,6 +14,8 @@
 //! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
 //! | [`enroll`] | the door at which a node asks for its certificate, both sides of it | that decision |
+//! | [`munge`] | munge's two programs: makes a credential, reads one | what a credential is good for |
+//! | [`program`] | a program that is asked something, within limits | a shell; what it says |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
 //! | [`varlink`] | the local socket: server and blocking client | interfaces: these are the daemon's |
 //!
@@ -31,7 +33,9 @@ pub mod enroll;
 pub mod fault;
 pub mod journal;
 pub mod link;
+pub mod munge;
 pub mod notify;
+pub mod program;
 pub mod scripts;
 pub mod shutdown;
 pub mod tls;

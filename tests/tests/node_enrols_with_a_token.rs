@@ -145,7 +145,7 @@ fn a_host_that_asks_by_other_spellings_of_its_name_is_revoked_with_them() -> Res
         n1.write_file("/etc/perilog/agent.d/host.toml", format!("host = \"{host}\"\n"))?;
         bring(n1, &token(&cluster, host, "10m")?)?;
         begin_anew(n1)?;
-        wait_logged(n1, &cluster, "perilog-agent", &[&format!("enrolled as {host}:")])?;
+        wait_logged(n1, &cluster, "perilog-agent", &[&format!("enrolled as {host} with its token")])?;
         let shown = n1.sh(&format!("perilog ca show --json {CERT}"))?;
         ensure!(shown.contains(r#""names":["n1"]"#), "{host}: {shown}");
     }

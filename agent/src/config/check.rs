@@ -27,6 +27,13 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if config.enroll.is_on() && !config.tls.enabled {
         warnings.push("enroll: with tls.enabled = false nobody is enrolled".to_owned());
     }
+    if config.enroll.munge && !config.enroll.is_on() {
+        warnings.push("enroll.munge: without enroll.controller nobody is asked".to_owned());
+    }
+    if let Some(program) = config.enroll.munge().filter(|program| !program.is_file()) {
+        warnings
+            .push(format!("enroll.munge: there is no program {}; this node cannot enrol by munge", program.display()));
+    }
     if config.action.is_empty() {
         warnings.push("no [action.NAME] table: every action will be refused".to_owned());
     }

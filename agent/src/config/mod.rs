@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use perilog_core::agent::io::Policy;
 use perilog_core::ids::{ActionName, HostName};
 use perilog_host::config::{self, ConfigError, Loaded, MainFile};
+use perilog_host::munge::MUNGE;
 use perilog_host::tls::TlsFiles;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +99,7 @@ pub struct Tls {
 }
 
 /// How this node gets its certificate, where nobody brings one.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Enroll {
     /// Tried in turn; without any the files of [tls] are brought.
@@ -106,6 +107,9 @@ pub struct Enroll {
     /// The file with the one-time token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<AbsolutePath>,
+    /// Whether a credential of munge's is shown where no token does.
+    pub munge: bool,
+    pub munge_program: AbsolutePath,
 }
 
 /// The socket at /run/perilog/agent.sock.
@@ -147,6 +151,12 @@ impl Default for Tls {
     fn default() -> Self {
         let path = |name: &str| AbsolutePath(format!("/etc/perilog/tls/{name}.pem"));
         Self { enabled: true, ca: path("ca"), cert: path("cert"), key: path("key"), crl: None, server_name: None }
+    }
+}
+
+impl Default for Enroll {
+    fn default() -> Self {
+        Self { controller: Vec::new(), token: None, munge: false, munge_program: AbsolutePath(MUNGE.to_owned()) }
     }
 }
 
@@ -203,6 +213,11 @@ impl Config {
 impl Enroll {
     pub fn is_on(&self) -> bool {
         !self.controller.is_empty()
+    }
+
+    /// What makes a credential of munge's, where it is to be shown.
+    pub fn munge(&self) -> Option<PathBuf> {
+        self.munge.then(|| PathBuf::from(&self.munge_program.0))
     }
 }
 

@@ -120,6 +120,7 @@ pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
     let enroll = || Enroll {
         addresses: config.enroll.controller.iter().map(|address| address.0.clone()).collect(),
         token: config.enroll.token.as_ref().map(|path| path.0.clone().into()),
+        munge: config.enroll.munge(),
         host: host.to_string(),
     };
     Controllers {

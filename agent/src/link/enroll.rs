@@ -1,8 +1,8 @@
 //! The node's own certificate, where nobody brings one: the key is made here and leaves no node. Asked for with a one-time token when the agent dials and
-//! has none that is good, and again with itself before it runs out.
+//! has none that is good, or with a credential of munge's where there is no token that does; and again with itself before it runs out.
 //!
 //! ```text
-//!   none, or run out ── key, token ──> certificate ── two thirds of its time, itself ──> the next one, of the same key
+//!   none, or run out ── key, token or munge ──> certificate ── two thirds of its time, itself ──> the next one, of the same key
 //! ```
 //! The key is on the disk before it is asked for, so that an answer that was lost can be asked for again. A session that stands notices nothing.
 
@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use perilog_host::enroll::{Ask, AskError, ask};
+use perilog_host::authority::Requested;
+use perilog_host::enroll::{Ask, AskError, ask, bound};
 use perilog_host::link::Dial;
+use perilog_host::munge::{self, MungeError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFiles};
 use perilog_host::{authority, clock};
 use tokio::sync::{Notify, watch};
@@ -35,6 +37,8 @@ pub struct Enroll {
     pub addresses: Vec<String>,
     /// The file with the one-time token.
     pub token: Option<PathBuf>,
+    /// The program that makes a credential of munge's, where that is to be tried.
+    pub munge: Option<PathBuf>,
     /// As this node calls itself.
     pub host: String,
 }
@@ -45,10 +49,14 @@ pub(super) enum EnrollError {
     File { path: PathBuf, source: io::Error },
     #[error("{}: the token can be read by others (mode {mode:04o}); chmod 0600 it, and make another one if others may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("there is no good certificate {}, and no [enroll] token to ask for one with", path.display())]
+    #[error("there is no good certificate {}, and neither token nor munge of [enroll] to ask for one with", path.display())]
     NoToken { path: PathBuf },
-    #[error("{}: {source}", path.display())]
-    Key { path: PathBuf, source: authority::Error },
+    #[error("{}: {why}", path.display())]
+    Key { path: PathBuf, why: String },
+    #[error(transparent)]
+    Munge(#[from] MungeError),
+    #[error("by munge: {munge}; and before, by the token: {token}")]
+    Neither { munge: Box<Self>, token: Box<Self> },
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
@@ -62,13 +70,76 @@ pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Optio
     if files.validity()?.is_some_and(|(_, until_ms)| clock::wall_ms() < until_ms) {
         return Ok(false);
     }
-    let Some(path) = &enroll.token else { return Err(EnrollError::NoToken { path: files.cert.clone() }) };
-    let token = token(path)?;
     // One that has run out is no way to be known.
     let tls = ClientTls::load_anonymous(files)?;
-    obtain(enroll, files, server_name, tls, Some(token)).await?;
-    tracing::info!("enrolled as {}: {}", enroll.host, files.cert.display());
+    let way = Way { enroll, files, server_name, tls };
+    let by_token = match &enroll.token {
+        Some(path) => by_token(&way, path).await,
+        None => Err(EnrollError::NoToken { path: files.cert.clone() }),
+    };
+    let by = match (by_token, &enroll.munge) {
+        (Ok(()), _) => "with its token",
+        (Err(error), Some(munge)) if !error.is_of_the_way() => {
+            by_munge(&way, munge).await.map_err(|munge| error.and_munge(munge))?;
+            "by munge"
+        }
+        (Err(error), _) => return Err(error),
+    };
+    tracing::info!("enrolled as {} {by}: {}", enroll.host, files.cert.display());
     Ok(true)
+}
+
+/// Whom to ask, and how they are known.
+struct Way<'a> {
+    enroll: &'a Enroll,
+    files: &'a TlsFiles,
+    server_name: Option<&'a str>,
+    tls: ClientTls,
+}
+
+/// What this node shows of itself.
+#[derive(Default)]
+struct Proof {
+    token: Option<String>,
+    munge: Option<String>,
+}
+
+async fn by_token(way: &Way<'_>, path: &Path) -> Result<(), EnrollError> {
+    let proof = Proof { token: Some(token(path)?), munge: None };
+    obtain(way, proof).await
+}
+
+/// A credential is good once, at one controller: each is asked with another one.
+async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
+    let path = &way.files.key;
+    let wrong = |why| EnrollError::Key { path: path.clone(), why };
+    let public = Requested::read(&request(path)?).map_err(wrong)?.key();
+    let payload = bound(&way.enroll.host, &public);
+    let mut last = EnrollError::Nobody;
+    for address in &way.enroll.addresses {
+        let proof = Proof { token: None, munge: Some(munge::encode(program, &payload).await?) };
+        match obtain_at(way, address, &proof).await {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl EnrollError {
+    /// No other proof would have got any further.
+    const fn is_of_the_way(&self) -> bool {
+        matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
+    }
+
+    /// Both are told where both were tried: a token that is not there yet was not.
+    fn and_munge(self, munge: Self) -> Self {
+        match self {
+            Self::NoToken { .. } => munge,
+            Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound => munge,
+            token => Self::Neither { munge: Box::new(munge), token: Box::new(token) },
+        }
+    }
 }
 
 /// Renews the certificate in time, for as long as it is there. `enrolled`: there is a new one.
@@ -125,31 +196,36 @@ fn due_ms((from_ms, until_ms): (u64, u64)) -> u64 {
 }
 
 async fn renew(enroll: &Enroll, files: &TlsFiles, server_name: Option<&str>) -> Result<(), EnrollError> {
-    obtain(enroll, files, server_name, ClientTls::load(files)?, None).await
+    obtain(&Way { enroll, files, server_name, tls: ClientTls::load(files)? }, Proof::default()).await
 }
 
-async fn obtain(
-    enroll: &Enroll,
-    files: &TlsFiles,
-    server_name: Option<&str>,
-    tls: ClientTls,
-    token: Option<String>,
-) -> Result<(), EnrollError> {
-    let csr =
-        authority::request(&key(&files.key)?).map_err(|source| EnrollError::Key { path: files.key.clone(), source })?;
-    let question = Ask { host: enroll.host.clone(), token, csr };
+async fn obtain(way: &Way<'_>, proof: Proof) -> Result<(), EnrollError> {
     let mut last = EnrollError::Nobody;
-    for address in &enroll.addresses {
-        let mut dial = Dial::tls(address, tls.clone());
-        if let Some(name) = server_name {
-            name.clone_into(&mut dial.server_name);
-        }
-        match ask(&dial, &question).await {
-            Ok(cert) => return write(&files.cert, 0o644, &cert),
-            Err(error) => last = error.into(),
+    for address in &way.enroll.addresses {
+        match obtain_at(way, address, &proof).await {
+            Ok(()) => return Ok(()),
+            Err(error @ EnrollError::Ask(_)) => last = error,
+            Err(error) => return Err(error),
         }
     }
     Err(last)
+}
+
+async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), EnrollError> {
+    let (token, munge) = (proof.token.clone(), proof.munge.clone());
+    let mut dial = Dial::tls(address, way.tls.clone());
+    // Munge says that root asks, and not that it asks from here: that is seen by the port.
+    dial.as_root = munge.is_some();
+    if let Some(name) = way.server_name {
+        name.clone_into(&mut dial.server_name);
+    }
+    let question = Ask { host: way.enroll.host.clone(), token, munge, csr: request(&way.files.key)? };
+    write(&way.files.cert, 0o644, &ask(&dial, &question).await?)
+}
+
+/// A signing request for the node's key.
+fn request(path: &Path) -> Result<String, EnrollError> {
+    authority::request(&key(path)?).map_err(|error| EnrollError::Key { path: path.to_owned(), why: error.to_string() })
 }
 
 /// The node's key (PEM), which is made where there is none.
@@ -159,7 +235,7 @@ fn key(path: &Path) -> Result<String, EnrollError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         read => return read.map_err(failed),
     }
-    let key = authority::key().map_err(|source| EnrollError::Key { path: path.to_owned(), source })?;
+    let key = authority::key().map_err(|error| EnrollError::Key { path: path.to_owned(), why: error.to_string() })?;
     write(path, 0o600, &key)?;
     Ok(key)
 }
@@ -226,5 +302,41 @@ mod tests {
         assert_eq!(token(&file).unwrap(), "abc");
         write(&file, 0o644, "abc\n").unwrap();
         assert!(token(&file).unwrap_err().to_string().contains("can be read by others (mode 0644)"));
+    }
+
+    /// Nobody listens at this controller.
+    fn nowhere(token: Option<PathBuf>, munge: Option<PathBuf>) -> Enroll {
+        Enroll { addresses: vec!["127.0.0.1:1".to_owned()], token, munge, host: "n1".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn munge_is_asked_where_no_token_is_and_both_are_told_where_both_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let authority = authority::new("test", 0, 4_000_000_000_000).unwrap();
+        write(&path("ca.pem"), 0o644, &authority.cert).unwrap();
+        let files = TlsFiles { ca: path("ca.pem"), cert: path("cert.pem"), key: path("key.pem"), crl: None };
+        write(&path("open"), 0o644, "abc").unwrap();
+        write(&path("token"), 0o600, "abc").unwrap();
+        // Keeps what it was asked, and is out of order.
+        let program =
+            format!("#!/bin/sh\n/bin/cat > {}\necho 'munge: Error: no munged' >&2; exit 6\n", path("asked").display());
+        write(&path("munge"), 0o755, &program).unwrap();
+        for (token, with, parts) in [
+            (None, false, &["neither token nor munge of [enroll]"][..]),
+            (Some("none"), false, &["none: No such file"]),
+            // A controller that does not answer answers to nothing.
+            (Some("token"), true, &["127.0.0.1:1: Connection refused"]),
+            (None, true, &["munge: exit status: 6: munge: Error: no munged; is munged up"]),
+            (Some("none"), true, &["munge: exit status: 6"]),
+            (Some("open"), true, &["by munge: ", "exit status: 6", "; and before, by the token: ", "mode 0644"]),
+        ] {
+            let enroll = nowhere(token.map(path), with.then(|| path("munge")));
+            let error = ensure(&enroll, &files, None).await.unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{token:?} {with}: {error}");
+            assert_eq!(error.contains("token: "), parts.len() > 1, "{token:?} {with}: {error}");
+        }
+        let public = Requested::read(&request(&files.key).unwrap()).unwrap().key();
+        assert_eq!(fs::read_to_string(path("asked")).unwrap(), bound("n1", &public));
     }
 }

@@ -23,6 +23,13 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if config.enroll.listen.is_some() && !config.tls.enabled {
         warnings.push("enroll.listen: with tls.enabled = false nobody is enrolled".to_owned());
     }
+    if config.enroll.munge && config.enroll.listen.is_none() {
+        warnings.push("enroll.munge: without enroll.listen nobody is enrolled".to_owned());
+    }
+    let unmunge = &config.enroll.unmunge_program;
+    if config.enroll.munge && !unmunge.is_file() {
+        warnings.push(format!("enroll.munge: there is no program {}; no node is enrolled by munge", unmunge.display()));
+    }
     if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {
         warnings.push(format!("api.group: {error}"));
     }

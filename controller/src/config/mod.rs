@@ -17,13 +17,15 @@ use perilog_core::{ActionName, ClusterId, Span};
 use perilog_host::authority::{self, CA_CERT, CRL, ISSUED};
 use perilog_host::clock;
 use perilog_host::config::{ConfigError, Loaded, MainFile};
+use perilog_host::munge::UNMUNGE;
 use perilog_host::tls::{Clients, ServerTls, TlsError, TlsFiles};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::enroll::Munged;
 use crate::hooks;
 
 pub use check::warnings;
-pub use values::{AbsolutePath, Argv, ClusterName, Limit, Log, Read};
+pub use values::{AbsolutePath, Argv, ClusterName, Hosts, Limit, Log, Read};
 
 /// Where the configuration is, unless `--config` says otherwise.
 pub const FILE: &str = "/etc/perilog/controller.toml";
@@ -87,7 +89,7 @@ pub struct Metrics {
 
 /// Where nodes without a certificate ask for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
+#[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Enroll {
     /// Nowhere if it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +97,30 @@ pub struct Enroll {
     /// The authority that signs for it.
     pub directory: AbsolutePath,
     pub lifetime: Limit,
+    /// Whether a credential of munge's does in the place of a token, for the hosts of `munge_hosts`.
+    pub munge: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub munge_hosts: Option<Hosts>,
+    pub unmunge_program: AbsolutePath,
+}
+
+impl<'de> Deserialize<'de> for Enroll {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // `remote` makes the derived one an inherent function.
+        let enroll = Self::deserialize(deserializer)?;
+        if enroll.munge && enroll.munge_hosts.is_none() {
+            return Err(de::Error::custom(
+                "`munge` needs `munge-hosts`, the nodes that may enrol by it, such as \"n[0-3]\"",
+            ));
+        }
+        Ok(enroll)
+    }
+}
+
+impl Serialize for Enroll {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
 }
 
 impl Default for Enroll {
@@ -103,6 +129,9 @@ impl Default for Enroll {
             listen: None,
             directory: AbsolutePath::fixed("/var/lib/perilog/enroll"),
             lifetime: Limit::from_secs(30 * 24 * 3600),
+            munge: false,
+            munge_hosts: None,
+            unmunge_program: AbsolutePath::fixed(UNMUNGE),
         }
     }
 }
@@ -126,6 +155,12 @@ impl Enroll {
             return Ok(HashSet::new());
         }
         Ok(authority::run_out(&authority::known(&read(ISSUED)?).issued, &revoked, clock::wall_ms()))
+    }
+
+    /// Whom munge enrols, where its credentials count.
+    pub(crate) fn munged(&self) -> Option<Munged> {
+        let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
+        Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))
     }
 }
 

@@ -46,6 +46,12 @@ fn what_is_wrong_is_pointed_at() {
         ("cluster = 'a'\n[action.Prolog]\ntimeout = '1s'", "malformed action name"),
         ("cluster = 'a'\nlog = 'loud'", "controller.toml:2:7: log: "),
         ("cluster = 'a'\n[api]\nread = 'all'", "controller.toml:3:8: api.read: "),
+        // Without the list any name that has the asker's address would be signed for.
+        ("cluster = 'a'\n[enroll]\nmunge = true", "enroll: `munge` needs `munge-hosts`, the nodes"),
+        ("cluster = 'a'\n[enroll]\nmunge = true\nmunge-hosts = ''", "munge-hosts: expected at least one host"),
+        ("cluster = 'a'\n[enroll]\nmunge-hosts = 'n1,10.0.0.1'", "10.0.0.1 is an address to a resolver"),
+        ("cluster = 'a'\n[enroll]\nmunge-hosts = 'n1.0xA.'", "is an address to a resolver"),
+        ("cluster = 'a'\n[enroll]\nmunge-hosts = 'n:1'", "malformed host name"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(expect), "{text:?}: {error}");

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use perilog_core::{JobId, Span};
+use perilog_core::{HostList, HostName, JobId, Span};
 use serde::{Deserialize, Serialize};
 
 /// A length of time that ends and is not nothing (RFC 23).
@@ -63,6 +63,45 @@ impl TryFrom<String> for ClusterName {
 impl From<ClusterName> for String {
     fn from(name: ClusterName) -> Self {
         name.0
+    }
+}
+
+/// Hosts by their names, at least one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "HostList", into = "HostList")]
+pub struct Hosts(HostList);
+
+impl Hosts {
+    pub fn list(&self) -> &HostList {
+        &self.0
+    }
+}
+
+impl TryFrom<HostList> for Hosts {
+    type Error = String;
+
+    fn try_from(hosts: HostList) -> Result<Self, String> {
+        if hosts.is_empty() {
+            return Err("expected at least one host".to_owned());
+        }
+        let wrong = hosts.iter().find_map(|host| HostName::new(host).err().map(|error| error.to_string()));
+        let number = || {
+            let number = hosts.iter().find(|host| is_number(host))?;
+            Some(format!("{number} is an address to a resolver, and no name that says which host this is"))
+        };
+        wrong.or_else(number).map_or(Ok(Self(hosts)), Err)
+    }
+}
+
+/// A resolver takes `10.0.0.3`, `167772163` and `0xa000003` for the address itself: everybody has that name.
+fn is_number(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+impl From<Hosts> for HostList {
+    fn from(hosts: Hosts) -> Self {
+        hosts.0
     }
 }
 

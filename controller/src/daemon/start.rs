@@ -19,7 +19,7 @@ use super::inlet::Inlet;
 use super::writer::Writer;
 use crate::api::{self, Access, Api, Calls};
 use crate::config::{Config, Hook};
-use crate::enroll::{AuthorityError, Enrolment};
+use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
 use crate::listener::{self, Sessions};
 use crate::metrics::{self, Metrics, Source};
@@ -97,22 +97,24 @@ pub(super) struct Renewed {
     tls: Option<ServerTls>,
     enroll_tls: Option<ServerTls>,
     lifetime_ms: u64,
+    munged: Option<Munged>,
 }
 
 impl Certificates {
     pub(super) fn read(config: &Config) -> Result<Renewed, TlsError> {
         let lifetime_ms = config.enroll.lifetime.as_millis();
-        Ok(Renewed { tls: config.server_tls()?, enroll_tls: config.enroll_tls()?, lifetime_ms })
+        let munged = config.enroll.munged();
+        Ok(Renewed { tls: config.server_tls()?, enroll_tls: config.enroll_tls()?, lifetime_ms, munged })
     }
 
-    pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms }: Renewed) {
+    pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
         self.tls.send_replace(tls);
         // Where it serves it goes on with what it had; to be switched off takes a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
         if let Some(enrolment) = &self.enrolment {
-            enrolment.set_lifetime(lifetime_ms);
+            enrolment.set(lifetime_ms, munged);
         }
     }
 }
@@ -303,5 +305,5 @@ fn enrolment(config: &Config) -> Result<Option<Arc<Enrolment>>, Fault> {
         return Ok(None);
     }
     let (cluster, lifetime_ms) = (config.cluster.as_str(), config.enroll.lifetime.as_millis());
-    Ok(Some(Arc::new(Enrolment::open(&config.enroll.directory, cluster, lifetime_ms)?)))
+    Ok(Some(Arc::new(Enrolment::open(&config.enroll.directory, cluster, lifetime_ms, config.enroll.munged())?)))
 }

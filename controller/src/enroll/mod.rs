@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   token of the host, first use ──> certificate for that host, as a client
+//!   credential of munge's, root's, from an address of the host ──> the same, where [enroll] munge says so
 //!   certificate that we gave, still good, not revoked ──> a new one for the same host
 //! ```
 //! From the look at what is revoked to the certificate on the list of what was issued it is one step, under the authority's lock: who revokes meanwhile
 //! waits, and finds it there. Who is let in to ask, and how much they may say, is `perilog_host::enroll`'s.
 
 mod authority;
+mod munge;
 mod records;
 mod tokens;
 
@@ -25,10 +27,12 @@ use perilog_host::enroll::{Ask, Registrar, Shown};
 use tokio::sync::OwnedMutexGuard;
 
 pub(crate) use authority::AuthorityError;
+pub(crate) use munge::Munged;
 pub(crate) use tokens::{Token, Tokens};
 
-use crate::listener::Complaints;
+use crate::listener::{Complaints, ComplaintsOfEach};
 use authority::Authority;
+use munge::{Doubt, Munge};
 use records::{COUNTED, HOUR_MS, Records, Refused};
 use tokens::Bad;
 
@@ -40,14 +44,21 @@ const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_00
 /// Certificates of one host in an hour: it may well boot every ten minutes, when somebody looks for what is wrong with it.
 const MOST_AN_HOUR: usize = 10;
 
+/// All that is told of a credential.
+const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
+
 pub(crate) struct Enrolment {
     dir: PathBuf,
     authority: Authority,
+    munge: Munge,
     pub(crate) tokens: Tokens,
     /// Who has these signs; the others wait in the order in which they came, and hold no thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
+    /// Of strangers.
     complaints: Complaints,
+    /// Of those who have shown that they are somebody: what an administrator must see, whoever else knocks.
+    weighty: ComplaintsOfEach,
 }
 
 /// Why there is no certificate: for whoever asks, and for the log.
@@ -55,38 +66,58 @@ pub(crate) struct Enrolment {
 struct No {
     told: String,
     logged: String,
+    /// Nobody can bring it about without a token, a certificate or munge's key; or something is wrong here.
+    weighs: bool,
 }
 
 impl No {
     fn both(text: impl Into<String>) -> Self {
         let told = text.into();
-        Self { logged: told.clone(), told }
+        Self { logged: told.clone(), told, weighs: false }
+    }
+
+    fn of_munge(Doubt { weighs, why }: Doubt) -> Self {
+        Self { told: NOT_MUNGED.to_owned(), logged: why, weighs }
+    }
+
+    fn weighty(self) -> Self {
+        Self { weighs: true, ..self }
     }
 
     /// Something is wrong here, which is nobody else's business.
     fn ours(logged: impl Display) -> Self {
-        Self { told: "an error of the controller, which its log tells".to_owned(), logged: logged.to_string() }
+        let told = "an error of the controller, which its log tells".to_owned();
+        Self { told, logged: logged.to_string(), weighs: true }
     }
 }
 
 impl Enrolment {
-    pub(crate) fn open(dir: &Path, cluster: &str, lasts_ms: u64) -> Result<Self, AuthorityError> {
+    /// `munged`: whom munge enrols, where it does.
+    pub(crate) fn open(
+        dir: &Path,
+        cluster: &str,
+        lasts_ms: u64,
+        munged: Option<Munged>,
+    ) -> Result<Self, AuthorityError> {
         let authority = Authority::open(dir, cluster, clock::wall_ms())?;
         let path = dir.join(TOKENS);
         let tokens = Tokens::open(&path).map_err(|source| AuthorityError::File { path, source })?;
         Ok(Self {
             dir: dir.to_owned(),
             authority,
+            munge: Munge::new(munged),
             tokens,
             records: Arc::default(),
             lasts_ms: AtomicU64::new(lasts_ms),
             complaints: Complaints::default(),
+            weighty: ComplaintsOfEach::default(),
         })
     }
 
-    /// For the certificates from now on.
-    pub(crate) fn set_lifetime(&self, lasts_ms: u64) {
+    /// For those who ask from now on: how long certificates last, and whom munge enrols.
+    pub(crate) fn set(&self, lasts_ms: u64, munged: Option<Munged>) {
         self.lasts_ms.store(lasts_ms, Ordering::Relaxed);
+        self.munge.set(munged);
     }
 
     /// The certificate (PEM).
@@ -97,14 +128,23 @@ impl Enrolment {
         ask: Ask,
         now_ms: u64,
     ) -> Result<String, No> {
+        let munged = self.munged(peer, &ask).await;
         let (lock, mut records) = self.alone().await?;
         let registrar = self.clone();
         // It writes to the disk. What is begun there is done, whoever waits.
         let judged = tokio::task::spawn_blocking(move || {
-            registrar.judge(&lock, &mut records, peer, shown.as_ref(), &ask, now_ms)
+            registrar.judge(&lock, &mut records, peer, shown.as_ref(), &ask, munged, now_ms)
         });
         // It unwound: the panic is in the log.
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
+    }
+
+    /// What munge says for whoever asks so. What is malformed is told as such by [`Self::judge`].
+    async fn munged(&self, peer: SocketAddr, ask: &Ask) -> Result<(), Doubt> {
+        let (None, Some(credential)) = (&ask.token, &ask.munge) else { return Err(munge::stranger("no credential")) };
+        let host = HostName::new(&ask.host).map_err(munge::stranger)?;
+        let key = Requested::read(&ask.csr).map_err(munge::stranger)?.key();
+        self.munge.vouch(credential, &canonical(host.as_str()), &key, peer).await
     }
 
     /// Nobody else signs or revokes until both are dropped.
@@ -124,7 +164,8 @@ impl Enrolment {
         }
     }
 
-    /// The same, when nobody else does; it is on the list of what was issued, and in the log.
+    /// The same, when nobody else does; it is on the list of what was issued, and in the log. `munged`: what came of its credential, if it shows one.
+    #[expect(clippy::too_many_arguments, reason = "all that a decision is made by, and nothing that is kept")]
     fn judge(
         &self,
         lock: &Lock,
@@ -132,25 +173,34 @@ impl Enrolment {
         peer: SocketAddr,
         shown: Option<&Shown>,
         ask: &Ask,
+        munged: Result<(), Doubt>,
         now_ms: u64,
     ) -> Result<String, No> {
         let host = HostName::new(&ask.host).map_err(|error| No::both(format!("malformed host name: {error}")))?;
         let host = &canonical(host.as_str());
         let requested = Requested::read(&ask.csr).map_err(No::both)?;
-        let by = match (&ask.token, shown) {
-            (Some(token), _) => {
+        let by = match (&ask.token, &ask.munge, shown) {
+            (Some(token), ..) => {
                 let key = requested.key();
                 let token = self.tokens.redeem(token, host, &key, now_ms).map_err(|bad| refusal(&bad, host))?;
                 format!("by a token that uid {} made", token.by)
             }
-            (None, None) => return Err(No::both("neither a token nor a certificate of an earlier enrolment")),
-            (None, Some(shown)) if shown.names.contains(host) => {
+            (None, Some(_), _) => {
+                munged.map_err(No::of_munge)?;
+                let refused = records.refused(lock, host, None).map_err(No::ours)?;
+                let out = |refused| No { told: NOT_MUNGED.to_owned(), ..revoked(refused, host) };
+                refused.map_or(Ok(()), |refused| Err(out(refused)))?;
+                "by munge".to_owned()
+            }
+            (None, None, None) => return Err(No::both("neither a token nor a certificate of an earlier enrolment")),
+            (None, None, Some(shown)) if shown.names.contains(host) => {
                 let refused = records.refused(lock, host, Some(&shown.serial)).map_err(No::ours)?;
                 refused.map_or(Ok(()), |refused| Err(revoked(refused, host)))?;
                 "by its certificate".to_owned()
             }
-            (None, Some(shown)) => {
-                return Err(No::both(format!("the certificate is for {}, not for {host}", shown.names.join(", "))));
+            (None, None, Some(shown)) => {
+                let names = shown.names.join(", ");
+                return Err(No::both(format!("the certificate is for {names}, not for {host}")).weighty());
             }
         };
         let lasts_ms = self.lasts_ms.load(Ordering::Relaxed);
@@ -161,6 +211,7 @@ impl Enrolment {
                 logged: format!(
                     "{host} was given {most} certificates within the last hour, and gets no more for now: why does it ask so often ({by})?"
                 ),
+                weighs: true,
             });
         }
         let made = self.authority.certify(lock, &requested, host, now_ms, lasts_ms);
@@ -185,21 +236,22 @@ fn revoked(refused: Refused, host: &str) -> No {
         Refused::Host => format!("the newest certificate of {host} was revoked"),
     };
     let logged = format!("{what}; if it is good again, give it a token (perilog token create {host})");
-    No { told: "the certificate was revoked".to_owned(), logged }
+    No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
 /// Who has somebody else's token is not told whose it is.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
         Bad::Unknown => No::both("the token is not known (any more)"),
-        Bad::OtherHost(other) => No {
-            told: format!("the token is not for {host}"),
-            logged: format!("the token is for {other}, not for {host}"),
-        },
-        Bad::Late => No::both("the token's time is over; make another one (perilog token create)"),
+        Bad::OtherHost(other) => {
+            let logged = format!("the token is for {other}, not for {host}");
+            No { told: format!("the token is not for {host}"), logged, weighs: true }
+        }
+        Bad::Late => No::both("the token's time is over; make another one (perilog token create)").weighty(),
         Bad::Used => No::both(
             "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)",
-        ),
+        )
+        .weighty(),
         Bad::Disk(why) => No::ours(why),
     }
 }
@@ -209,9 +261,14 @@ impl Registrar for Enrolment {
         // What is logged of a stranger's text is short and plain.
         let host: String = ask.host.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
         let answer = self.answer(peer, shown, ask, clock::wall_ms()).await;
-        answer.map_err(|no| {
-            self.complaints.refused(peer, &format_args!("it asks to be enrolled as {host}: {}", no.logged));
-            no.told
+        answer.map_err(|No { told, logged, weighs }| {
+            let why = format!("it asks to be enrolled as {host}: {logged}");
+            if weighs {
+                self.weighty.refused(peer, &why)
+            } else {
+                self.complaints.refused(peer, &why)
+            }
+            told
         })
     }
 

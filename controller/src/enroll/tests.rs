@@ -2,16 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt;
 
 use perilog_core::HostList;
 use perilog_host::authority::{self, ISSUED, Issued, Issuer, KeyPair};
+use perilog_host::enroll::bound;
 
 use super::*;
 
 const NOW: u64 = 1_800_000_000_000;
 const HOUR: u64 = 3_600_000;
 
-const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 40_000);
+/// A port of root's on n1.
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 600);
 
 struct Bed {
     dir: tempfile::TempDir,
@@ -21,7 +24,7 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let enrolment = Enrolment::open(&dir.path().join("enroll"), "test", HOUR).unwrap();
+        let enrolment = Enrolment::open(&dir.path().join("enroll"), "test", HOUR, None).unwrap();
         Self { dir, enrolment: Arc::new(enrolment) }
     }
 
@@ -59,7 +62,7 @@ impl Bed {
 
     async fn answer(&self, shown: Option<Shown>, host: &str, token: Option<&str>, key: &str) -> Result<String, No> {
         let csr = authority::request(key).unwrap_or_else(|_| key.to_owned());
-        let ask = Ask { host: host.to_owned(), token: token.map(str::to_owned), csr };
+        let ask = Ask { host: host.to_owned(), token: token.map(str::to_owned), munge: None, csr };
         self.enrolment.answer(PEER, shown, ask, NOW).await
     }
 }
@@ -113,7 +116,7 @@ async fn a_certificate_has_a_number_of_its_own_and_the_authority_stays_the_same(
     let key = authority::key().unwrap();
     assert_eq!(bed.ask(&["n0"], "n0", None, &key).await, "a certificate");
     let dir = bed.authority();
-    let again = Enrolment::open(&dir, "test", HOUR).unwrap();
+    let again = Enrolment::open(&dir, "test", HOUR, None).unwrap();
     let bed = Bed { enrolment: Arc::new(again), ..bed };
     assert_eq!(bed.ask(&["n0"], "n0", None, &key).await, "a certificate");
     let serials: BTreeSet<String> = bed.known().into_iter().map(|issued| issued.serial).collect();
@@ -154,7 +157,7 @@ async fn what_is_revoked_is_not_renewed_though_nobody_has_reloaded_and_a_token_b
     bed.answer(shown("n0", &fourth), "n0", None, &key).await.unwrap();
     // And a controller that was started anew knows the same.
     bed.revoke(&[&bed.known()[4].serial]);
-    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR).unwrap()), ..bed };
+    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
     assert!(again.answer(shown("n0", &fourth), "n0", None, &key).await.is_err());
 }
 
@@ -209,8 +212,131 @@ async fn a_host_is_given_so_many_certificates_an_hour_and_no_other_one_waits_for
     assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
     bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
     // It is counted from the disk, and is over after an hour.
-    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR).unwrap()), ..bed };
+    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
     assert!(again.answer(None, "N0", Some(&again.token("n0")), &key).await.is_err());
-    let ask = Ask { host: "n0".to_owned(), token: None, csr: authority::request(&key).unwrap() };
+    let ask = Ask { host: "n0".to_owned(), token: None, munge: None, csr: authority::request(&key).unwrap() };
     again.enrolment.answer(PEER, shown("n0", "01"), ask, NOW + HOUR).await.unwrap();
+}
+
+/// A program in a directory of the bed.
+fn program(bed: &Bed, name: &str, body: &str) -> PathBuf {
+    let (path, new) = (bed.dir.path().join(name), bed.dir.path().join("new"));
+    std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::rename(new, &path).unwrap();
+    path
+}
+
+/// In the place of `unmunge`: whatever it is given, it says that this user has said this, at this address.
+fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
+    let said = format!("STATUS:          0\nENCODE_HOST:     {origin}\nUID:             {uid}\n\n{payload}");
+    std::fs::write(bed.dir.path().join("said"), said).unwrap();
+    let dir = bed.dir.path().display();
+    program(bed, "unmunge", &format!("[ \"$(/bin/cat)\" = MUNGE:abc: ] && exec /bin/cat {dir}/said\nexit 14"))
+}
+
+/// A bed where munge counts for n1 to n3, and their addresses: n3 is an alias of n1's, `other` too.
+fn munged() -> Bed {
+    let bed = Bed::new();
+    let names = "case \"$2\" in n1|n3|other) echo '10.0.0.1 STREAM x';; n2) echo 10.0.0.2;; *) exit 2;; esac";
+    let getent = program(&bed, "getent", names);
+    let munged = Munged::new(unmunge(&bed, 0, "10.0.0.1", ""), &"n[1-2],N3.,n9".parse().unwrap());
+    let enrolment = Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap();
+    let munge = Munge::new(Some(munged)).with_getent(getent);
+    Bed { enrolment: Arc::new(Enrolment { munge, ..enrolment }), ..bed }
+}
+
+async fn by_munge(bed: &Bed, host: &str, credential: &str, key: &str, peer: SocketAddr) -> Result<String, No> {
+    let csr = authority::request(key).unwrap();
+    let ask = Ask { host: host.to_owned(), token: None, munge: Some(credential.to_owned()), csr };
+    bed.enrolment.answer(peer, None, ask, NOW).await
+}
+
+fn public(key: &str) -> Vec<u8> {
+    Requested::read(&authority::request(key).unwrap()).unwrap().key()
+}
+
+#[tokio::test]
+async fn munge_enrols_the_listed_host_that_has_the_address_and_no_other() {
+    let bed = munged();
+    let (key, other) = (authority::key().unwrap(), authority::key().unwrap());
+    let [n1, n2, alias, n9] = ["n1", "n2", "other", "n9"].map(|host| bound(host, &public(&key)));
+    let elsewhere = SocketAddr::from(([10, 0, 0, 2], 600));
+    let of_a_user = SocketAddr::new(PEER.ip(), 40_000);
+    // The last: whether it is among what strangers cannot hide.
+    for (uid, origin, payload, host, credential, key, peer, logged, weighs) in [
+        (1000, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, PEER, "is uid 1000's, not root's", true),
+        (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &other, PEER, "was not made for n1 with this key", true),
+        (0, "10.0.0.1", &n1, "n2", "MUNGE:abc:", &key, PEER, "was not made for n2 with this key", true),
+        // Root of n1 has a credential made for the name of n2, and whoever has munge's key says that it was made there.
+        (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
+        (0, "10.0.0.2", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
+        // A user of n2 lets root of n1 through.
+        (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, elsewhere, "was made at 10.0.0.1, and n2 is 10.0.0.2", true),
+        (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, of_a_user, "from port 40000, and an agent takes", false),
+        (0, "10.0.0.1", &n1, "n1", "MUNGE:another:", &key, PEER, "exit status: 14", false),
+        (0, "10.0.0.1", &n1, "n1", "token", &key, PEER, "what was sent is no credential", false),
+        (0, "10.0.0.1", &n9, "n9", "MUNGE:abc:", &key, PEER, "n9 has no address here", true),
+        // A name of the same host that nobody has listed, as that of a service which runs there.
+        (0, "10.0.0.1", &alias, "other", "MUNGE:abc:", &key, PEER, "other is none of [enroll] munge-hosts", false),
+    ] {
+        unmunge(&bed, uid, origin, payload);
+        let case = format!("{uid} {origin} {payload:?} {host} {credential} {peer}");
+        let no = by_munge(&bed, host, credential, key, peer).await.unwrap_err();
+        assert!(no.told == NOT_MUNGED && no.logged.contains(logged) && no.weighs == weighs, "{case}: {no:?}");
+    }
+    assert_eq!(bed.known().len(), 0);
+    for host in ["n1", "N1", "n1.", "n3"] {
+        unmunge(&bed, 0, "10.0.0.1", &bound(host, &public(&key)));
+        by_munge(&bed, host, "MUNGE:abc:", &key, PEER).await.unwrap();
+    }
+    assert_eq!(bed.known().iter().filter(|issued| issued.names == ["n1"]).count(), 3);
+}
+
+#[tokio::test]
+async fn munge_counts_only_where_it_is_switched_on() {
+    let bed = munged();
+    let key = authority::key().unwrap();
+    unmunge(&bed, 0, "10.0.0.1", &bound("n1", &public(&key)));
+    bed.enrolment.set(HOUR, None);
+    let no = by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await.unwrap_err();
+    assert!(no.told == NOT_MUNGED && no.logged.contains("[enroll] munge is not true here"), "{no:?}");
+}
+
+/// Root of a node that was thrown out has munge's key and its address still.
+#[tokio::test]
+async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
+    let bed = munged();
+    let key = authority::key().unwrap();
+    let serials = || bed.known().into_iter().map(|issued| issued.serial).collect::<Vec<_>>();
+    let revoke = |serials: &[String]| bed.revoke(&serials.iter().map(String::as_str).collect::<Vec<_>>());
+    let ask = async |host: &str| {
+        unmunge(&bed, 0, "10.0.0.1", &bound(host, &public(&key)));
+        by_munge(&bed, host, "MUNGE:abc:", &key, PEER).await
+    };
+    ask("n1").await.unwrap();
+    revoke(&serials());
+    for host in ["n1", "N1", "n1."] {
+        let no = ask(host).await.unwrap_err();
+        assert!(no.told == NOT_MUNGED && no.weighs, "{host}: {no:?}");
+        assert!(no.logged.contains("the newest certificate of n1 was revoked; if it is good again"), "{host}: {no:?}");
+    }
+    ask("n3").await.expect("another host speaks for nobody else");
+    bed.answer(None, "n1", Some(&bed.token("n1")), &key).await.unwrap();
+    ask("n1").await.expect("and the next boot");
+    // What came before its newest one does not count.
+    revoke(&serials()[..3]);
+    ask("n1").await.unwrap();
+    revoke(&serials());
+    assert!(ask("n1").await.is_err());
+    // Who cannot tell lets nobody in.
+    for (text, part) in [(Some("no list"), "no revocation list"), (None, "there is no such list")] {
+        let list = bed.authority().join("crl.pem");
+        match text {
+            Some(text) => std::fs::write(&list, text).unwrap(),
+            None => std::fs::remove_file(&list).unwrap(),
+        }
+        let no = ask("n1").await.unwrap_err();
+        assert!(no.weighs && no.logged.contains(part), "{no:?}");
+    }
 }

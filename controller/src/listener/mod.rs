@@ -19,7 +19,7 @@ use perilog_host::tls::ServerTls;
 use tokio::sync::{Semaphore, watch};
 
 use crate::daemon::Inlet;
-pub(crate) use complaints::Complaints;
+pub(crate) use complaints::{Complaints, ComplaintsOfEach};
 
 /// Connections at once: all nodes of the largest cluster we plan for, and those of them that come back before they were missed. The unit's
 /// LimitNOFILE is above it.

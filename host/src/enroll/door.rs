@@ -11,15 +11,17 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::{Answer, Ask, MAX_ASK, line, plain, read_line};
-use crate::link::{Incoming, LinkError, Listener};
+use crate::link::{Incoming, LinkError, Listener, Stream};
 use crate::tls::{ServerTls, dns_names, serial_number};
 
 /// Visitors at once. Those beyond wait in the listen queue.
 const MAX_VISITORS: usize = 64;
 /// Of one address: nobody keeps the others out with a few silent connections.
 const MAX_FROM_ONE: usize = 4;
-/// For one visitor, from its first byte to its last.
+/// For one visitor's question, from its first byte to its last; and again for the answer to reach it.
 const VISIT_LIMIT: Duration = Duration::from_secs(10);
+/// For the decision between: others are asked for it, and a disk.
+const DECISION_LIMIT: Duration = Duration::from_secs(15);
 /// Between two visitors: 250 a second. A handshake and two signatures are a millisecond, so strangers take a quarter of a processor at most, and ten
 /// thousand nodes that boot at once are through within a minute.
 const PACE: Duration = Duration::from_millis(4);
@@ -85,10 +87,8 @@ pub async fn serve<R: Registrar>(
         let registrar = registrar.clone();
         tokio::spawn(async move {
             let peer = incoming.peer;
-            match tokio::time::timeout(VISIT_LIMIT, visit(incoming, &registrar)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => registrar.turned_away(peer, &why),
-                Err(_) => registrar.turned_away(peer, &format_args!("it was not done within {VISIT_LIMIT:?}")),
+            if let Err(why) = visit(incoming, &registrar).await {
+                registrar.turned_away(peer, &why);
             }
             drop((place, seat));
         });
@@ -96,22 +96,44 @@ pub async fn serve<R: Registrar>(
 }
 
 async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(), String> {
+    let late = |_| format!("it was not done within {VISIT_LIMIT:?}");
+    let Visitor { peer, mut stream, shown, ask } =
+        tokio::time::timeout(VISIT_LIMIT, hear(incoming)).await.map_err(late)??;
+    let answer = match tokio::time::timeout(DECISION_LIMIT, registrar.clone().decide(peer, shown, ask)).await {
+        Ok(Ok(cert)) => Answer::Cert(cert),
+        Ok(Err(why)) => Answer::Refused(why),
+        Err(_) => {
+            registrar.turned_away(peer, &format_args!("nothing was decided within {DECISION_LIMIT:?}; it asks again"));
+            Answer::Refused("it takes too long; ask again".to_owned())
+        }
+    };
+    let tell = async {
+        stream.write_all(&line(&answer)).await?;
+        stream.shutdown().await
+    };
+    let told = tokio::time::timeout(VISIT_LIMIT, tell).await.map_err(late)?;
+    told.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
+}
+
+/// Who has said what it wants.
+struct Visitor {
+    peer: SocketAddr,
+    stream: BufReader<Stream>,
+    shown: Option<Shown>,
+    ask: Ask,
+}
+
+async fn hear(incoming: Incoming) -> Result<Visitor, String> {
     let said = |error: LinkError| plain(&error.to_string());
     let (peer, stream) = incoming.shake().await.map_err(said)?;
-    let failed = |source| said(LinkError::of(peer, source));
     // One that cannot be read was not shown.
     let shown = |cert| Some(Shown { names: dns_names(cert), serial: serial_number(cert)? });
     let shown = stream.peer_certificate().and_then(shown);
     let mut stream = BufReader::new(stream);
-    let asked = read_line(&mut stream, MAX_ASK).await.map_err(failed)?;
+    let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| said(LinkError::of(peer, source)))?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
-    let ask: Ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
-    let answer = match registrar.clone().decide(peer, shown, ask).await {
-        Ok(cert) => Answer::Cert(cert),
-        Err(why) => Answer::Refused(why),
-    };
-    stream.write_all(&line(&answer)).await.map_err(failed)?;
-    stream.shutdown().await.map_err(failed)
+    let ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
+    Ok(Visitor { peer, stream, shown, ask })
 }
 
 /// How many of which address are here.

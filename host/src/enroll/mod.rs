@@ -1,8 +1,8 @@
 //! The door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The asker knows the door by its certificate, as ever;
-//! the door knows the asker by a one-time token, or by the certificate that it has and wants to replace.
+//! the door knows the asker by a one-time token, by a credential of munge's in its place, or by the certificate that it has and wants to replace.
 //!
 //! ```text
-//!   {"host": "n0", "token": "..."|null, "csr": "PEM"}\n    -->
+//!   {"host": "n0", "token": "..."|null, "munge": "...", "csr": "PEM"}\n    -->
 //!                                  <--    {"cert": "PEM"}\n  or  {"refused": "why"}\n
 //! ```
 //! Anybody may knock: what they may send has a size, a time, a number at once, for each address and for all, and a pace.
@@ -13,18 +13,20 @@ use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
+use crate::authority::canonical;
 use crate::link::{self, Dial, LinkError};
 
 pub use door::{Registrar, Shown, serve};
 
-/// A token, a host name and a signing request are one kilobyte.
+/// A token or a credential, a host name and a signing request are one kilobyte.
 const MAX_ASK: u64 = 8 * 1024;
 /// A certificate, and a sentence.
 const MAX_ANSWER: u64 = 64 * 1024;
-/// For all of it, on the asking side.
-const ASK_LIMIT: Duration = Duration::from_secs(20);
+/// For all of it, on the asking side: more than the other side takes.
+const ASK_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a node asks. A newer one may say more.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,12 +35,15 @@ pub struct Ask {
     /// None: the certificate that was shown says who asks.
     #[serde(default)]
     pub token: Option<String>,
+    /// A credential of munge's, made by root, of [`bound`]. Only a controller that enrols by munge looks at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub munge: Option<String>,
     /// A signing request, PEM.
     pub csr: String,
 }
 
 impl std::fmt::Debug for Ask {
-    /// Without the token: what is logged is read by many.
+    /// Without token and credential: what is logged is read by many.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ask").field("host", &self.host).finish_non_exhaustive()
     }
@@ -63,6 +68,13 @@ pub enum AskError {
     Malformed { address: String, why: String },
     #[error("{address} refuses: {why}")]
     Refused { address: String, why: String },
+}
+
+/// What a credential of munge's has to say, for this host name and this key (SubjectPublicKeyInfo, DER): it is good for nothing else, and what root has
+/// made for another purpose is not good for this.
+pub fn bound(host: &str, key: &[u8]) -> String {
+    let digest: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("perilog-enroll-1 {} {digest}\n", canonical(host))
 }
 
 /// Asks; the certificate (PEM).

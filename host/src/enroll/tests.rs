@@ -19,6 +19,9 @@ impl Registrar for Clerk {
         let shown = shown.map(|shown| format!("{:?} {}", shown.names, shown.serial));
         let shown = shown.unwrap_or_default();
         self.0.try_send(format!("{} {:?} {shown}", ask.host, ask.token)).unwrap();
+        if ask.host == "slow" {
+            std::future::pending::<()>().await;
+        }
         if ask.host == "n0" { Ok(format!("certificate of {}", ask.csr)) } else { Err("no\nsuch host".to_owned()) }
     }
 
@@ -64,7 +67,7 @@ impl Bed {
 }
 
 fn question(host: &str, token: Option<&str>) -> Ask {
-    Ask { host: host.to_owned(), token: token.map(str::to_owned), csr: "a key".to_owned() }
+    Ask { host: host.to_owned(), token: token.map(str::to_owned), munge: None, csr: "a key".to_owned() }
 }
 
 #[tokio::test]
@@ -118,6 +121,19 @@ async fn a_silent_visitor_is_dropped_at_the_limit() {
     let mut bed = Bed::new();
     let _silent = tokio::net::TcpStream::connect(&bed.address).await.unwrap();
     assert_eq!(bed.said().await, "away: it was not done within 10s");
+}
+
+#[tokio::test]
+async fn a_decision_that_is_not_made_ends_at_its_limit_and_the_visitor_is_told() {
+    let mut bed = Bed::new();
+    let dial = bed.anonymous();
+    let asked = tokio::spawn(async move { ask(&dial, &question("slow", Some("t"))).await });
+    bed.said().await;
+    tokio::time::pause();
+    assert_eq!(bed.said().await, "away: nothing was decided within 15s; it asks again");
+    tokio::time::resume();
+    let error = asked.await.unwrap().unwrap_err().to_string();
+    assert!(error.ends_with("refuses: it takes too long; ask again"), "{error}");
 }
 
 #[tokio::test]

@@ -1,15 +1,26 @@
 //! The dialling side.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::{Keepalive, Link, LinkError, Stream};
+use crate::clock;
 use crate::tls::ClientTls;
+
+/// From where root dials (rcmd(3)): only root may take a port below 1024 (ip(7), unless `ip_unprivileged_port_start` says otherwise), and those below 600 are
+/// for services.
+const ROOTS: Range<u16> = 600..1024;
+/// What a management controller takes off the wire on many machines before the host sees it (IPMI, AMT).
+const MANAGEMENT: [u16; 2] = [623, 664];
+/// Ports that this host wants left alone: services that begin later (bindresvport(3)).
+const BLACKLIST: &str = "/etc/bindresvport.blacklist";
 
 /// For the name, the connection and the handshake together. Long enough for a controller that all its agents dial at once.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +37,8 @@ pub struct Dial {
     pub keepalive: Keepalive,
     /// For all of it: name, connection, handshake.
     pub limit: Duration,
+    /// From a port of root's ([`is_roots`]): whoever lets us in sees that no user of this host dials.
+    pub as_root: bool,
 }
 
 impl Dial {
@@ -34,7 +47,7 @@ impl Dial {
         let address = address.into();
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
         let server_name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Self { address, server_name, tls: None, keepalive: Keepalive::default(), limit: DIAL_LIMIT }
+        Self { address, server_name, tls: None, keepalive: Keepalive::default(), limit: DIAL_LIMIT, as_root: false }
     }
 
     /// With TLS, and otherwise as usual.
@@ -58,8 +71,9 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
     let address = || dial.address.clone();
     let addresses: Vec<_> =
         lookup_host(&dial.address).await.map_err(|source| LinkError::Resolve { address: address(), source })?.collect();
-    let tcp =
-        first_of(&addresses, dial.limit).await.map_err(|source| LinkError::Connect { address: address(), source })?;
+    let tcp = first_of(&addresses, dial.limit, dial.as_root)
+        .await
+        .map_err(|source| LinkError::Connect { address: address(), source })?;
     let failed = |source| LinkError::of(&dial.address, source);
     dial.keepalive.apply(&tcp).map_err(failed)?;
     let peer = tcp.peer_addr().map_err(failed)?;
@@ -73,15 +87,76 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
 }
 
 /// The first address that answers. Each has its share of the time: one that swallows packets must not use up that of the next.
-pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration, as_root: bool) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     for address in addresses {
-        match tokio::time::timeout(share, TcpStream::connect(address)).await {
+        let connected =
+            async { if as_root { from_a_port_of_roots(*address).await } else { TcpStream::connect(address).await } };
+        match tokio::time::timeout(share, connected).await {
             Ok(Ok(tcp)) => return Ok(tcp),
             Ok(Err(error)) => last = error,
             Err(_) => last = io::ErrorKind::TimedOut.into(),
         }
     }
     Err(last)
+}
+
+/// Whether a peer's port says that root of its host has opened it.
+pub fn is_roots(port: u16) -> bool {
+    ROOTS.contains(&port)
+}
+
+/// Numbers, one a line; `#` and what is behind it does not count.
+fn left_alone(blacklist: &str) -> HashSet<u16> {
+    let numbers = blacklist.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok());
+    numbers.chain(MANAGEMENT).collect()
+}
+
+/// One that is taken, or was a minute ago, is passed over.
+async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
+    // A host without the list has nothing to leave alone.
+    let left_alone = left_alone(&std::fs::read_to_string(BLACKLIST).unwrap_or_default());
+    let many = u64::from(ROOTS.end - ROOTS.start);
+    // Anywhere: two tries in a row begin at two places.
+    let begin = ROOTS.start + u16::try_from(clock::mono_ms() % many).unwrap_or_default();
+    let ports = (begin..ROOTS.end).chain(ROOTS.start..begin).filter(|port| !left_alone.contains(port));
+    let mut last = io::Error::new(io::ErrorKind::AddrInUse, "every port of root's is in use");
+    for port in ports {
+        let (socket, own) = match address {
+            SocketAddr::V4(_) => (TcpSocket::new_v4()?, SocketAddr::from(([0; 4], port))),
+            SocketAddr::V6(_) => (TcpSocket::new_v6()?, SocketAddr::from(([0; 16], port))),
+        };
+        let connected = match socket.bind(own) {
+            Ok(()) => socket.connect(address).await,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let text =
+                    format!("no port below {} may be taken ({error}): CAP_NET_BIND_SERVICE is missing", ROOTS.end);
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Err(error) => Err(error),
+        };
+        match connected {
+            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
+                last = error
+            }
+            other => return other,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_services_and_of_management_are_left_alone() {
+        let text = "# ports\n631 # cups\n\n  636\n921#lwresd\nx\n70000\n";
+        let mut ports: Vec<u16> = left_alone(text).into_iter().collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [623, 631, 636, 664, 921]);
+        let roots = [599, 600, 1023, 1024].map(is_roots);
+        assert_eq!(roots, [false, true, true, false]);
+    }
 }

@@ -20,7 +20,7 @@ mod stream;
 
 pub use self::accept::{Incoming, Listener, bind};
 pub(crate) use self::dial::connect;
-pub use self::dial::{Dial, dial};
+pub use self::dial::{Dial, dial, is_roots};
 pub use self::error::LinkError;
 pub use self::frame::{FrameReader, FrameWriter, MAX_FRAME};
 pub use self::keepalive::Keepalive;

@@ -245,8 +245,30 @@ async fn dialling_nobody_is_an_error_that_names_them() {
     assert!(matches!(error, LinkError::Resolve { .. }), "{error}");
     let listening = listener(None);
     let addresses = [gone.parse().unwrap(), listening.1.parse().unwrap()];
-    let reached = super::dial::first_of(&addresses, Duration::from_secs(60)).await.unwrap();
+    let reached = super::dial::first_of(&addresses, Duration::from_secs(60), false).await.unwrap();
     assert_eq!(reached.peer_addr().unwrap(), addresses[1], "the next address is tried");
     assert_eq!(Dial::plain("[::1]:5").server_name, "::1");
     assert_eq!(Dial::plain("ctl.example:5").server_name, "ctl.example");
+}
+
+/// Root alone gets such a port, and whoever is not is told what is missing.
+#[tokio::test]
+async fn who_dials_as_root_comes_from_a_port_of_roots() {
+    let (listener, address) = listener(None);
+    // They stand: each has a port of its own.
+    let (mut links, mut ports) = (Vec::new(), std::collections::BTreeSet::new());
+    for _ in 0..3 {
+        let (as_root, as_anybody) = (Dial { as_root: true, ..Dial::plain(&address) }, Dial::plain(&address));
+        match dial(&as_root).await {
+            Ok(link) => {
+                links.push((link, listener.next().await));
+                assert!(links.last().is_some_and(|(_, incoming)| ports.insert(incoming.peer.port())));
+            }
+            Err(error) => assert!(error.to_string().contains("CAP_NET_BIND_SERVICE is missing"), "{error}"),
+        }
+        let _link = dial(&as_anybody).await.unwrap();
+        assert!(!is_roots(listener.next().await.peer.port()));
+    }
+    assert!(ports.iter().all(|port| is_roots(*port) && *port >= 600), "{ports:?}");
+    assert_eq!(ports.is_empty(), !rustix::process::geteuid().is_root());
 }

@@ -1,0 +1,295 @@
+//! A munge credential in the place of a token. That it is munge's, new, and of this key says *that* root of some host with munge's key asks; which host, only
+//! the address says from which it asks (docs/decisions/0011).
+//!
+//! ```text
+//!   [enroll] munge-hosts ── port 600-1023 ── unmunge: good, uid 0, this name and key ── the name has the peer's address ── and the origin's ──> vouched for
+//! ```
+//! In this order: nobody has a program run or a name looked up who could not be a node's agent.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use perilog_core::HostList;
+use perilog_host::authority::canonical;
+use perilog_host::enroll::bound;
+use perilog_host::link::is_roots;
+use perilog_host::munge::{self, Decoded};
+use perilog_host::program;
+use tokio::sync::Semaphore;
+
+/// Who are looked at, at once. One takes some milliseconds, so that ten thousand nodes that boot at once are through within a minute or two.
+const AT_ONCE: usize = 8;
+/// A visitor waits so long for its turn; what it does then has limits of its own. Together less than a decision may take.
+const TURN: Duration = Duration::from_secs(2);
+/// For the addresses of a name. A resolver passes over a server that is down in 5 s (resolv.conf(5)).
+const LOOKUP: Duration = Duration::from_secs(6);
+/// The resolver of this host: /etc/hosts, DNS, what nsswitch.conf says. As a program, because it can be killed: one that hangs within us would keep its
+/// turn for ever.
+const GETENT: &str = "/usr/bin/getent";
+
+/// Whom munge enrols.
+#[derive(Debug, Clone)]
+pub(crate) struct Munged {
+    unmunge: PathBuf,
+    /// Canonical.
+    hosts: HashSet<String>,
+}
+
+impl Munged {
+    pub(crate) fn new(unmunge: PathBuf, hosts: &HostList) -> Self {
+        Self { unmunge, hosts: hosts.iter().map(canonical).collect() }
+    }
+}
+
+pub(super) struct Munge {
+    /// None where munge counts for nothing.
+    set: RwLock<Option<Arc<Munged>>>,
+    turns: Arc<Semaphore>,
+    getent: PathBuf,
+}
+
+/// Why nobody vouches for it: for the log alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    /// Whether it has shown that it has munge's key, or that something is wrong here: that is not hidden by strangers who knock.
+    pub(super) weighs: bool,
+    pub(super) why: String,
+}
+
+pub(super) fn stranger(why: impl ToString) -> Doubt {
+    Doubt { weighs: false, why: why.to_string() }
+}
+
+fn weighty(why: impl ToString) -> Doubt {
+    Doubt { weighs: true, why: why.to_string() }
+}
+
+impl Munge {
+    pub(super) fn new(set: Option<Munged>) -> Self {
+        let set = RwLock::new(set.map(Arc::new));
+        Self { set, turns: Arc::new(Semaphore::new(AT_ONCE)), getent: GETENT.into() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_getent(self, getent: PathBuf) -> Self {
+        Self { getent, ..self }
+    }
+
+    pub(super) fn set(&self, set: Option<Munged>) {
+        *self.set.write().unwrap_or_else(PoisonError::into_inner) = set.map(Arc::new);
+    }
+
+    /// Whether root of this host (canonical) asks for this key (DER).
+    ///
+    /// # Errors
+    /// A sentence for the log, with what to do.
+    pub(super) async fn vouch(&self, credential: &str, host: &str, key: &[u8], peer: SocketAddr) -> Result<(), Doubt> {
+        let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let set = set.ok_or_else(|| stranger("it shows a munge credential, and [enroll] munge is not true here"))?;
+        may_ask(&set.hosts, host, peer).map_err(stranger)?;
+        let Ok(Ok(_turn)) = tokio::time::timeout(TURN, self.turns.acquire()).await else {
+            return Err(stranger(format_args!(
+                "{AT_ONCE} credentials are looked at already, and none was done within {TURN:?}; it asks again. Do munged and the resolver of this host answer?"
+            )));
+        };
+        let decoded = munge::decode(&set.unmunge, credential).await;
+        let decoded = decoded.map_err(|error| Doubt { weighs: !error.is_of_strangers(), why: error.to_string() })?;
+        is_of_root(&decoded, host, key).map_err(weighty)?;
+        let addresses = addresses(&self.getent, host).await.map_err(weighty)?;
+        is_there(host, peer.ip(), decoded.origin, &addresses).map_err(weighty)
+    }
+}
+
+/// What this host's resolver says.
+async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
+    let said = program::ask(getent, &["ahosts", host], b"", LOOKUP).await;
+    let said = said.map_err(|error| format!("the addresses of {host} are not known here: {error}"))?;
+    // A line for each kind of socket: the address, the kind, perhaps the name.
+    let text = String::from_utf8_lossy(&said.output);
+    let mut addresses: Vec<IpAddr> =
+        text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
+    addresses.dedup();
+    if !said.status.success() || addresses.is_empty() {
+        return Err(format!(
+            "{host} has no address here: put it into /etc/hosts or DNS (getent ahosts {host}: {})",
+            said.status
+        ));
+    }
+    Ok(addresses)
+}
+
+/// What is seen without asking anybody.
+fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), String> {
+    if !hosts.contains(host) {
+        return Err(format!(
+            "{host} is none of [enroll] munge-hosts: if it is a node, add it there; if not, find out who that is"
+        ));
+    }
+    if !is_roots(peer.port()) {
+        return Err(format!(
+            "it comes from port {}, and an agent takes one of 600 to 1023, which only root may: is there a NAT between? If not, find out who that is",
+            peer.port()
+        ));
+    }
+    Ok(())
+}
+
+/// Root has made it, for this.
+fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
+    if decoded.uid != 0 {
+        return Err(format!("its munge credential is uid {}'s, not root's: find out who that is", decoded.uid));
+    }
+    if decoded.payload != bound(host, key).as_bytes() {
+        return Err(format!(
+            "its munge credential was not made for {host} with this key: somebody uses it a second time, or has made it for something else"
+        ));
+    }
+    Ok(())
+}
+
+/// The host of this name has these addresses: the peer's is one, and that of munged where the credential was made, if it says any.
+fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) -> Result<(), String> {
+    let (peer, origin) = (peer.to_canonical(), IpAddr::V4(origin));
+    let has = |address| addresses.iter().any(|of| of.to_canonical() == address);
+    let shown = || addresses.iter().map(|of| of.to_canonical().to_string()).collect::<Vec<_>>().join(", ");
+    if !has(peer) {
+        return Err(format!(
+            "{host} is {} here, and not {peer}: if that is its address, put it into /etc/hosts or DNS; if not, find out who that is",
+            shown()
+        ));
+    }
+    // munged that knows no address of its host's says none, or loopback's.
+    let says_nothing = origin.is_unspecified() || origin.is_loopback();
+    if !says_nothing && origin != peer && !has(origin) {
+        return Err(format!(
+            "its munge credential was made at {origin}, and {host} is {} here: put that into /etc/hosts or DNS, or set --origin of munged there; if it is another host's, find out who that is",
+            shown()
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const KEY: &[u8] = b"a key";
+
+    fn decoded(uid: u32, payload: &str) -> Decoded {
+        Decoded { uid, origin: Ipv4Addr::UNSPECIFIED, payload: payload.into() }
+    }
+
+    #[test]
+    fn a_credential_counts_for_root_and_for_its_name_and_key() {
+        let payload = bound("n1", KEY);
+        assert!(payload.starts_with("perilog-enroll-1 n1 ") && payload.len() == 85, "{payload}");
+        let slurms = "";
+        for (uid, payload, host, key, expect) in [
+            (0, payload.as_str(), "n1", KEY, None),
+            (1000, &payload, "n1", KEY, Some("is uid 1000's, not root's")),
+            (u32::MAX, &payload, "n1", KEY, Some("not root's")),
+            (0, &payload, "n2", KEY, Some("was not made for n2 with this key")),
+            (0, &payload, "n1", b"another key", Some("was not made for n1 with this key")),
+            (0, &payload.replace("enroll-1", "enroll-2"), "n1", KEY, Some("was not made for")),
+            (0, payload.trim_end(), "n1", KEY, Some("was not made for")),
+            (0, &format!("{payload}more"), "n1", KEY, Some("was not made for")),
+            (0, slurms, "n1", KEY, Some("was not made for")),
+        ] {
+            let said = is_of_root(&decoded(uid, payload), host, key);
+            let fits = said.as_ref().err().zip(expect).map(|(said, part)| said.contains(part));
+            assert!(fits.unwrap_or(said.is_ok() && expect.is_none()), "{uid} {payload:?} {host}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn the_address_says_which_host_it_is() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (one, two) = (["10.0.0.1"].map(ip), ["10.1.0.1", "10.0.0.1", "fd00::1"].map(ip));
+        let mapped = ["::ffff:10.0.0.1"].map(ip);
+        for (peer, origin, addresses, expect) in [
+            ("10.0.0.1", "10.0.0.1", &one[..], None),
+            // A socket of IPv6 takes IPv4, too; and so may a resolver.
+            ("::ffff:10.0.0.1", "10.0.0.1", &one, None),
+            ("10.0.0.1", "10.0.0.1", &mapped, None),
+            ("10.0.0.2", "10.0.0.1", &one, Some("n1 is 10.0.0.1 here, and not 10.0.0.2")),
+            ("::10.0.0.1", "10.0.0.1", &one, Some("and not ::a00:1")),
+            ("10.0.0.2", "0.0.0.0", &one, Some("and not 10.0.0.2")),
+            ("127.0.0.1", "10.0.0.1", &one, Some("and not 127.0.0.1")),
+            ("10.0.0.1", "10.0.0.1", &[], Some("n1 is  here, and not")),
+            // Several networks.
+            ("10.1.0.1", "10.0.0.1", &two, None),
+            ("fd00::1", "10.0.0.1", &two, None),
+            ("fd00::1", "10.0.0.2", &two, Some("was made at 10.0.0.2, and n1 is 10.1.0.1, 10.0.0.1, fd00::1 here")),
+            // An origin that says nothing, and one that says another host.
+            ("10.0.0.1", "0.0.0.0", &one, None),
+            ("10.0.0.1", "127.0.1.1", &one, None),
+            ("10.0.0.1", "10.0.0.9", &one, Some("was made at 10.0.0.9")),
+        ] {
+            let said = is_there("n1", ip(peer), origin.parse().unwrap(), addresses);
+            let fits = said.as_ref().err().zip(expect).map(|(said, part)| said.contains(part));
+            assert!(fits.unwrap_or(said.is_ok() && expect.is_none()), "{peer} {origin} {addresses:?}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_not_listed_and_a_port_of_any_users_are_nobody() {
+        let hosts = Munged::new(PathBuf::new(), &"n[1-2],N3.,site".parse().unwrap()).hosts;
+        let from = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
+        for (host, port, expect) in [
+            ("n1", 1023, None),
+            ("n2", 600, None),
+            ("n3", 600, None),
+            ("n1", 1024, Some("port 1024, and an agent takes one of 600 to 1023")),
+            ("n1", 599, Some("port 599")),
+            ("n4", 600, Some("n4 is none of [enroll] munge-hosts")),
+            ("alias", 600, Some("alias is none of")),
+            ("10.0.0.1", 600, Some("10.0.0.1 is none of")),
+        ] {
+            let said = may_ask(&hosts, host, from(port));
+            let fits = said.as_ref().err().zip(expect).map(|(said, part)| said.contains(part));
+            assert!(fits.unwrap_or(said.is_ok() && expect.is_none()), "{host} {port}: {said:?}");
+        }
+    }
+
+    fn program(dir: &tempfile::TempDir, body: &str) -> PathBuf {
+        let (path, new) = (dir.path().join("getent"), dir.path().join("new"));
+        std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(new, &path).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn names_are_this_hosts_resolvers_and_it_is_waited_for_no_longer_than_so() {
+        let here = addresses(Path::new(GETENT), "localhost").await.unwrap();
+        assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
+        let error = addresses(Path::new(GETENT), "no-such-host.invalid").await.unwrap_err();
+        assert!(error.contains("no-such-host.invalid has no address here"), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        let says = program(
+            &dir,
+            "[ \"$*\" = 'ahosts n1' ] && echo '10.0.0.1 STREAM n1'; echo '10.0.0.1 DGRAM'; echo 'fd00::1 RAW'",
+        );
+        let said = addresses(&says, "n1").await.unwrap();
+        assert_eq!(said.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
+
+        let begun = dir.path().join("begun");
+        let hangs = program(&dir, &format!(": >{}; exec /bin/sleep 1000", begun.display()));
+        let munge = Munge::new(None).with_getent(hangs);
+        let asked = tokio::spawn(async move { addresses(&munge.getent, "n1").await });
+        while !begun.exists() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::pause();
+        let error = asked.await.unwrap().unwrap_err();
+        assert!(
+            error.contains("the addresses of n1 are not known here") && error.contains("within 6s, and killed"),
+            "{error}"
+        );
+    }
+}

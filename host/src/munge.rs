@@ -1,0 +1,236 @@
+//! munge(7): who of which user made a text, between hosts that share a key. Asked through its two programs, so that nothing is linked that a host may not
+//! have ([`crate::program`]).
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::program::{ProgramError, Said, ask};
+
+/// Where packages put them.
+pub const MUNGE: &str = "/usr/bin/munge";
+pub const UNMUNGE: &str = "/usr/bin/unmunge";
+
+/// munged answers within milliseconds. An `unmunge` that knows no `--numeric` looks names up besides.
+const LIMIT: Duration = Duration::from_secs(4);
+/// Of what is asked of `unmunge`; it says its lines in an order of its own.
+const KEYS: &str = "STATUS,UID,ENCODE_HOST";
+/// Addresses and ids, and no names for them: nobody's resolver is asked, and nobody waits for it.
+const NUMERIC: &str = "--numeric";
+
+/// A credential that is good: who made it, where, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded {
+    pub uid: u32,
+    /// The address that munged of the host of its origin takes for its own. Whoever has munge's key can write any.
+    pub origin: Ipv4Addr,
+    pub payload: Vec<u8>,
+}
+
+/// Why there is no credential, or nothing in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MungeError {
+    #[error("{0}; is munge installed here, and munged well (systemctl status munge)?")]
+    Program(#[from] ProgramError),
+    #[error("{}: {status}{said}{}", program.display(), hint(*status))]
+    Failed { program: PathBuf, status: ExitStatus, said: String },
+    #[error("{}: it says what is no answer: {why}", program.display())]
+    Odd { program: PathBuf, why: String },
+    #[error("what was sent is no credential of munge's (MUNGE:...:)")]
+    NoCredential,
+}
+
+impl MungeError {
+    /// Whether anybody could have brought this about, who has no key of munge's.
+    pub fn is_of_strangers(&self) -> bool {
+        match self {
+            // munge(3): the credential is malformed, or made by another key. What is expired, rewound or replayed was good once.
+            Self::Failed { status, .. } => matches!(status.code(), Some(8..=14)),
+            Self::NoCredential => true,
+            Self::Program(_) | Self::Odd { .. } => false,
+        }
+    }
+}
+
+/// A credential of our user's that says this, for `unmunge` of a host with the same key, once.
+///
+/// # Errors
+/// [`MungeError`]: mostly, munged does not run here.
+pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError> {
+    let said = well(program, ask(program, &[], payload.as_bytes(), LIMIT).await?)?;
+    let text = String::from_utf8_lossy(&said);
+    let credential = text.trim();
+    if is_credential(credential) {
+        Ok(credential.to_owned())
+    } else {
+        Err(MungeError::Odd { program: program.to_owned(), why: "not MUNGE:...:".to_owned() })
+    }
+}
+
+/// What a credential says, if munge takes it for good: by the same key, in its time, not decoded here before.
+///
+/// # Errors
+/// [`MungeError`], with munge's word for what is wrong with it.
+pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeError> {
+    if !is_credential(credential) {
+        return Err(MungeError::NoCredential);
+    }
+    let arguments = [NUMERIC, "--keys", KEYS];
+    let mut said = ask(program, &arguments, credential.as_bytes(), LIMIT).await?;
+    if knows_no_numeric(&said) {
+        said = ask(program, &arguments[1..], credential.as_bytes(), LIMIT).await?;
+    }
+    let said = well(program, said)?;
+    read(&said).map_err(|why| MungeError::Odd { program: program.to_owned(), why: why.to_owned() })
+}
+
+/// It has looked at its arguments, and at no credential yet.
+fn knows_no_numeric(said: &Said) -> bool {
+    let complaints = String::from_utf8_lossy(&said.complaints);
+    said.status.code() == Some(1) && complaints.contains("option") && complaints.contains(NUMERIC)
+}
+
+fn is_credential(text: &str) -> bool {
+    text.len() > 7
+        && text.starts_with("MUNGE:")
+        && text.ends_with(':')
+        && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Lines of `KEY: number`, or `KEY: text (number)` of a munge that knows no `--numeric`; an empty one; and the payload, which may have any lines.
+fn read(said: &[u8]) -> Result<Decoded, &'static str> {
+    let ends = said.windows(2).position(|two| two == b"\n\n").ok_or("no empty line")?;
+    let (head, payload) = (std::str::from_utf8(&said[..ends]).map_err(|_| "no text")?, &said[ends + 2..]);
+    let value = |key: &str| {
+        let mut values = head.lines().filter_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()));
+        // A name that is looked up is no place for a second line.
+        let value = values.next().filter(|_| values.next().is_none())?;
+        match value.strip_suffix(')') {
+            Some(named) => named.rsplit_once('(').map(|(_, number)| number),
+            None => Some(value),
+        }
+    };
+    if value("STATUS") != Some("0") {
+        return Err("no STATUS of success");
+    }
+    let uid = value("UID").and_then(|uid| uid.parse().ok()).ok_or("no UID")?;
+    let origin = value("ENCODE_HOST").and_then(|address| address.parse().ok()).ok_or("no ENCODE_HOST")?;
+    Ok(Decoded { uid, origin, payload: payload.to_owned() })
+}
+
+/// Exit statuses are munge's error numbers (`munge_err_t` of munge(3)).
+fn hint(status: ExitStatus) -> &'static str {
+    match status.code() {
+        Some(6 | 7) => "; is munged up (systemctl status munge)?",
+        Some(8..=14) => "; have both hosts the same key of munge (/etc/munge/munge.key)?",
+        Some(15) => "; Expired credential: are the clocks of both hosts right?",
+        Some(16) => "; Rewound credential: are the clocks of both hosts right?",
+        Some(17) => "; Replayed credential",
+        _ => "",
+    }
+}
+
+/// Its standard output, if it has ended well.
+fn well(program: &Path, said: Said) -> Result<Vec<u8>, MungeError> {
+    if said.status.success() {
+        return Ok(said.output);
+    }
+    let text = String::from_utf8_lossy(&said.complaints);
+    let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let words: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
+    let said_last = if words.is_empty() { words } else { format!(": {words}") };
+    Err(MungeError::Failed { program: program.to_owned(), status: said.status, said: said_last })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::tests::program;
+
+    const NAMED: &str =
+        "STATUS:          Success (0)\nENCODE_HOST:     n1.site (10.0.0.3)\nUID:             root (0)\n\n";
+    const GOOD: &str = "STATUS:          0\nENCODE_HOST:     10.0.0.3\nUID:             0\n\n";
+
+    #[test]
+    fn what_unmunge_says_is_read_whole_or_not_at_all() {
+        let decoded = |payload: &str| Decoded { uid: 0, origin: "10.0.0.3".parse().unwrap(), payload: payload.into() };
+        // The payload is the sender's: none of it is metadata.
+        let forged = "x\nUID: root (1000)\n\nSTATUS: Success (17)\n";
+        for good in [GOOD, NAMED] {
+            assert_eq!(read(good.as_bytes()), Ok(decoded("")));
+            assert_eq!(read(format!("{good}{forged}").as_bytes()), Ok(decoded(forged)));
+        }
+        for (good, from, to, why) in [
+            (GOOD, "         0\nENC", "         17\nENC", "no STATUS of success"),
+            (GOOD, "UID:             0", "UID:             -1", "no UID"),
+            (GOOD, "UID:             0", "UID: 0\nUID: 0", "no UID"),
+            (GOOD, "10.0.0.3", "n1", "no ENCODE_HOST"),
+            (NAMED, "Success (0)", "Replayed credential (17)", "no STATUS of success"),
+            (NAMED, "STATUS:", "STATE:", "no STATUS of success"),
+            (NAMED, "root (0)", "root", "no UID"),
+            (NAMED, "root (0)", "root (-1)", "no UID"),
+            (NAMED, "UID:             root (0)", "UID: a (0)\nUID: b (0)", "no UID"),
+            (NAMED, "(10.0.0.3)", "(n1)", "no ENCODE_HOST"),
+            (NAMED, "\n\n", "\n", "no empty line"),
+        ] {
+            assert_eq!(read(good.replace(from, to).as_bytes()), Err(why), "{from} -> {to}");
+        }
+        // A name may have brackets of its own; the number is the last.
+        assert_eq!(read(NAMED.replace("root (0)", "x (0) (1000)").as_bytes()).map(|decoded| decoded.uid), Ok(1000));
+    }
+
+    #[tokio::test]
+    async fn how_munge_and_unmunge_end_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let echo = program(&dir, "echo \"MUNGE:$(/bin/cat):\"");
+        assert_eq!(encode(&echo, "abc").await.unwrap(), "MUNGE:abc:");
+        for (body, part) in [
+            ("echo hello", "not MUNGE:...:"),
+            (
+                "echo 'munge: Error: Failed to access \"/run/munge\"' >&2; exit 6",
+                "exit status: 6: munge: Error: Failed to access \"/run/munge\"; is munged up",
+            ),
+        ] {
+            let error = encode(&program(&dir, body), "abc").await.unwrap_err().to_string();
+            assert!(error.contains(part), "{body}: {error}");
+        }
+        for (body, part, of_strangers) in [
+            ("echo 'STATUS: 17'; exit 17", "exit status: 17; Replayed credential", false),
+            ("echo 'STATUS: Expired credential (15)'; exit 15", "are the clocks of both hosts right?", false),
+            ("echo 'unmunge: Error: Invalid credential' >&2; exit 14", "have both hosts the same key", true),
+            ("exit 6", "is munged up", false),
+            ("echo hello", "it says what is no answer: no empty line", false),
+        ] {
+            let error = decode(&program(&dir, body), "MUNGE:abc:").await.unwrap_err();
+            assert_eq!(
+                (error.to_string().contains(part), error.is_of_strangers()),
+                (true, of_strangers),
+                "{body}: {error}"
+            );
+        }
+        let error = decode(Path::new("/no/such"), "MUNGE:abc:").await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot run /no/such: ") && error.contains("is munge installed"), "{error}");
+        // What is no credential is shown to nobody.
+        let error = decode(Path::new("/no/such"), "MUNGE:a b:").await.unwrap_err();
+        assert!(matches!(error, MungeError::NoCredential), "{error}");
+    }
+
+    /// Otherwise it asks a resolver for the name of an address that the sender has written.
+    #[tokio::test]
+    async fn unmunge_is_asked_for_numbers_and_an_old_one_for_what_it_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = dir.path().join("asked");
+        let knows = format!("echo \"$*\" >>{0}\nprintf '{1}'", asked.display(), GOOD.replace('\n', "\\n"));
+        decode(&program(&dir, &knows), "MUNGE:abc:").await.unwrap();
+        let old = format!(
+            "echo \"$*\" >>{0}\n[ $1 != --numeric ] || {{ echo 'unmunge: Error: Invalid option \"--numeric\"' >&2; exit 1; }}\nprintf '{1}'",
+            asked.display(),
+            NAMED.replace('\n', "\\n")
+        );
+        decode(&program(&dir, &old), "MUNGE:abc:").await.unwrap();
+        let (numeric, named) = ("--numeric --keys STATUS,UID,ENCODE_HOST\n", "--keys STATUS,UID,ENCODE_HOST\n");
+        assert_eq!(std::fs::read_to_string(asked).unwrap(), [numeric, numeric, named].concat());
+    }
+}

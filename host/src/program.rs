@@ -1,0 +1,160 @@
+//! A program that is asked something: its input on standard input, its answer on standard output. No shell, no environment; there is a bound for its time and for
+//! what it says. Past them it is killed, with whatever it has begun.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+
+/// Of what it says, on each of its outputs. Those that we ask say some hundred bytes.
+const MOST: u64 = 16 * 1024;
+
+/// How it ended, and what it said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub status: ExitStatus,
+    pub output: Vec<u8>,
+    pub complaints: Vec<u8>,
+}
+
+/// Why it has not answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    #[error("cannot run {}: {source}", program.display())]
+    Run { program: PathBuf, source: io::Error },
+    #[error("{}: not done within {limit:?}, and killed", program.display())]
+    Late { program: PathBuf, limit: Duration },
+    #[error("{}: it says more than {MOST} bytes", program.display())]
+    TooMuch { program: PathBuf },
+}
+
+/// Runs it to its end, which comes within the limit. Dropped before: it is killed.
+///
+/// # Errors
+/// [`ProgramError`]. How it ends is no error here.
+pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Duration) -> Result<Said, ProgramError> {
+    let failed = |source| ProgramError::Run { program: program.to_owned(), source };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    let mut group = Group::of(&child);
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let talk = async {
+        // All three at once: a full pipe holds up whoever does not read the other.
+        let ((), output, complaints) = tokio::join!(feed(stdin, input), most(stdout), most(stderr));
+        let (Some(output), Some(complaints)) = (output, complaints) else {
+            return Err(ProgramError::TooMuch { program: program.to_owned() });
+        };
+        let status = child.wait().await.map_err(failed)?;
+        group.is_reaped();
+        Ok(Said { status, output, complaints })
+    };
+    let late = |_| ProgramError::Late { program: program.to_owned(), limit };
+    tokio::time::timeout(limit, talk).await.map_err(late)?
+}
+
+/// Whoever ends before it has read all says why by its status.
+async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(input).await;
+    }
+}
+
+/// All of it; none if that is too much.
+async fn most(from: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        // What came before an error is what there is.
+        let _ = from.take(MOST + 1).read_to_end(&mut bytes).await;
+    }
+    (bytes.len() as u64 <= MOST).then_some(bytes)
+}
+
+/// The program and whatever it begins: killed when this is dropped before it was reaped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| Pid::from_raw(id.cast_signed())))
+    }
+
+    const fn is_reaped(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It is there: nobody has reaped its first process.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    pub(crate) fn program(dir: &tempfile::TempDir, body: &str) -> PathBuf {
+        let (path, new) = (dir.path().join("program"), dir.path().join("new"));
+        std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(new, &path).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_on_its_standard_input_and_has_no_environment_and_says_no_more_than_so_much() {
+        let dir = tempfile::tempdir().unwrap();
+        let talks = program(&dir, "/bin/cat; echo \"$1 $PERILOG_LOG$HOME\"; echo no >&2; exit 3");
+        let said = ask(&talks, &["a b"], b"abc", LIMIT).await.unwrap();
+        assert_eq!((said.status.code(), said.output, said.complaints), (Some(3), b"abca b \n".into(), b"no\n".into()));
+        let error = ask(&program(&dir, "exec /usr/bin/yes"), &[], b"", LIMIT).await.unwrap_err().to_string();
+        assert!(error.ends_with("program: it says more than 16384 bytes"), "{error}");
+        let error = ask(Path::new("/no/such"), &[], b"", LIMIT).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot run /no/such: "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_is_killed_with_what_it_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let body =
+            format!("trap '' TERM; /bin/sleep 1000 & echo $! > {0}.new; /bin/mv {0}.new {0}; wait", file.display());
+        let hangs = program(&dir, &body);
+        let asked = tokio::spawn(async move { ask(&hangs, &[], b"abc", LIMIT).await });
+        while !file.exists() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::pause();
+        let error = asked.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("not done within 5s, and killed"), "{error}");
+        let pid = std::fs::read_to_string(&file).unwrap();
+        // Until init has noticed, it is a zombie.
+        let lives = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        };
+        while lives() {
+            tokio::task::yield_now().await;
+        }
+    }
+}

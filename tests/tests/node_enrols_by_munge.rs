@@ -1,0 +1,173 @@
+//! A node boots with neither key nor token, and is a node like the others because root of it asks, by the real munge, from an address of its name. Who is
+//! not root, who asks for another host, and who has a credential that was used gets nothing; who was revoked comes back by a token alone.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{Cluster, Node};
+
+const ENOUGH: Duration = Duration::from_secs(90);
+const DROP_IN: &str = "/etc/perilog/agent.d/enroll.toml";
+const DIRECTORY: &str = "/var/lib/perilog/enroll";
+
+/// Of agent.toml: `more` is of [enroll]; `host` is the name that the node asks for.
+fn agent(host: &str, more: &str) -> String {
+    format!(
+        r#"
+host = "{host}"
+[tls]
+cert = "/run/perilog/tls/cert.pem"
+key = "/run/perilog/tls/key.pem"
+server-name = "ctl"
+[enroll]
+controller = ["ctl:5117"]
+munge = true
+{more}
+"#
+    )
+}
+
+/// Two nodes; n1 has no key. munged of all hosts has the same one.
+fn bed() -> Result<Cluster> {
+    let cluster = Cluster::builder(2)
+        .script("prolog", "10-gate", "exit 0")
+        .controller("[enroll]\nlisten = \"[::]:5117\"\nmunge = true\nmunge-hosts = \"n[0-1]\"\n")
+        .boot()?;
+    let n1 = cluster.node(1)?;
+    n1.systemctl(&["stop", "perilog-agent"])?;
+    n1.sh("rm /etc/perilog/tls/key.pem /etc/perilog/tls/cert.pem")?;
+    n1.write_file(DROP_IN, agent("n1", ""))?;
+    cluster.controller()?.systemctl(&["start", "munge"])?;
+    Ok(cluster)
+}
+
+/// n1 begins without what it got before.
+fn begin_anew(cluster: &Cluster) -> Result<()> {
+    let n1 = cluster.node(1)?;
+    n1.systemctl(&["stop", "perilog-agent"])?;
+    cluster.bed().wait_until("n1 is away", ENOUGH, || Ok(!is_online(cluster, "n1")?))?;
+    n1.sh("rm -rf /run/perilog/tls")?;
+    n1.systemctl(&["start", "perilog-agent"]).map(drop)
+}
+
+fn wait_logged(node: &Node, cluster: &Cluster, unit: &str, words: &[&str]) -> Result<()> {
+    cluster.bed().wait_until(&format!("{unit} of {} logs {words:?}", node.name()), ENOUGH, || {
+        let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
+        Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
+    })
+}
+
+fn is_online(cluster: &Cluster, host: &str) -> Result<bool> {
+    Ok(cluster.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
+}
+
+/// n1 asks anew, and gets nothing: the controller says why, and tells it no more than that.
+fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<()> {
+    let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
+    begin_anew(cluster)?;
+    wait_logged(ctl, cluster, "perilog-controller", &["refused", by, &format!("enrolled as {asks_for}: "), why])?;
+    wait_logged(n1, cluster, "perilog-agent", &["not enrolled", "the munge credential does not do"])?;
+    ensure!(n1.sh("ls /run/perilog/tls")? == "key.pem", "it was given a certificate");
+    ensure!(!is_online(cluster, "n1")?, "n1 is online: {why}");
+    Ok(())
+}
+
+#[test]
+fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -> Result<()> {
+    let cluster = bed()?;
+    let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
+    n1.sh("ln -s /lib/systemd/system/munge.service /etc/systemd/system/multi-user.target.wants/")?;
+    n1.power_fail()?;
+    n1.boot()?;
+    cluster.wait_online()?;
+    wait_logged(ctl, &cluster, "perilog-controller", &["enrolled n1", n1.address(), "by munge, serial number"])?;
+    let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    ensure!(run.code() == Some(0), "{run}");
+    cluster.assert_true("j", &["prolog"])?;
+
+    // Revoked: root of n1 has munge's key still, and its address. Somebody must say that it is good again.
+    cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+    is_refused(&cluster, n1.address(), "n1", "the newest certificate of n1 was revoked").context("once revoked")?;
+    let token = cluster.perilog(&["--quiet", "token", "create", "n1", "--for", "10m"])?.ok()?;
+    n1.write_with_mode("/etc/perilog/enroll-token", token.trim(), 0o600)?;
+    n1.write_file(DROP_IN, agent("n1", "token = \"/etc/perilog/enroll-token\""))?;
+    begin_anew(&cluster)?;
+    cluster.wait_online().context("with a token")?;
+    // The next boot: its token is used up, and munge does in its place.
+    begin_anew(&cluster)?;
+    wait_logged(n1, &cluster, "perilog-agent", &["enrolled as n1 by munge"])?;
+    cluster.wait_online().context("by munge again")
+}
+
+#[test]
+fn who_is_not_root_of_the_host_that_has_the_name_is_not_enrolled_by_munge() -> Result<()> {
+    let cluster = bed()?;
+    let (ctl, n0, n1) = (cluster.controller()?, cluster.node(0)?, cluster.node(1)?);
+
+    // munged is down there.
+    n1.systemctl(&["start", "perilog-agent"])?;
+    wait_logged(n1, &cluster, "perilog-agent", &["not enrolled", "is munged up"])?;
+    n1.systemctl(&["start", "munge"])?;
+
+    // A credential of a user's.
+    let as_alice = "#!/bin/sh\nexec /usr/bin/systemd-run --quiet --pipe --wait --uid=alice /usr/bin/munge\n";
+    n1.write_script("/opt/site/munge", as_alice)?;
+    n1.write_file(DROP_IN, agent("n1", "munge-program = \"/opt/site/munge\""))?;
+    is_refused(&cluster, n1.address(), "n1", "is uid 64001's, not root's").context("a user's credential")?;
+
+    // Root of n1 asks for n0.
+    n1.write_file(DROP_IN, agent("n0", ""))?;
+    let why = format!("n0 is {} here, and not {}", n0.address(), n1.address());
+    is_refused(&cluster, n1.address(), "n0", &why).context("another host's name")?;
+
+    // A name of n1's that nobody has listed.
+    ctl.sh(&format!("echo '{} licence' >>/etc/hosts", n1.address()))?;
+    n1.write_file(DROP_IN, agent("licence", ""))?;
+    is_refused(&cluster, n1.address(), "licence", "licence is none of [enroll] munge-hosts").context("an alias")?;
+
+    // A user of n0 lets it through: the address is n0's then, and its port no port of root's.
+    let mut relay = n0.spawn(&["setpriv", "--reuid", "alice", "--clear-groups", "python3", "-u", "-c", RELAY])?;
+    cluster.bed().wait_until("the relay listens", ENOUGH, || Ok(relay.output()?.stdout.contains("listens")))?;
+    n1.write_file(DROP_IN, agent("n0", "").replace("ctl:5117", "n0:5117"))?;
+    is_refused(&cluster, n0.address(), "n0", "and an agent takes one of 600 to 1023")
+        .context("by way of a user of n0")?;
+
+    // A credential that was used already. The first time it is good.
+    let again = "#!/bin/sh\n[ -e /run/kept ] || /usr/bin/munge >/run/kept\nexec /bin/cat /run/kept\n";
+    n1.write_script("/opt/site/munge", again)?;
+    n1.write_file(DROP_IN, agent("n1", "munge-program = \"/opt/site/munge\""))?;
+    begin_anew(&cluster)?;
+    cluster.wait_online().context("a new credential")?;
+    is_refused(&cluster, n1.address(), "n1", "Replayed credential").context("a used credential")?;
+
+    // Another key of munge's.
+    n1.sh("head -c 64 /dev/urandom >/etc/munge/munge.key")?;
+    n1.systemctl(&["restart", "munge"])?;
+    n1.write_file(DROP_IN, agent("n1", ""))?;
+    is_refused(&cluster, n1.address(), "n1", "have both hosts the same key of munge").context("another key")?;
+
+    // Switched off by a reload.
+    ctl.write_file("/etc/perilog/controller.d/zz-munge.toml", "[enroll]\nmunge = false\n")?;
+    ctl.systemctl(&["reload", "perilog-controller"])?;
+    is_refused(&cluster, n1.address(), "n1", "[enroll] munge is not true here").context("switched off")
+}
+
+/// Port 5117 of this host is the controller's.
+const RELAY: &str = r#"
+import socket, threading
+def pour(source, sink):
+    while True:
+        data = source.recv(65536)
+        if not data:
+            break
+        sink.sendall(data)
+    sink.shutdown(socket.SHUT_WR)
+listener = socket.create_server(("", 5117))
+print("listens")
+while True:
+    client, _ = listener.accept()
+    controller = socket.create_connection(("ctl", 5117))
+    threading.Thread(target=pour, args=(client, controller), daemon=True).start()
+    threading.Thread(target=pour, args=(controller, client), daemon=True).start()
+"#;
