@@ -1,6 +1,8 @@
 //! `perilog doctor` on a node and on the controller: nothing is wrong on a cluster that works, and each thing that is broken is named with what to do,
 //! also where the daemon is down.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node};
 use serde_json::Value;
@@ -82,4 +84,50 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     names(&wrong(node, "node")?, "service", "perilog-agent does not run")?;
     node.systemctl(&["stop", "dbus.socket", "dbus.service"])?;
     names(&wrong(node, "node")?, "bus", "no task can be started")
+}
+
+/// A node that enrols by itself, and the controller that lets it.
+#[test]
+fn what_is_broken_of_enrolment_is_named() -> Result<()> {
+    let enroll = "[enroll]\nlisten = \"[::]:5117\"\nmunge = true\nmunge-hosts = \"n0\"\n";
+    let cluster = Cluster::builder(1).script("prolog", "10-quick", "exit 0").controller(enroll).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let (node, controller) = (cluster.node(0)?, cluster.controller()?);
+    controller.systemctl(&["start", "munge"])?;
+    node.systemctl(&["start", "munge"])?;
+    let text = "[tls]\ncert = \"/run/perilog/tls/cert.pem\"\nkey = \"/run/perilog/tls/key.pem\"\n\
+        [enroll]\ncontroller = [\"ctl:5117\"]\nmunge = true\ntoken = \"/etc/perilog/enroll-token\"\n";
+    node.write_file("/etc/perilog/agent.d/enroll.toml", text)?;
+    node.systemctl(&["stop", "perilog-agent"])?;
+    let is_away = || Ok(cluster.node_views()?.iter().all(|view| view.state != "online"));
+    cluster.bed().wait_until("the node is away", Duration::from_secs(60), is_away)?;
+    node.systemctl(&["start", "perilog-agent"])?;
+    cluster.wait_online()?;
+    for (node, role) in [(node, "node"), (controller, "controller")] {
+        let found = wrong(node, role)?;
+        ensure!(found.is_empty(), "{role}: {found:?}");
+        let shown = node.run(&["perilog", "doctor", role])?.stdout;
+        println!("{shown}");
+        ensure!(shown.contains("munged answers at /run/munge/munge.socket.2"), "{shown}");
+    }
+    let shown = node.run(&["perilog", "doctor", "node"])?.stdout;
+    for part in
+        ["ports below 1024 are root's", "renews itself before", "no token, and none is needed now", "ctl:5117 ("]
+    {
+        ensure!(shown.contains(part), "no {part:?} in {shown}");
+    }
+
+    node.write_with_mode("/etc/perilog/enroll-token", "abc", 0o644)?;
+    node.systemctl(&["stop", "munge"])?;
+    controller
+        .write_file("/etc/perilog/controller.d/zz.toml", "[enroll]\nunmunge-program = \"/opt/munge/bin/unmunge\"\n")?;
+    cluster.kill_controller()?;
+    let found = wrong(node, "node")?;
+    names(&found, "enrolment", "the token can be read by others (mode 0644)")?;
+    names(&found, "enrolment", "munged does not answer")?;
+    names(&found, "enrolment", "ctl:5117")?;
+    let found = wrong(controller, "controller")?;
+    names(&found, "enrolment", "no node can enrol or renew its certificate")?;
+    names(&found, "enrolment", "there is no program /opt/munge/bin/unmunge")
 }

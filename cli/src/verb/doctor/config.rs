@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use toml::Table;
 
-use super::{Finding, Role, shell, tls};
+use super::{Finding, Role, enroll, shell, tls};
 
 /// Where packages put daemons; beside ourselves where they are built.
 pub(super) fn program(role: Role) -> PathBuf {
@@ -53,6 +53,7 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
         Some(table) => {
             findings.push(found(role, Path::new(&file)));
             tls::look(role, table, findings);
+            findings.extend(enroll::look(role, table));
         }
         None => findings.push(Finding::wrong(
             ABOUT,
@@ -67,6 +68,8 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
 fn told_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")
+        || warning.starts_with("enroll.munge: there is no program ")
+        || warning.starts_with("enroll: with tls.enabled = false")
         || warning.starts_with("no [action.NAME] table")
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
@@ -139,6 +142,8 @@ mod tests {
             ("no [action.NAME] table: every action will be refused", true),
             ("action.prolog: there is no directory /etc/perilog/prolog.d; the action will fail", true),
             ("tls: /etc/perilog/tls/key.pem: others can read it", true),
+            ("enroll.munge: there is no program /usr/bin/munge; this node cannot enrol by munge", true),
+            ("enroll.munge: without enroll.controller nobody is asked", false),
             ("action.prolog: there is no program /usr/bin/x; the action will fail", false),
             ("action.prolog: there is no account bob; its scripts will fail", false),
         ] {

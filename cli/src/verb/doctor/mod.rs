@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `config` | the configuration |
 //! | `tls` | certificates: readable, a pair, for this host, how long yet |
+//! | `enroll` | how a node gets and renews its certificate by itself: port, token, munge |
 //! | `daemon` | the unit, its log, the program that it runs |
 //! | `limits` | what the daemon may take of this host: files, processes, memory |
 //! | `version` | systemd, agent, controller and this program |
@@ -18,6 +19,7 @@
 mod config;
 mod controller;
 mod daemon;
+mod enroll;
 mod kernel;
 mod limits;
 mod node;

@@ -6,7 +6,7 @@ use perilog_host::clock;
 use perilog_host::tls::{ClientTls, ServerTls, TlsFiles};
 use toml::Table;
 
-use super::{Finding, Role, config};
+use super::{Finding, Role, config, enroll};
 use crate::verb::ca::read::{Read, certificates};
 use crate::{text, when};
 
@@ -40,14 +40,20 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
     match loaded {
         Err(error) => {
             let word = role.word();
-            let todo =
-                format!("make them with `perilog ca issue --role {word} HOST`, or see [tls] in the configuration");
+            let todo = if role == Role::Node && enroll::renews_itself(table) {
+                "the agent asks for its certificate by itself: see `enrolment`, and journalctl -u perilog-agent"
+                    .to_owned()
+            } else {
+                format!("make them with `perilog ca issue --role {word} HOST`, or see [tls] in the configuration")
+            };
             findings.push(Finding::wrong(ABOUT, error.to_string(), todo));
         }
         Ok(names) => findings.push(names_of(role, &names, own_name(table).as_deref(), &files.cert)),
     }
     let now_ms = clock::wall_ms();
-    for path in [&files.cert, &files.ca] {
+    // One that renews itself lasts a month; whether it does is looked at where enrolment is.
+    let own = (role == Role::Controller || !enroll::renews_itself(table)).then_some(&files.cert);
+    for path in own.into_iter().chain([&files.ca]) {
         // What cannot be read was named above.
         let Ok(pem) = std::fs::read_to_string(path) else { continue };
         match certificates(path, &pem) {
