@@ -95,21 +95,31 @@ fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_e
 
 #[test]
 fn what_others_have_a_node_out_of_work_for_stays() -> Result<()> {
-    let cluster = gated(2).controller(CONTROLLER).boot()?;
-    let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
+    let cluster = gated(3).controller(CONTROLLER).boot()?;
+    let slurm = Slurm::start(&cluster, &format!("{BESIDE_SLURMCTLD}ReturnToService=1\n"))?;
     slurm.controller_as_slurm()?;
     let is = |rank, state: &str, reason: &str| {
         slurm.wait(&format!("n{rank} is {state} for {reason:?}"), |slurm| {
             let seen = slurm.seen(rank)?;
-            Ok(seen.state == state && seen.reason.starts_with(&format!("{reason} [")))
+            Ok(seen.state.starts_with(state) && seen.reason.starts_with(&format!("{reason} [")))
         })
     };
-    slurm.ask(&["scontrol", "update", "nodename=n0", "state=down", "reason=dimm"])?;
-    slurm.ask(&["scontrol", "update", "nodename=n1", "state=drain", "reason=disk"])?;
-    cluster.perilog(&["drain", "n[0-1]", "fan"])?.ok()?;
-    is(0, "IDLE+DRAIN", "dimm; perilog: fan")?;
-    is(1, "IDLE+DRAIN", "disk; perilog: fan")?;
-    cluster.perilog(&["undrain", "n[0-1]"])?.ok()?;
-    is(0, "IDLE+DRAIN", "dimm")?;
-    is(1, "IDLE+DRAIN", "disk")
+    let has = |rank: usize, state: &str, reason: &str| -> Result<()> {
+        let (node, state, reason) = (format!("nodename=n{rank}"), format!("state={state}"), format!("reason={reason}"));
+        slurm.ask(&["scontrol", "update", &node, &state, &reason]).map(drop)
+    };
+    has(0, "down", "dimm")?;
+    has(1, "drain", "see [bob@hq]; disk")?;
+    // As Slurm itself says of a node that is away, and then takes back.
+    slurm.kill_slurmd(2)?;
+    has(2, "down", "Not responding")?;
+    cluster.perilog(&["drain", "n[0-2]", "fan"])?.ok()?;
+    is(0, "DOWN+DRAIN", "dimm; perilog: fan")?;
+    is(1, "IDLE+DRAIN", "see [bob@hq]; disk; perilog: fan")?;
+    is(2, "DOWN", "Not responding; perilog: fan")?;
+    slurm.start_slurmd(2)?;
+    cluster.perilog(&["undrain", "n[0-2]"])?.ok()?;
+    is(0, "DOWN+DRAIN", "dimm")?;
+    is(1, "IDLE+DRAIN", "see [bob@hq]; disk")?;
+    slurm.wait_node(2, "IDLE")
 }

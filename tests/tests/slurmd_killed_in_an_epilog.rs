@@ -26,7 +26,14 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let (job, next) = killed(&cluster, &slurm)?;
+    // The controller drains it for something else: that stands when the epilog has ended.
+    let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /etc/slurm/perilog/drain"));
+    told(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
+    slurm.wait("both stand", |slurm| Ok(slurm.seen(0)?.reason.contains("slurmd has died; perilog: fan [")))?;
     slurm.open(0, "epilog", 0)?;
+    slurm.wait("the controller's stands alone", |slurm| Ok(slurm.seen(0)?.reason.starts_with("perilog: fan [")))?;
+    ensure!(slurm.seen(0)?.state == "IDLE+DRAIN", "{:?}", slurm.seen(0)?);
+    told(r#"{"event": "undrain", "hosts": "n0"}"#)?;
     slurm.wait_job(&next, "COMPLETED")?;
     slurm.wait_node(0, "IDLE")?;
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
