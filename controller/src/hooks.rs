@@ -217,7 +217,9 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {
         if let Some(turn) = told.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
-            let Again { reason, by, .. } = drain.newest();
+            // What is lifted is lifted whatever it was for.
+            let newest = (!drain.lifted).then(|| drain.newest());
+            let (reason, by) = newest.map(|Again { reason, by, .. }| (reason, by)).unwrap_or_default();
             let key = (turn, drain.lifted, reason, by);
             alike.entry(key).or_default().push(drain);
         }
@@ -228,8 +230,8 @@ fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
             true => json!({"event": "undrain", "hosts": hosts}),
             false => json!({"event": "drain", "hosts": hosts, "reason": reason, "by": by}),
         };
-        let done = |row: &DrainRow| Request::DrainDone { host: row.host.clone(), since_ms: row.since_ms, lifted };
-        let failed = |row: &DrainRow| Hooked::Drain { host: row.host.clone(), since_ms: row.since_ms, lifted };
+        let done = |row: &DrainRow| Request::DrainDone { host: row.host.clone(), telling: row.telling, lifted };
+        let failed = |row: &DrainRow| Hooked::Drain { host: row.host.clone(), telling: row.telling, lifted };
         Task {
             keys: rows.iter().map(|row| Key::Host(row.host.clone())).collect(),
             lifts: lifted,

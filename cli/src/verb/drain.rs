@@ -39,8 +39,9 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     match (args.nodes, args.reason) {
         (Some(nodes), Some(reason)) => {
             let parameters = json!({"nodes": nodes, "reason": reason});
-            let (some, none) =
-                (format!("drained {nodes}"), format!("{nodes}: drained already, for a reason that stands"));
+            let none =
+                format!("{nodes}: drained already; the reason that stands is kept, and this one stands under it");
+            let some = format!("drained {nodes}");
             reach(door, &mut out, "Drain", &parameters, &some, &none)?;
         }
         _ => out.show(&Drained(door.ask("Drains", &json!({}))?))?,

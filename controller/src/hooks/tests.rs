@@ -16,7 +16,19 @@ fn host(name: &str) -> HostName {
 
 fn row(name: &str, lifted: bool) -> DrainRow {
     let (host, reason) = (host(name), "bad memory".to_owned());
-    DrainRow { host, since_ms: 1, reason, by: None, confirmed: false, lifted, told: false, stuck: None, again: None }
+    DrainRow {
+        host,
+        since_ms: 1,
+        reason,
+        by: None,
+        confirmed: false,
+        lifted,
+        told: false,
+        stuck: None,
+        again: None,
+        telling: 1,
+        asked_ms: 1,
+    }
 }
 
 /// What would be told of these now: the event and its hosts.

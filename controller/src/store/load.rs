@@ -233,6 +233,8 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
         again: column::<Option<String>>(row, "again")?
             .map(|text| serde_json::from_str(&text).map_err(|error| format!("again: {error}")))
             .transpose()?,
+        telling: number(row, "telling")?,
+        asked_ms: number(row, "asked_ms")?,
     })
 }
 

@@ -119,7 +119,9 @@ CREATE TABLE drains (
     lifted INTEGER NOT NULL,            -- undrained, and the hook has not confirmed that
     told INTEGER NOT NULL DEFAULT 0,    -- a hook has drained it
     stuck INTEGER,                      -- for a stuck script and nothing else: the boot number of its node then
-    again TEXT                          -- {at_ms, reason, by}: what was found wrong there last, since it was drained
+    again TEXT,                         -- {at_ms, reason, by}: what was found wrong there last, since it was drained
+    telling INTEGER NOT NULL DEFAULT 0, -- names what the hook is told now: more with each
+    asked_ms INTEGER NOT NULL DEFAULT 0 -- since when the hook is asked for what it has not carried out
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE quiet (                    -- one row: no new starts
@@ -265,6 +267,9 @@ UPDATE attempts SET terms = json_remove(terms, '$.tolerate') WHERE json_extract(
 ",
     "
 ALTER TABLE drains ADD COLUMN again TEXT;
+ALTER TABLE drains ADD COLUMN telling INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE drains ADD COLUMN asked_ms INTEGER NOT NULL DEFAULT 0;
+UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
 ];
 

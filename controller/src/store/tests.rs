@@ -172,7 +172,19 @@ fn record() -> impl Strategy<Value = Record> {
             let (host, reason) = (HostName::new(&format!("n{n}")).unwrap(), "prolog 10-a: exit 1: \"x\"".to_owned());
             let told = confirmed && !lifted;
             let again = told.then(|| Again { at_ms: since_ms, reason: "epilog 20-b: exit 2".to_owned(), by });
-            Record::Drain(DrainRow { host, since_ms, reason, by, confirmed, lifted, told, stuck, again })
+            Record::Drain(DrainRow {
+                host,
+                since_ms,
+                reason,
+                by,
+                confirmed,
+                lifted,
+                told,
+                stuck,
+                again,
+                telling: since_ms + 1,
+                asked_ms: since_ms,
+            })
         },
     );
     prop_oneof![

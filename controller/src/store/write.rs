@@ -175,7 +175,7 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, telling, asked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         params![
             row.host.as_str(),
             integer(row.since_ms),
@@ -185,7 +185,9 @@ fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
             row.lifted,
             row.told,
             row.stuck,
-            row.again.as_ref().map(json).transpose()?
+            row.again.as_ref().map(json).transpose()?,
+            integer(row.telling),
+            integer(row.asked_ms)
         ],
     )
 }

@@ -39,6 +39,16 @@ enum Fault {
     Other,
 }
 
+/// Is what was found wrong with a host new?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// It was not drained.
+    First,
+    /// It was, for something else.
+    Again,
+    Known,
+}
+
 /// Is the node to blame for this end?
 fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
@@ -111,23 +121,23 @@ impl Machine {
         let Some(host) = self.host_of(task) else { return };
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
-        if !self.drain_host(&host, format!("{reason}{suffix}"), None, fault, now) {
+        if self.drain_host(&host, format!("{reason}{suffix}"), None, fault, now) == Told::Known {
             return;
         }
         let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
         let (job, drain) = (row.job.clone(), self.drains.get(&host));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-            "reason": drain.map(|drain| drain.reason.clone())});
+            "reason": drain.map(|drain| drain.newest().reason)});
         self.event(&job, now, "drain", context);
     }
 
-    /// `false`: it is drained already, and the reason that stands is not overwritten.
-    fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, fault: Fault, now: Now) -> bool {
+    /// Of a host that is drained already the reason that stands is not overwritten.
+    fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, fault: Fault, now: Now) -> Told {
+        let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
         let standing = self.drains.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
         if let Some(drain) = standing {
-            return self.drain_again(drain, Again { at_ms: now.wall_ms, reason, by }, fault);
+            return self.drain_again(drain, Again { at_ms: now.wall_ms, reason, by }, fault, boot_number);
         }
-        let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
         let stuck = boot_number.filter(|_| fault == Fault::Stuck);
         // Drained again before the hook has lifted it: one that it knows of stays.
         let since_ms = now.wall_ms.max(self.drains.get(host).map_or(0, |drain| drain.since_ms.saturating_add(1)));
@@ -143,27 +153,42 @@ impl Machine {
             told: false,
             stuck,
             again: None,
+            telling: since_ms,
+            asked_ms: since_ms,
         });
         if confirmed {
             self.drain_in_force(host);
         }
-        true
+        Told::First
     }
 
-    /// It is drained, as far as is known here. `false`: nothing has changed by an operator's word.
-    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault) -> bool {
-        let spoils = drain.stuck.is_some() && fault == Fault::Other;
-        let told = drain.again.as_ref().map_or(&drain.reason, |before| &before.reason);
-        let is_news = again.by.is_some() || *told != again.reason;
-        let by_hand = again.by.is_some();
-        if spoils || is_news {
-            let confirmed = drain.confirmed && !(is_news && self.settings.drain_hook) || defect!(DrainToldOnce);
-            let stuck = drain.stuck.filter(|_| !spoils);
-            let again = if is_news { Some(again) } else { drain.again };
-            self.put_drain(DrainRow { stuck, again, confirmed, ..drain });
+    /// It is drained, as far as is known here.
+    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, boot_number: Option<u32>) -> Told {
+        let is_news = again.by.is_some() || drain.newest().reason != again.reason;
+        let stuck = match fault {
+            Fault::Other => None,
+            Fault::Stuck if is_news && drain.stuck.is_some() => boot_number,
+            Fault::Stuck | Fault::Away => drain.stuck,
+        };
+        if !is_news {
+            if stuck != drain.stuck {
+                self.put_drain(DrainRow { stuck, ..drain });
+            }
+            return Told::Known;
         }
-        // An operator's word changed something, though not the reason.
-        spoils && by_hand
+        let hook = self.settings.drain_hook;
+        let asked_ms = if drain.confirmed { again.at_ms } else { drain.asked_ms };
+        self.put_drain(DrainRow {
+            stuck,
+            telling: again.at_ms.max(drain.telling.saturating_add(1)),
+            asked_ms,
+            again: Some(again),
+            confirmed: drain.confirmed && (!hook || defect!(DrainToldOnce)),
+            // A hook that is configured later hears of it.
+            told: drain.told && hook,
+            ..drain
+        });
+        Told::Again
     }
 
     fn put_drain(&mut self, row: DrainRow) {
@@ -199,13 +224,14 @@ impl Machine {
             let waiting: Vec<DrainRow> = self.drains.values().filter(|d| d.lifted || !d.confirmed).cloned().collect();
             for drain in waiting {
                 // It is there, as asked for.
-                let _ = self.drain_done(&drain.host, drain.since_ms, drain.lifted);
+                let _ = self.drain_done(&drain.host, drain.telling, drain.lifted);
             }
         } else {
             let untold = |drain: &&DrainRow| drain.confirmed && !drain.told && !drain.lifted;
             let standing: Vec<DrainRow> = self.drains.values().filter(untold).cloned().collect();
             for drain in standing {
-                self.put_drain(DrainRow { confirmed: false, ..drain });
+                let telling = drain.telling.saturating_add(1);
+                self.put_drain(DrainRow { confirmed: false, telling, ..drain });
             }
         }
         let owed = self.outbox.owed();
@@ -225,7 +251,7 @@ impl Machine {
         let reason: String = reason.trim().chars().take(MAX_REASON).collect();
         let mut count = 0;
         for host in names(hosts)? {
-            count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), Fault::Other, now));
+            count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), Fault::Other, now) == Told::First);
         }
         Ok(Reply::Reached { tasks: count })
     }
@@ -289,18 +315,18 @@ impl Machine {
         self.batch.records.push(Record::Undrained { host: host.clone() });
     }
 
-    /// The hook did not do it, and is told again. What it was told of an older drain of that host says nothing of this one.
-    pub(super) fn drain_failed(&mut self, host: HostName, since_ms: u64, lifted: bool, why: String, now: Now) {
-        let told = |drain: &DrainRow| drain.since_ms == since_ms && drain.lifted == lifted && !drain.confirmed;
+    /// The hook did not do it, and is told again. What it was told before that says nothing of this.
+    pub(super) fn drain_failed(&mut self, host: HostName, telling: u64, lifted: bool, why: String, now: Now) {
+        let told = |drain: &DrainRow| drain.telling == telling && drain.lifted == lifted && !drain.confirmed;
         if self.drains.get(&host).is_some_and(told) {
             self.drain_failed.entry(host).or_insert_with(|| (now.wall_ms, String::new())).1 = why;
         }
     }
 
-    /// The hook has done it. What it was told of an older drain of that host says nothing of this one.
-    pub(super) fn drain_done(&mut self, host: &HostName, since_ms: u64, lifted: bool) -> Result<Reply, Refusal> {
+    /// The hook has done it. What it was told before that says nothing of this.
+    pub(super) fn drain_done(&mut self, host: &HostName, telling: u64, lifted: bool) -> Result<Reply, Refusal> {
         match self.drains.get(host).cloned() {
-            Some(drain) if drain.since_ms == since_ms && drain.lifted == lifted => {
+            Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {
                 self.drain_failed.remove(host);
                 if lifted {
                     self.undrained_host(host);

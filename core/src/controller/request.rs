@@ -66,10 +66,10 @@ pub enum Request {
         /// At once, whatever the drain hook makes of it: it is not told.
         forget: bool,
     },
-    /// The drain hook has drained this host, or lifted its drain: that of this moment.
+    /// The drain hook has drained this host, or lifted its drain, as it was told by that telling ([`DrainRow::telling`]): a newer one is still owed.
     DrainDone {
         host: HostName,
-        since_ms: u64,
+        telling: u64,
         lifted: bool,
     },
     /// What the release hook is to be told next, of each job its oldest: of those in `first`, in that order, then of any that are not in `except`.
@@ -204,7 +204,7 @@ pub enum Hooked {
     /// An entry of the outbox.
     Release(u64),
     /// The drain of this moment, or that it is lifted.
-    Drain { host: HostName, since_ms: u64, lifted: bool },
+    Drain { host: HostName, telling: u64, lifted: bool },
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -38,7 +38,7 @@ impl Machine {
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
             Request::Drain { hosts, reason } => self.drain(&hosts, &reason, uid, now),
             Request::Undrain { hosts, forget } => self.undrain(&hosts, forget, uid),
-            Request::DrainDone { host, since_ms, lifted } => self.drain_done(&host, since_ms, lifted),
+            Request::DrainDone { host, telling, lifted } => self.drain_done(&host, telling, lifted),
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
@@ -78,7 +78,7 @@ impl Machine {
                         self.batch.records.push(Record::OutboxDone { sequence });
                     }
                     Hooked::Release(sequence) => self.outbox.fail(sequence, why),
-                    Hooked::Drain { host, since_ms, lifted } => self.drain_failed(host, since_ms, lifted, why, now),
+                    Hooked::Drain { host, telling, lifted } => self.drain_failed(host, telling, lifted, why, now),
                 }
                 Ok(Reply::Done)
             }

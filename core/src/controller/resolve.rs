@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   no Start was sent ------------------------------------> resolved
-//!   sent, accepted, unknown --host is drained---------------> resolved
+//!   sent, accepted, unknown --no drain hook------------------> resolved
 //!                          \-> the word waits --confirmed--> resolved    or what its scripts did, should that come before
 //! ```
 //! What has not begun never does: its node is told. What runs goes on, and its own result is recorded as late.

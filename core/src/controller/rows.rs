@@ -72,6 +72,12 @@ pub struct DrainRow {
     /// What was found wrong there last, since it was drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
+    /// Names what the hook is told of it now: milliseconds since 1970, with each telling more. It says which one it has carried out.
+    #[serde(default)]
+    pub telling: u64,
+    /// Since when the hook is asked for what it has not carried out: milliseconds since 1970.
+    #[serde(default)]
+    pub asked_ms: u64,
 }
 
 /// Another reason to drain a host that is drained.

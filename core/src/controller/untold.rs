@@ -69,7 +69,7 @@ impl Machine {
                     hosts,
                     "draining",
                     why.clone(),
-                    drain.newest().at_ms,
+                    drain.asked_ms,
                 ));
             }
         }
@@ -92,7 +92,7 @@ impl Machine {
             };
             let since_ms = match drain.lifted {
                 true => failed.map_or(now.wall_ms, |(since_ms, _)| *since_ms),
-                false => newest.at_ms,
+                false => drain.asked_ms,
             };
             let (hosts, oldest_ms) = alike.entry((drain.lifted, why)).or_insert_with(|| (Vec::new(), since_ms));
             hosts.push(host);

@@ -17,6 +17,8 @@ pub(super) struct Given {
     lifted: BTreeSet<HostName>,
     /// In the resource manager alone, and when.
     lifted_outside: BTreeMap<HostName, u64>,
+    /// What its hook was told of a host last, and did.
+    carried_out: BTreeMap<HostName, u64>,
     /// What the release hook heard, by epoch and sequence.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
@@ -90,37 +92,41 @@ impl Truth {
         self.given.lifted.insert(host);
     }
 
-    /// In the resource manager alone: it has no drain of it any more, and nobody here knows.
-    pub(crate) fn lifted_outside(&mut self, host: &HostName, t: u64) {
+    /// In the resource manager alone: it has no drain of it any more, and nobody here knows. Not `in_force`: its hook has carried it out, and has not
+    /// said so yet. Who lifts that says that nothing of what it was told is wrong there.
+    pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), t);
+            if !in_force {
+                self.given.lifted.insert(host.clone());
+            }
         }
     }
 
-    /// Has the resource manager a drain of it, as far as that can be known?
+    /// Has the resource manager a drain of it, and is it to keep that, as far as that can be known?
     fn is_drained(&self, store: &Snapshot, host: &HostName) -> bool {
-        if self.given.hook == Some(true) && !self.given.mixed {
-            return self.given.drained.contains(host);
-        }
-        store.drains.iter().any(|drain| drain.host == *host && drain.confirmed)
+        let in_book = self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed;
+        in_book && store.drains.iter().any(|drain| drain.host == *host && drain.confirmed && !drain.lifted)
     }
 
-    /// A script failed there, and nobody has said since that nothing is wrong.
+    /// Something went wrong there, and nobody has said since that nothing is.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName) -> bool {
         let lifted = self.given.lifted_outside.get(host).copied().unwrap_or_default();
         let of = |id| store.actions.iter().any(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank && of(end.task.action));
         let failed = ends.filter(|end| matches!(end.ended.outcome, Outcome::Failed { .. } | Outcome::Tolerable));
-        let since = failed.filter_map(|end| Some(self.shown[0].ended_at(end.task)?.0)).max();
+        // What is shown with this very commit has come now.
+        let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(u64::MAX, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
     }
 
     /// The drain hook did as it was told.
-    pub(crate) fn drained(&mut self, host: &HostName, lifted: bool) {
+    pub(crate) fn carried_out(&mut self, host: &HostName, telling: u64, lifted: bool) {
         if lifted {
             self.given.drained.remove(host);
         } else {
             self.given.drained.insert(host.clone());
+            self.given.carried_out.insert(host.clone(), telling);
         }
     }
 
@@ -194,7 +200,8 @@ impl Truth {
         if row.lifted && row.by.is_some() && !asked && !self.given.forgetful {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
-        let told = self.given.drained.contains(&row.host) || self.given.hook != Some(true) || self.given.mixed;
+        let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
+        let told = told || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.forgetful {
             self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
         }

@@ -3,7 +3,7 @@
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Seen;
 use perilog_core::task::Intent;
-use perilog_core::{InvocationId, TaskId};
+use perilog_core::{HostName, InvocationId, TaskId};
 
 use crate::plan::Side;
 
@@ -96,6 +96,13 @@ pub(crate) enum Event {
         life: u64,
     },
     /// The hooks look whether there is something to tell.
+    /// The drain hook has ended well.
+    Hooked {
+        life: u64,
+        host: HostName,
+        telling: u64,
+        lifted: bool,
+    },
     Hooks {
         life: u64,
     },

@@ -1,8 +1,9 @@
 //! The resource manager behind the hooks: told of releases and drains, at least once, sometimes failing. What it heard is held against what may be
 //! true (`truth::given`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use perilog_core::HostName;
 use perilog_core::controller::io::{DrainRow, Edge, Hooked, OutboxEntry, Request};
 
 use super::World;
@@ -17,6 +18,8 @@ pub(crate) struct Manager {
     /// Questions of the hooks, by number.
     asked: BTreeSet<u64>,
     looking: bool,
+    /// Hosts of which a hook is told, and in which life of the controller: of each host one at a time.
+    telling: BTreeMap<HostName, u64>,
     /// Until then it does not come to its hooks.
     hung_until: u64,
 }
@@ -64,13 +67,30 @@ impl World {
         if !site::settings(self.settings).drain_hook {
             return;
         }
+        let life = self.controllers[0].life;
         for drain in drains.iter().filter(|drain| drain.lifted || !drain.confirmed) {
-            let DrainRow { host, since_ms, lifted, .. } = drain.clone();
-            if self.fails(Hooked::Drain { host: host.clone(), since_ms, lifted }) {
+            if self.manager.telling.get(&drain.host) == Some(&life) {
                 continue;
             }
-            self.truth.drained(&host, lifted);
-            self.ask(0, Request::DrainDone { host, since_ms, lifted });
+            let DrainRow { host, telling, lifted, .. } = drain.clone();
+            if self.fails(Hooked::Drain { host: host.clone(), telling, lifted }) {
+                continue;
+            }
+            self.truth.carried_out(&host, telling, lifted);
+            // It has others to tell of before it ends.
+            self.manager.telling.insert(host.clone(), life);
+            let delay = self.dice.skewed(1, 20_000);
+            self.after(delay, Event::Hooked { life, host, telling, lifted });
+        }
+    }
+
+    /// The hook has ended well.
+    pub(crate) fn hooked(&mut self, life: u64, host: HostName, telling: u64, lifted: bool) {
+        if self.controllers[0].life == life {
+            self.manager.telling.remove(&host);
+            self.ask(0, Request::DrainDone { host, telling, lifted });
+            // There may be something newer to tell of it.
+            self.hooks_hear(0);
         }
     }
 

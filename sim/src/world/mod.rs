@@ -158,6 +158,7 @@ impl World {
             Event::ControllerUp { which, life } => self.controller_up(which, life),
             Event::Batch { which, life } => self.batch(which, life),
             Event::Service { index } => self.service_turn(index),
+            Event::Hooked { life, host, telling, lifted } => self.hooked(life, host, telling, lifted),
             Event::Hooks { life } => self.look_for_hooks(life),
             Event::Wake { which, life, mono_ms } => self.wake_controller(which, life, mono_ms),
             Event::SecondEnds { life } => self.second_ends(life),

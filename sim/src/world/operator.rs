@@ -127,13 +127,11 @@ impl World {
                 self.truth.lifted(site::host(node));
                 self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false });
             }
-            // One that is in force, as far as is known: not while it is told.
             Op::LiftOutside { node } => {
                 let host = site::host(node);
                 let drains = &self.controllers[0].store.drains;
-                if drains.iter().any(|drain| drain.host == host && drain.confirmed && !drain.lifted) {
-                    self.truth.lifted_outside(&host, self.t);
-                }
+                let in_force = drains.iter().any(|drain| drain.host == host && drain.confirmed && !drain.lifted);
+                self.truth.lifted_outside(&host, in_force, self.t);
             }
             Op::Serve { job, nodes, rabbits, lease_ms } => self.serve(job, nodes, rabbits, lease_ms),
             Op::Milestone { to, job, ranks } => {

@@ -120,7 +120,7 @@ fn troubles(picture: &Picture) -> Vec<[String; 4]> {
             (false, true) => "drained",
             (false, false) => "draining",
         };
-        let (names, since) = alike.entry((state.to_owned(), text::line(&drain.reason))).or_default();
+        let (names, since) = alike.entry((state.to_owned(), text::line(&drain.newest().reason))).or_default();
         names.push(drain.host.as_str());
         *since = picture.asked_ms.saturating_sub(drain.since_ms).max(*since);
     }

@@ -346,9 +346,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
                 Some(drain) => {
                     assert_eq!(drain.lifted, lifts && hook, "{what}");
                     if lifts {
-                        b.ask(Request::DrainDone { host: drain.host, since_ms: drain.since_ms, lifted: true })
-                            .0
-                            .unwrap();
+                        b.ask(Request::DrainDone { host: drain.host, telling: drain.telling, lifted: true }).0.unwrap();
                         assert!(b.m.drains.is_empty() && b.store.drains.is_empty());
                     }
                 }

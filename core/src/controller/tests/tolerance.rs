@@ -226,12 +226,12 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     assert_eq!(released(&b), "0,2");
     // Also over a restart the hook is what is waited for; of another drain it says nothing.
     let mut b = b.restart();
-    let since_ms = b.store.drains[0].since_ms;
-    let done = |since_ms, lifted| Request::DrainDone { host: HostName::new("n1").unwrap(), since_ms, lifted };
-    b.ask(done(since_ms - 1, false)).0.unwrap();
-    b.ask(done(since_ms, true)).0.unwrap();
+    let telling = b.store.drains[0].telling;
+    let done = |telling, lifted| Request::DrainDone { host: HostName::new("n1").unwrap(), telling, lifted };
+    b.ask(done(telling - 1, false)).0.unwrap();
+    b.ask(done(telling, true)).0.unwrap();
     assert_eq!(released(&b), "0,2");
-    b.ask(done(since_ms, false)).0.unwrap();
+    b.ask(done(telling, false)).0.unwrap();
     assert_eq!(released(&b), "0-2");
     assert!(b.store.attempts[0].complete);
     let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
@@ -242,7 +242,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     // Lifted: the hook is told of that too, and only then is it forgotten.
     b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
     assert!(b.store.drains[0].lifted);
-    b.ask(done(since_ms, true)).0.unwrap();
+    b.ask(done(telling, true)).0.unwrap();
     assert_eq!(b.store.drains, []);
 }
 
