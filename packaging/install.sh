@@ -15,6 +15,10 @@ put() { # MODE FILE PATH
 for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
 for name in perilog-agent perilog-controller; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
 put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
+# What a resource manager and [drain] are told to run, where their configuration can name it; an image may have no documentation.
+for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slurm/slurmctld-epilog slurm/drain flux/housekeeping flux/drain; do
+    put 755 "$tree/docs/examples/$name" "/usr/libexec/perilog/$name"
+done
 
 for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do
     put 644 "$unit" "/usr/lib/systemd/system/${unit##*/}"

@@ -23,10 +23,9 @@ const EXAMPLES: [(&str, &str); 6] = [
     ("drain", include_str!("../../docs/examples/slurm/drain")),
 ];
 /// Hooks on each node.
-pub const ON_NODES: &str = "Prolog=/etc/slurm/perilog/prolog\nEpilog=/etc/slurm/perilog/epilog\n";
+pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/usr/libexec/perilog/slurm/epilog\n";
 /// Hooks beside slurmctld.
-pub const BESIDE_SLURMCTLD: &str =
-    "PrologSlurmctld=/etc/slurm/perilog/slurmctld-prolog\nEpilogSlurmctld=/etc/slurm/perilog/slurmctld-epilog\n";
+pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\nEpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
 
 /// The drop-in that runs the controller as SlurmUser, as it stands in the book.
 const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");
@@ -97,7 +96,7 @@ impl<'a> Slurm<'a> {
             // Nothing here uses cgroups; what slurmd would find by itself on a machine with both hierarchies it refuses.
             node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
             for (name, text) in EXAMPLES {
-                node.write_script(&format!("/etc/slurm/perilog/{name}"), text)?;
+                node.write_script(&format!("/usr/libexec/perilog/slurm/{name}"), text)?;
             }
             node.systemctl(&["start", "munge"])?;
         }

@@ -33,9 +33,9 @@ esac
 "#;
 /// Where docs/flux.md has the example, as it stands there.
 const HOUSEKEEPING: (&str, &str) =
-    ("/etc/flux/perilog/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
+    ("/usr/libexec/perilog/flux/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
 /// The drain command, and the drop-in with which the controller is whom Flux lets drain.
-const DRAIN: (&str, &str) = ("/etc/flux/perilog/drain", include_str!("../../docs/examples/flux/drain"));
+const DRAIN: (&str, &str) = ("/usr/libexec/perilog/flux/drain", include_str!("../../docs/examples/flux/drain"));
 const AS_FLUX: (&str, &str) = (
     "/etc/systemd/system/perilog-controller.service.d/flux.conf",
     include_str!("../../docs/examples/flux/controller-as-flux.conf"),

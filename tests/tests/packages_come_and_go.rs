@@ -69,6 +69,12 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     ] {
         controller.sh(&format!("test -s /usr/share/doc/perilog/{file}"))?;
     }
+    // What they have people configure.
+    for file in
+        ["slurm/prolog", "slurm/orphaned", "slurm/slurmctld-epilog", "slurm/drain", "flux/housekeeping", "flux/drain"]
+    {
+        controller.sh(&format!("test -x /usr/libexec/perilog/{file}"))?;
+    }
     controller.write_file("/etc/perilog/controller.d/enroll.toml", "[enroll]\nlisten = \"[::]:5117\"\n")?;
     start_controller(controller)?;
     // One of them has no key, and enrols.

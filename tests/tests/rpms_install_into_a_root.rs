@@ -17,7 +17,10 @@ grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; 
 cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
 rpm --root /tmp/el --initdb";
 
-const DOCUMENTS: [&str; 8] = [
+const NAMED: [&str; 11] = [
+    "/usr/libexec/perilog/flux/housekeeping",
+    "/usr/libexec/perilog/slurm/drain",
+    "/usr/libexec/perilog/slurm/prolog",
     "/usr/share/doc/perilog/administration.md",
     "/usr/share/doc/perilog/troubleshooting.md",
     "/usr/share/doc/perilog/slurm.md",
@@ -114,9 +117,9 @@ fn they_install_upgrade_and_go() -> Result<()> {
         let found = node.sh(&format!("rpm -qp --recommends {path}"))?;
         ensure!(found.lines().any(|line| line.starts_with(recommended)), "{path} recommends {found:?}");
     }
-    // What guides and pages have people install, where they say.
+    // What guides and pages name, where they say.
     let documents = node.sh(&format!("rpm -qpl {}", paths[0]))?;
-    for file in DOCUMENTS {
+    for file in NAMED {
         ensure!(documents.lines().any(|line| line == file), "no {file} in\n{documents}");
     }
 

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BESIDE_SLURMCTLD, Slurm, gated};
 
-const CONTROLLER: &str = "[api]\ngroup = \"slurm\"\n[drain]\ncommand = [\"/etc/slurm/perilog/drain\"]\n";
+const CONTROLLER: &str = "[api]\ngroup = \"slurm\"\n[drain]\ncommand = [\"/usr/libexec/perilog/slurm/drain\"]\n";
 
 #[test]
 fn a_prolog_through_the_controller_survives_both() -> Result<()> {
