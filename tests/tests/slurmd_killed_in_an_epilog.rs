@@ -27,7 +27,7 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let (job, next) = killed(&cluster, &slurm)?;
     // The controller drains it for something else: that stands when the epilog has ended.
-    let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /etc/slurm/perilog/drain"));
+    let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /usr/libexec/perilog/slurm/drain"));
     told(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
     slurm.wait("both stand", |slurm| Ok(slurm.seen(0)?.reason.contains("slurmd has died; perilog: fan [")))?;
     slurm.open(0, "epilog", 0)?;
