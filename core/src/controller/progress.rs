@@ -184,10 +184,13 @@ impl Machine {
         for name in &ended.milestones {
             self.task_says(task, name);
         }
+        let outcome = ended.outcome.clone();
+        if outcome.is_of_scripts() {
+            self.had_begun(host, task, now);
+        }
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
-        let outcome = ended.outcome.clone();
         if defect!(LateDropped) || !action.late(task.rank, ended, now.wall_ms) {
             return;
         }
@@ -205,5 +208,17 @@ impl Machine {
             Some(host),
             format!("task {task} had ended for the controller; its own result came late: {outcome}"),
         );
+    }
+
+    /// It came to its end here without a Start, and its node tells that it ran: a store that was lost had begun it. What follows the job cleans up
+    /// after that.
+    pub(super) fn had_begun(&mut self, host: &HostName, task: TaskId, now: Now) {
+        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return };
+        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        let has_ended = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
+        if has_ended && action.boot(task.rank).is_none() && !defect!(EndedUnbegun) {
+            action.seen_in(task.rank, boot_number);
+            self.touch(task.action, now);
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
 //! | ended           | waits for its turn, or starts  | Cancel: fenced |
-//! | ended           | live                           | goes on; its result comes late |
+//! | ended           | live                           | goes on; its result comes late; was it never begun here, it is taken for begun |
 //! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
 //! | told of by others | holds nothing | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
@@ -39,6 +39,15 @@ use crate::task::Ended;
 /// Does what an action did to a node outlive its reboot? A prolog's preparations do not.
 pub(super) fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
+}
+
+/// Has a script of it run? A tombstone says so by its outcome.
+const fn has_begun(state: &HeldState) -> bool {
+    match state {
+        HeldState::Ended => true,
+        HeldState::Live { phase, .. } => !is_before_its_begin(phase),
+        HeldState::Unclaimed | HeldState::Tombstone { .. } => false,
+    }
 }
 
 impl Machine {
@@ -137,6 +146,9 @@ impl Machine {
             // Rebuilt: the boot that it was meant for is not known.
             action.seen_in(rank, boot_number);
             self.node_tells(host, task, now);
+        }
+        if !open && has_begun(state) {
+            self.had_begun(host, task, now);
         }
         let Some(action) = self.actions.get_mut(&task.action) else { return true };
         match state {

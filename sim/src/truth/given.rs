@@ -311,6 +311,7 @@ impl Truth {
             left_out += u64::from(out);
             !out
         };
+        let of_all = Verdict::of(outcomes);
         let outcomes: Vec<Outcome> = outcomes.iter().filter(|outcome| counts(outcome)).cloned().collect();
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
         let strict = Verdict::of(&outcomes);
@@ -349,7 +350,8 @@ impl Truth {
             _ => vec![forgiving(false)],
         };
         if self.given.lenient || others {
-            may.extend([strict, forgiving(true)]);
+            // Of what follows a job nothing is left out.
+            may.extend([strict, of_all, forgiving(true)]);
         }
         may
     }

@@ -275,3 +275,28 @@ fn nothing_that_prepares_a_rank_begins_where_a_node_told_of_its_epilog() {
         assert_eq!(b.outcome(task("check", "j", 0)), Outcome::Cancelled { status: None });
     }
 }
+
+/// Found by the simulator: the store was lost, the same was asked for and cancelled before its node was there, and the job began anew.
+#[test]
+fn what_ended_without_a_start_and_ran_is_followed() {
+    let t = task("prolog", "j", 0);
+    let states = [
+        (HeldState::Ended, true),
+        (HeldState::Live { phase: Phase::Lingering { processes: vec![] }, age_ms: 1 }, true),
+        (HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 1 }, true),
+        (HeldState::Unclaimed, false),
+        (HeldState::Live { phase: Phase::Starting, age_ms: 1 }, false),
+        (HeldState::Tombstone { outcome: Outcome::Cancelled { status: None }, past_ms: 1 }, false),
+    ];
+    for (state, ran) in states {
+        let mut b = Bench::new();
+        b.run("prolog", "j", "n0");
+        b.ask(Request::Cancel { which: which("j", None), why: "user".into() }).0.unwrap();
+        assert_eq!(b.outcome(t), Outcome::Cancelled { status: None });
+        b.up("n0", "b", vec![held("prolog", "j", 0, "n0", state.clone())]);
+        let mut b = b.restart();
+        b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
+        let epilogs = b.store.actions.iter().filter(|row| row.name.as_str() == "epilog").count();
+        assert_eq!(epilogs, usize::from(ran), "{state:?}");
+    }
+}
