@@ -22,6 +22,7 @@ pub const CONTROLLER: &str = "ctl";
 
 /// For a loaded machine; an agent is online some tens of milliseconds after its start.
 const ONLINE: Duration = Duration::from_secs(60);
+const LOGGED: Duration = Duration::from_secs(90);
 /// A deliberate defect for every daemon of the cluster, where they are built to have one (`perilog_host::defect`, `cargo xtask mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
 const DEFECT_FILE: &str = "/etc/perilog/defect";
@@ -197,6 +198,19 @@ impl Cluster {
             let Ok(views) = self.node_views() else { return Ok(false) };
             let online = |name: &&str| views.iter().any(|view| view.host == **name && view.state == "online");
             Ok(expected.iter().all(online))
+        })
+    }
+
+    /// Does the controller see this node?
+    pub fn is_online(&self, host: &str) -> Result<bool> {
+        Ok(self.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
+    }
+
+    /// Waits until this unit has logged a line with all of these words.
+    pub fn wait_logged(&self, node: &Node, unit: &str, words: &[&str]) -> Result<()> {
+        self.bed.wait_until(&format!("{unit} of {} logs {words:?}", node.name()), LOGGED, || {
+            let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
+            Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
         })
     }
 

@@ -7,10 +7,7 @@ use perilog_tests::Cluster;
 
 /// Waits for a line in the controller's journal.
 fn wait_logged(cluster: &Cluster, words: &[&str]) -> Result<()> {
-    cluster.bed().wait_until(&format!("the controller logs {words:?}"), Duration::from_secs(60), || {
-        let journal = cluster.controller()?.sh("journalctl --no-pager -o cat -u perilog-controller")?;
-        Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
-    })
+    cluster.wait_logged(cluster.controller()?, "perilog-controller", words)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use perilog_tests::{Cluster, Node};
+use perilog_tests::Cluster;
 
 const ENOUGH: Duration = Duration::from_secs(90);
 const DROP_IN: &str = "/etc/perilog/agent.d/enroll.toml";
@@ -45,30 +45,19 @@ fn bed() -> Result<Cluster> {
 fn begin_anew(cluster: &Cluster) -> Result<()> {
     let n1 = cluster.node(1)?;
     n1.systemctl(&["stop", "perilog-agent"])?;
-    cluster.bed().wait_until("n1 is away", ENOUGH, || Ok(!is_online(cluster, "n1")?))?;
+    cluster.bed().wait_until("n1 is away", ENOUGH, || Ok(!cluster.is_online("n1")?))?;
     n1.sh("rm -rf /run/perilog/tls")?;
     n1.systemctl(&["start", "perilog-agent"]).map(drop)
-}
-
-fn wait_logged(node: &Node, cluster: &Cluster, unit: &str, words: &[&str]) -> Result<()> {
-    cluster.bed().wait_until(&format!("{unit} of {} logs {words:?}", node.name()), ENOUGH, || {
-        let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
-        Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
-    })
-}
-
-fn is_online(cluster: &Cluster, host: &str) -> Result<bool> {
-    Ok(cluster.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
 }
 
 /// n1 asks anew, and gets nothing: the controller says why, and tells it no more than that.
 fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<()> {
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     begin_anew(cluster)?;
-    wait_logged(ctl, cluster, "perilog-controller", &["refused", by, &format!("enrolled as {asks_for}: "), why])?;
-    wait_logged(n1, cluster, "perilog-agent", &["not enrolled", "the munge credential does not do"])?;
+    cluster.wait_logged(ctl, "perilog-controller", &["refused", by, &format!("enrolled as {asks_for}: "), why])?;
+    cluster.wait_logged(n1, "perilog-agent", &["not enrolled", "the munge credential does not do"])?;
     ensure!(n1.sh("ls /run/perilog/tls")? == "key.pem", "it was given a certificate");
-    ensure!(!is_online(cluster, "n1")?, "n1 is online: {why}");
+    ensure!(!cluster.is_online("n1")?, "n1 is online: {why}");
     Ok(())
 }
 
@@ -80,7 +69,7 @@ fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -
     n1.power_fail()?;
     n1.boot()?;
     cluster.wait_online()?;
-    wait_logged(ctl, &cluster, "perilog-controller", &["enrolled n1", n1.address(), "by munge, serial number"])?;
+    cluster.wait_logged(ctl, "perilog-controller", &["enrolled n1", n1.address(), "by munge, serial number"])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
     ensure!(run.code() == Some(0), "{run}");
     cluster.assert_true("j", &["prolog"])?;
@@ -96,7 +85,7 @@ fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -
     cluster.wait_online().context("with a token")?;
     // The next boot: its token is used up, and munge does in its place.
     begin_anew(&cluster)?;
-    wait_logged(n1, &cluster, "perilog-agent", &["enrolled as n1 by munge"])?;
+    cluster.wait_logged(n1, "perilog-agent", &["enrolled as n1 by munge"])?;
     cluster.wait_online().context("by munge again")
 }
 
@@ -107,7 +96,7 @@ fn who_is_not_root_of_the_host_that_has_the_name_is_not_enrolled_by_munge() -> R
 
     // munged is down there.
     n1.systemctl(&["start", "perilog-agent"])?;
-    wait_logged(n1, &cluster, "perilog-agent", &["not enrolled", "is munged up"])?;
+    cluster.wait_logged(n1, "perilog-agent", &["not enrolled", "is munged up"])?;
     n1.systemctl(&["start", "munge"])?;
 
     // A credential of a user's.

@@ -48,17 +48,6 @@ fn begin_anew(node: &Node) -> Result<()> {
     node.systemctl(&["start", "perilog-agent"]).map(drop)
 }
 
-fn wait_logged(node: &Node, cluster: &Cluster, unit: &str, words: &[&str]) -> Result<()> {
-    cluster.bed().wait_until(&format!("{unit} of {} logs {words:?}", node.name()), ENOUGH, || {
-        let journal = node.sh(&format!("journalctl --no-pager -o cat -u {unit}"))?;
-        Ok(journal.lines().any(|line| words.iter().all(|word| line.contains(word))))
-    })
-}
-
-fn is_online(cluster: &Cluster, host: &str) -> Result<bool> {
-    Ok(cluster.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
-}
-
 #[test]
 fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_once() -> Result<()> {
     let cluster = bed()?;
@@ -68,7 +57,7 @@ fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_onc
     n1.power_fail()?;
     n1.boot()?;
     cluster.wait_online()?;
-    wait_logged(ctl, &cluster, "perilog-controller", &["enrolled n1", n1.address(), "by a token that uid 0 made"])?;
+    cluster.wait_logged(ctl, "perilog-controller", &["enrolled n1", n1.address(), "by a token that uid 0 made"])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
     ensure!(run.code() == Some(0), "{run}");
     cluster.assert_true("j", &["prolog"])?;
@@ -82,9 +71,9 @@ fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_onc
     // Used; another's; over; none that anybody made.
     let refused = |told: &str, logged: &str| -> Result<()> {
         begin_anew(n1)?;
-        wait_logged(n1, &cluster, "perilog-agent", &["not enrolled", told])?;
-        wait_logged(ctl, &cluster, "perilog-controller", &["refused", n1.address(), "enrolled as n1", logged])?;
-        ensure!(!is_online(&cluster, "n1")?, "n1 is online with: {told}");
+        cluster.wait_logged(n1, "perilog-agent", &["not enrolled", told])?;
+        cluster.wait_logged(ctl, "perilog-controller", &["refused", n1.address(), "enrolled as n1", logged])?;
+        ensure!(!cluster.is_online("n1")?, "n1 is online with: {told}");
         Ok(())
     };
     refused("the token was used already", "the token was used already").context("the first token again")?;
@@ -115,7 +104,7 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
     cluster
         .bed()
         .wait_until("the certificate is another one", ENOUGH, || Ok(n1.sh(&format!("cat {CERT}"))? != first))?;
-    wait_logged(ctl, &cluster, "perilog-controller", &["enrolled n1", "by its certificate"])?;
+    cluster.wait_logged(ctl, "perilog-controller", &["enrolled n1", "by its certificate"])?;
     ensure!(!before.is_empty() && connection()? == before, "the session did not stand");
     // The first one is over: what lets it in is the new one.
     n1.write_file("/root/first.pem", &first)?;
@@ -128,11 +117,11 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
     // It renews nothing from now on, before any reload; the reload ends its session, and no other.
     let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if it is good again"];
-    wait_logged(ctl, &cluster, "perilog-controller", &why)?;
-    ensure!(is_online(&cluster, "n1")?, "nobody has reloaded");
+    cluster.wait_logged(ctl, "perilog-controller", &why)?;
+    ensure!(cluster.is_online("n1")?, "nobody has reloaded");
     ctl.systemctl(&["reload", "perilog-controller"])?;
-    cluster.bed().wait_until("n1 is cut off", ENOUGH, || Ok(!is_online(&cluster, "n1")?))?;
-    ensure!(!is_online(&cluster, "n1")? && is_online(&cluster, "n0")?, "{:?}", cluster.node_views()?);
+    cluster.bed().wait_until("n1 is cut off", ENOUGH, || Ok(!cluster.is_online("n1")?))?;
+    ensure!(!cluster.is_online("n1")? && cluster.is_online("n0")?, "{:?}", cluster.node_views()?);
     Ok(())
 }
 
@@ -145,7 +134,7 @@ fn a_host_that_asks_by_other_spellings_of_its_name_is_revoked_with_them() -> Res
         n1.write_file("/etc/perilog/agent.d/host.toml", format!("host = \"{host}\"\n"))?;
         bring(n1, &token(&cluster, host, "10m")?)?;
         begin_anew(n1)?;
-        wait_logged(n1, &cluster, "perilog-agent", &[&format!("enrolled as {host} with its token")])?;
+        cluster.wait_logged(n1, "perilog-agent", &[&format!("enrolled as {host} with its token")])?;
         let shown = n1.sh(&format!("perilog ca show --json {CERT}"))?;
         ensure!(shown.contains(r#""names":["n1"]"#), "{host}: {shown}");
     }
@@ -153,7 +142,7 @@ fn a_host_that_asks_by_other_spellings_of_its_name_is_revoked_with_them() -> Res
     let revoked = cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "N1"])?.ok()?;
     ensure!(revoked.lines().count() == 3, "{revoked}");
     ctl.systemctl(&["reload", "perilog-controller"])?;
-    wait_logged(ctl, &cluster, "perilog-controller", &["refused", n1.address(), "its certificate was revoked"])
+    cluster.wait_logged(ctl, "perilog-controller", &["refused", n1.address(), "its certificate was revoked"])
 }
 
 #[test]
@@ -179,7 +168,7 @@ fn the_key_that_enrols_is_no_controllers() -> Result<()> {
         "cat /root/forged/cert.pem > /etc/perilog/tls/cert.pem && cat /root/forged/key.pem > /etc/perilog/tls/key.pem",
     )?;
     ctl.systemctl(&["restart", "perilog-controller"])?;
-    wait_logged(n0, &cluster, "perilog-agent", &["no session", "is signed by no authority of ours"])?;
-    ensure!(!is_online(&cluster, "n0")?, "n0 obeys a controller that enrolment signed");
+    cluster.wait_logged(n0, "perilog-agent", &["no session", "is signed by no authority of ours"])?;
+    ensure!(!cluster.is_online("n0")?, "n0 obeys a controller that enrolment signed");
     Ok(())
 }
