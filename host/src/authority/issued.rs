@@ -5,7 +5,7 @@
 //! skips it and says so.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -45,19 +45,22 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
     its.into_iter().filter(counts).collect()
 }
 
-/// The serial numbers that [`of_host`] leaves out of the hosts that were thrown out: sessions may stand on them. `revoked`: what is on the list.
+/// The serial numbers that [`of_host`] has left out: sessions may stand on them. `revoked`: what is on the list. Of a host that is all up to the last of its
+/// certificates that is revoked, also where a token has brought the host back since: who had a session before may be another.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
-    let mut newest: HashMap<String, &str> = HashMap::new();
-    for issued in issued {
-        newest.extend(issued.names.iter().map(|name| (canonical(name), issued.serial.as_str())));
+    let mut last: HashMap<String, usize> = HashMap::new();
+    for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {
+        last.extend(issued.names.iter().map(|name| (canonical(name), at)));
     }
-    let is_out = |name: &String| newest.get(&canonical(name)).is_some_and(|newest| revoked.contains(*newest));
-    let of_them = issued.iter().filter(|issued| issued.has_run_out(now_ms) && issued.names.iter().any(is_out));
-    of_them.map(|issued| issued.serial.clone()).collect()
+    let of_them = issued.iter().enumerate().filter(|(at, issued)| {
+        let is_out = |name: &String| last.get(&canonical(name)).is_some_and(|last| at <= last);
+        issued.has_run_out(now_ms) && issued.names.iter().any(is_out)
+    });
+    of_them.map(|(_, issued)| issued.serial.clone()).collect()
 }
 
 impl Issued {
-    fn has_run_out(&self, now_ms: u64) -> bool {
+    pub(super) fn has_run_out(&self, now_ms: u64) -> bool {
         self.enrolled_ms.is_some() && self.not_after_ms < now_ms
     }
 }
@@ -88,7 +91,9 @@ pub fn known(text: &[u8]) -> Known {
 /// # Errors
 /// Of the file.
 pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
-    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(lock.dir().join(ISSUED))?;
+    let path = lock.dir().join(ISSUED);
+    let is_new = !path.try_exists()?;
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     let mut text = String::new();
     if !ends_a_line(&mut file)? {
         text.push('\n');
@@ -98,7 +103,9 @@ pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
         text.push('\n');
     }
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.sync_all()?;
+    // A file without a name in its directory is gone with the power.
+    if is_new { File::open(lock.dir())?.sync_all() } else { Ok(()) }
 }
 
 /// Whether what is added begins a line.
@@ -148,7 +155,9 @@ mod tests {
             gone
         };
         assert_eq!(gone(&["01", "04", "05"]), ["02", "05"]);
-        assert_eq!(gone(&["01", "04"]), [""; 0], "its newest is good: somebody has brought it back");
+        // Somebody has brought it back: its newest is good. This once let a session go on that stood before the revocation, on what had run out then.
+        assert_eq!(gone(&["01", "04"]), ["02"]);
+        assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
