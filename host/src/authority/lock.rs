@@ -1,7 +1,7 @@
 //! One at a time in an authority's directory: whoever signs, revokes, or adds to its lists. Between looking at the revocation list and the certificate that is
 //! signed because of it, nobody revokes.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,19 @@ impl Lock {
         let file = File::open(dir)?;
         file.lock()?;
         Ok(Self { dir: dir.to_owned(), _file: file })
+    }
+
+    /// None where somebody else has it.
+    ///
+    /// # Errors
+    /// As for [`Self::take`].
+    pub fn try_take(dir: &Path) -> io::Result<Option<Self>> {
+        let file = File::open(dir)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { dir: dir.to_owned(), _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
     }
 
     /// What is locked.

@@ -6,6 +6,7 @@
 //! ```
 //! Keys are EC P-256. Times are milliseconds since the epoch.
 
+mod forget;
 mod issued;
 mod lock;
 
@@ -22,6 +23,7 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 pub use rcgen::{CertificateParams, Error, Issuer, KeyPair};
 
+pub use forget::forget;
 pub use issued::{ISSUED, Issued, Known, known, of_host, remember, run_out};
 pub use lock::Lock;
 

@@ -1,0 +1,104 @@
+//! The list of what was issued grows with each boot of a node, and must not for ever: past some size nobody could be revoked by it. What nobody needs any more
+//! leaves it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+
+use super::{ISSUED, Issued, Lock, canonical};
+
+/// So long after its end a certificate is kept: clocks differ.
+const KEPT_MS: u64 = 86_400_000;
+
+/// Drops lines of what was enrolled and has run out, but for each host's newest (by which it is known that the host was thrown out) and what is revoked; how
+/// many. What is no record stays. The list is whole at any moment, with its mode and owner.
+///
+/// Only where no session stands on what has run out: it could not be ended by a revocation of its host any more ([`super::run_out`]).
+///
+/// # Errors
+/// Of the files; the list is as it was.
+pub fn forget(lock: &Lock, revoked: &HashSet<String>, now_ms: u64) -> io::Result<usize> {
+    let path = lock.dir().join(ISSUED);
+    let text = fs::read(&path)?;
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let read: Vec<Option<Issued>> = lines.iter().map(|line| serde_json::from_slice(line).ok()).collect();
+    let mut newest = HashMap::new();
+    for (at, issued) in read.iter().enumerate().filter_map(|(at, issued)| Some((at, issued.as_ref()?))) {
+        newest.extend(issued.names.iter().map(|name| (canonical(name), at)));
+    }
+    let is_needed = |at: usize, issued: &Issued| {
+        !issued.has_run_out(now_ms.saturating_sub(KEPT_MS))
+            || revoked.contains(&issued.serial)
+            || issued.names.iter().any(|name| newest.get(&canonical(name)) == Some(&at))
+    };
+    let both = lines.iter().zip(&read).enumerate();
+    let stays = both.filter(|(at, (_, issued))| issued.as_ref().is_none_or(|issued| is_needed(*at, issued)));
+    let left: Vec<&[u8]> = stays.map(|(_, (line, _))| *line).collect();
+    let dropped = lines.len() - left.len();
+    if dropped > 0 {
+        replace(lock, &left.concat())?;
+    }
+    Ok(dropped)
+}
+
+fn replace(lock: &Lock, text: &[u8]) -> io::Result<()> {
+    let (path, temporary) = (lock.dir().join(ISSUED), lock.dir().join("issued.jsonl.new"));
+    let old = fs::metadata(&path)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    fchown(&file, Some(old.uid()), Some(old.gid()))?;
+    file.set_permissions(old.permissions())?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    File::open(lock.dir())?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::authority::{known, remember};
+
+    const NOW: u64 = 10 * KEPT_MS;
+
+    #[test]
+    fn what_has_run_out_leaves_the_list_but_for_the_newest_what_is_revoked_and_what_somebody_has_issued() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        let path = dir.path().join(ISSUED);
+        let issued = |serial: &str, host: &str, not_after_ms: u64, enrolled_ms: Option<u64>| Issued {
+            serial: serial.to_owned(),
+            role: "node".to_owned(),
+            names: vec![host.to_owned()],
+            not_after_ms,
+            enrolled_ms,
+        };
+        let over = NOW - KEPT_MS - 1;
+        let list = [
+            issued("01", "n0", over, None),
+            issued("02", "n0", over, Some(1)),
+            issued("03", "n0", over, Some(1)),
+            issued("04", "n0", over + 1, Some(1)),
+            issued("05", "N0.", NOW, Some(1)),
+            issued("06", "n1", over, Some(1)),
+            issued("07", "n0", over, Some(1)),
+        ];
+        remember(&lock, &list[..3]).unwrap();
+        // What a later release may write, and a line that was cut off.
+        let odd = "{\"of\":\"another kind\"}\n{\"serial\":\"08";
+        fs::write(&path, [fs::read(&path).unwrap().as_slice(), odd.as_bytes()].concat()).unwrap();
+        remember(&lock, &list[3..]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let revoked = ["03".to_owned()].into();
+        assert_eq!(forget(&lock, &revoked, NOW).unwrap(), 1);
+        let text = fs::read(&path).unwrap();
+        let left = known(&text);
+        let serials: Vec<_> = left.issued.iter().map(|issued| issued.serial.as_str()).collect();
+        assert_eq!((serials.as_slice(), left.skipped.len()), (&["01", "03", "04", "05", "06", "07"][..], 2));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(forget(&lock, &revoked, NOW).unwrap(), 0);
+        assert_eq!(fs::read(&path).unwrap(), text);
+    }
+}
