@@ -33,7 +33,7 @@ enum What {
     },
     /// Shows which nodes have tokens, and which were used. Not the tokens: nobody has them.
     List,
-    /// Takes back the tokens of these nodes that were not used. A certificate that was given is taken back with perilog ca revoke.
+    /// Takes back the tokens of these nodes, also used ones that are not over: the node that used one may ask again with it. A certificate that was given is taken back with perilog ca revoke.
     Revoke {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use perilog_host::authority::{
-    self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, Issued, Issuer, KeyPair, Lock, Requested,
+    self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, ISSUED, Issued, Issuer, KeyPair, Lock, Requested,
 };
 
 /// Ten years. Whoever wants another one removes the directory; nodes enrol anew then.
@@ -15,6 +15,22 @@ const LASTS_MS: u64 = 3650 * 86_400_000;
 
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
+}
+
+/// What is known of a certificate before it is signed.
+pub(super) struct Next {
+    number: [u8; 16],
+    /// Hexadecimal.
+    pub(super) serial: String,
+    pub(super) until_ms: u64,
+}
+
+impl Next {
+    pub(super) fn new(now_ms: u64, lasts_ms: u64) -> Self {
+        let number = serial();
+        let serial = number.iter().map(|byte| format!("{byte:02X}")).collect();
+        Self { number, serial, until_ms: now_ms.saturating_add(lasts_ms) }
+    }
 }
 
 /// Why there is none.
@@ -46,29 +62,28 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// A certificate (PEM) for a host, and its serial number. On the list of what was issued before it is given away.
+    /// A certificate (PEM) for a host. On the list of what was issued before it is given away.
     pub(super) fn certify(
         &self,
         lock: &Lock,
         requested: &Requested,
         host: &str,
+        next: &Next,
         now_ms: u64,
-        lasts_ms: u64,
-    ) -> Result<(String, String), String> {
-        let serial = serial();
-        let (from_ms, until_ms) = (now_ms.saturating_sub(BACKDATED_MS.min(lasts_ms / 10)), now_ms + lasts_ms);
+    ) -> Result<String, String> {
+        let Next { number, serial, until_ms } = next;
+        let from_ms = now_ms.saturating_sub(BACKDATED_MS.min(until_ms.saturating_sub(now_ms) / 10));
         let cert =
-            requested.certify(&self.issuer, host, &serial, from_ms, until_ms).map_err(|error| error.to_string())?;
-        let hexadecimal: String = serial.iter().map(|byte| format!("{byte:02X}")).collect();
+            requested.certify(&self.issuer, host, number, from_ms, *until_ms).map_err(|error| error.to_string())?;
         let issued = Issued {
-            serial: hexadecimal.clone(),
+            serial: serial.clone(),
             role: "node".to_owned(),
             names: vec![host.to_owned()],
-            not_after_ms: until_ms,
+            not_after_ms: *until_ms,
             enrolled_ms: Some(now_ms),
         };
         authority::remember(lock, &[issued]).map_err(|error| format!("{}: {error}", lock.dir().display()))?;
-        Ok((cert, hexadecimal))
+        Ok(cert)
     }
 }
 
@@ -88,6 +103,7 @@ fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
         fs::rename(&temporary, dir.join(name))
     };
     Ok(write(CA_KEY, 0o600, &made.key)
+        .and_then(|()| write(ISSUED, 0o600, ""))
         .and_then(|()| write(CRL, 0o644, &none))
         .and_then(|()| write(CA_CERT, 0o644, &made.cert))
         .and_then(|()| File::open(dir)?.sync_all()))

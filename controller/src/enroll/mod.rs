@@ -1,7 +1,7 @@
 //! Enrolment: who gets a certificate of a node, and against what. Off unless `[enroll] listen` is set.
 //!
 //! ```text
-//!   token of the host, first use ──> certificate for that host, as a client
+//!   token of the host, first use ──> certificate for that host, as a client; again for the same key, while that one is good
 //!   credential of munge's, root's, from an address of the host ──> the same, where [enroll] munge says so
 //!   certificate that we gave, still good, not revoked ──> a new one for the same host
 //! ```
@@ -31,17 +31,17 @@ pub(crate) use munge::Munged;
 pub(crate) use tokens::{Token, Tokens};
 
 use crate::listener::{Complaints, ComplaintsOfEach};
-use authority::Authority;
+use authority::{Authority, Next};
 use munge::{Doubt, Munge};
 use records::{COUNTED, HOUR_MS, Records, Refused};
-use tokens::Bad;
+use tokens::{Bad, Use};
 
 /// Under the directory of the authority.
 const TOKENS: &str = "tokens";
 /// So long the authority may be locked by somebody else, who is said to be in the way then. `perilog ca` takes some milliseconds.
 const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_000 });
 
-/// Certificates of one host in an hour: it may well boot every ten minutes, when somebody looks for what is wrong with it.
+/// Certificates of one host in an hour that machines ask for: it may well boot every ten minutes, when somebody looks for what is wrong with it.
 const MOST_AN_HOUR: usize = 10;
 
 /// All that is told of a credential.
@@ -100,6 +100,11 @@ impl Enrolment {
         munged: Option<Munged>,
     ) -> Result<Self, AuthorityError> {
         let authority = Authority::open(dir, cluster, clock::wall_ms())?;
+        match records::forget(dir, clock::wall_ms()) {
+            Ok(0) => {}
+            Ok(lines) => tracing::info!("{lines} certificates that have run out left the list of what was issued"),
+            Err(why) => tracing::warn!("the list of what was issued stays as long as it is: {why}"),
+        }
         let path = dir.join(TOKENS);
         let tokens = Tokens::open(&path).map_err(|source| AuthorityError::File { path, source })?;
         Ok(Self {
@@ -179,10 +184,24 @@ impl Enrolment {
         let host = HostName::new(&ask.host).map_err(|error| No::both(format!("malformed host name: {error}")))?;
         let host = &canonical(host.as_str());
         let requested = Requested::read(&ask.csr).map_err(No::both)?;
+        let lasts_ms = self.lasts_ms.load(Ordering::Relaxed);
+        let next = Next::new(now_ms, lasts_ms);
+        let mut is_new_word = false;
         let by = match (&ask.token, &ask.munge, shown) {
             (Some(token), ..) => {
-                let key = requested.key();
-                let token = self.tokens.redeem(token, host, &key, now_ms).map_err(|bad| refusal(&bad, host))?;
+                let redeemed = self.tokens.redeem(token, host, &requested.key(), &next, now_ms);
+                let (token, first) = redeemed.map_err(|bad| refusal(&bad, host))?;
+                match first {
+                    Use::First => {
+                        records.can_be_revoked(lock).map_err(No::ours)?;
+                        is_new_word = true;
+                    }
+                    // Nobody has said anything new: whoever was revoked since stays out, also when another token has brought the host back.
+                    Use::Again { serial } => {
+                        let refused = records.refused(lock, host, Some(&serial)).map_err(No::ours)?;
+                        refused.map_or(Ok(()), |refused| Err(revoked(refused, host)))?;
+                    }
+                }
                 format!("by a token that uid {} made", token.by)
             }
             (None, Some(_), _) => {
@@ -203,9 +222,9 @@ impl Enrolment {
                 return Err(No::both(format!("the certificate is for {names}, not for {host}")).weighty());
             }
         };
-        let lasts_ms = self.lasts_ms.load(Ordering::Relaxed);
         let most = most_an_hour(lasts_ms);
-        if records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
+        // A human's word brings a host back, whatever somebody else has used up of its hour.
+        if !is_new_word && records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
             return Err(No {
                 told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
                 logged: format!(
@@ -214,8 +233,8 @@ impl Enrolment {
                 weighs: true,
             });
         }
-        let made = self.authority.certify(lock, &requested, host, now_ms, lasts_ms);
-        let (cert, serial) = made.map_err(No::ours)?;
+        let cert = self.authority.certify(lock, &requested, host, &next, now_ms).map_err(No::ours)?;
+        let serial = &next.serial;
         // Here, and not where it is answered: it counts also where nobody waits for it any more.
         tracing::info!(host, %peer, "enrolled {host} ({peer}) {by}, serial number {serial}");
         Ok(cert)

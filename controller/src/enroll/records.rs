@@ -14,6 +14,25 @@ use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
 /// Of a revocation list. Certificates are verified by none that is larger (`perilog_host::tls`).
 const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 
+/// A list of what was issued that is smaller is left alone. This is a boot a day of a thousand nodes, for a week.
+const SMALL: u64 = 1024 * 1024;
+
+/// Drops what nobody needs of the list of what was issued, where it is large, before there are sessions ([`authority::forget`]); how many lines.
+///
+/// # Errors
+/// A sentence: the list stays as it is.
+pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
+    let path = dir.join(ISSUED);
+    if !path.metadata().is_ok_and(|list| list.len() >= SMALL) {
+        return Ok(0);
+    }
+    let lock = Lock::try_take(dir).map_err(|error| format!("cannot lock {}: {error}", dir.display()))?;
+    let lock = lock.ok_or_else(|| format!("{} is locked by somebody else", dir.display()))?;
+    let mut records = Records::default();
+    records.read_list(dir).map_err(|error| failed(&lock, CRL, &error))?;
+    authority::forget(&lock, &records.revoked, now_ms).map_err(|error| failed(&lock, ISSUED, &error))
+}
+
 #[derive(Default)]
 pub(super) struct Records {
     /// Of the revocation list that was read: its number, its size, and when it was written. A new list is a new file.
@@ -54,11 +73,38 @@ impl Records {
     pub(super) fn refused(&mut self, lock: &Lock, host: &str, serial: Option<&str>) -> Result<Option<Refused>, String> {
         self.read_list(lock.dir()).map_err(|error| failed(lock, CRL, &error))?;
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
+        self.is_whole(lock)?;
         if serial.is_some_and(|serial| self.revoked.contains(serial)) {
             return Ok(Some(Refused::Certificate));
         }
         let is_out = self.hosts.get(host).is_some_and(|given| self.revoked.contains(&given.newest));
         Ok(is_out.then_some(Refused::Host))
+    }
+
+    /// Whether what is given now may begin the list of what was issued, where there is none: it must not stand in the place of one that was lost.
+    ///
+    /// # Errors
+    /// A sentence: it was lost.
+    pub(super) fn can_be_revoked(&mut self, lock: &Lock) -> Result<(), String> {
+        self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
+        if self.issued.file.is_some() {
+            return Ok(());
+        }
+        self.read_list(lock.dir()).map_err(|error| failed(lock, CRL, &error))?;
+        self.is_whole(lock)
+    }
+
+    /// Both lists were read. Without the one, nobody knows of which hosts the other speaks.
+    fn is_whole(&self, lock: &Lock) -> Result<(), String> {
+        if self.issued.file.is_some() || self.revoked.is_empty() {
+            return Ok(());
+        }
+        let path = lock.dir().join(ISSUED);
+        Err(format!(
+            "{}: there is no such list, and which hosts are out is not known: bring it back. Where nobody has it, begin anew (remove {}, restart the controller; nodes need new tokens)",
+            path.display(),
+            lock.dir().display()
+        ))
     }
 
     /// How many certificates this host (canonical) was given within an hour.
@@ -99,7 +145,7 @@ impl Records {
     /// What was added since.
     fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
         let mut file = match File::open(dir.join(ISSUED)) {
-            // Nobody was given one yet.
+            // Nobody was given one yet, or it was lost: the list of what is revoked says which.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (self.issued, self.hosts) = Default::default();
                 return Ok(());

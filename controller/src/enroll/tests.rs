@@ -211,9 +211,15 @@ async fn a_host_is_given_so_many_certificates_an_hour_and_no_other_one_waits_for
     assert_eq!(no.told, "it was given 13 certificates within the last hour, and gets no more for now");
     assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
     bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
+    // A new token is somebody's word, and is not bound; that it is used again is the machine's.
+    let token = bed.token("n0");
+    bed.answer(None, "n0", Some(&token), &key).await.unwrap();
+    assert!(
+        bed.answer(None, "n0", Some(&token), &key).await.unwrap_err().logged.contains("by a token that uid 0 made")
+    );
     // It is counted from the disk, and is over after an hour.
     let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
-    assert!(again.answer(None, "N0", Some(&again.token("n0")), &key).await.is_err());
+    assert!(again.answer(None, "N0", Some(&token), &key).await.is_err());
     let ask = Ask { host: "n0".to_owned(), token: None, munge: None, csr: authority::request(&key).unwrap() };
     again.enrolment.answer(PEER, shown("n0", "01"), ask, NOW + HOUR).await.unwrap();
 }
@@ -339,4 +345,95 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
         let no = ask("n1").await.unwrap_err();
         assert!(no.weighs && no.logged.contains(part), "{no:?}");
     }
+}
+
+/// The thief of a token was once given a certificate after each revocation, by the token that had been used; nobody could take it back.
+#[tokio::test]
+async fn a_used_token_brings_nobody_back_not_even_after_a_new_one_has() {
+    let bed = Bed::new();
+    let (thief, node) = (authority::key().unwrap(), authority::key().unwrap());
+    let stolen = bed.token("n0");
+    for _ in 0..2 {
+        bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap();
+    }
+    let serials = || bed.known().into_iter().map(|issued| issued.serial).collect::<Vec<_>>();
+    bed.revoke(&serials().iter().map(String::as_str).collect::<Vec<_>>());
+    let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
+    assert!(no.told == "the certificate was revoked" && no.weighs, "{no:?}");
+    bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
+    let no = bed.answer(None, "n0", Some(&stolen), &thief).await.unwrap_err();
+    assert!(no.told == "the certificate was revoked", "the host is back, and the thief is not: {no:?}");
+    assert_eq!(bed.enrolment.tokens.take_back(&"n0".parse().unwrap(), NOW).unwrap(), 2);
+    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &thief).await, "the token is not known (any more)");
+    assert_eq!(bed.known().len(), 3);
+}
+
+/// Which hosts are out was once forgotten with the list of what was issued.
+#[tokio::test]
+async fn who_has_lost_the_list_of_what_was_issued_enrols_nobody_once_somebody_was_revoked() {
+    let bed = munged();
+    let key = authority::key().unwrap();
+    let issued = bed.authority().join(ISSUED);
+    assert_eq!(std::fs::read(&issued).unwrap(), b"", "it is made with the authority");
+    let token = bed.token("n1");
+    unmunge(&bed, 0, "10.0.0.1", &bound("n1", &public(&key)));
+    // One that an earlier release has made, and that nobody has used.
+    std::fs::remove_file(&issued).unwrap();
+    by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await.unwrap();
+    bed.answer(None, "n1", Some(&token), &key).await.unwrap();
+    bed.revoke(&[&bed.known()[1].serial]);
+    std::fs::remove_file(&issued).unwrap();
+    let new = bed.token("n1");
+    for no in [
+        by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await,
+        bed.answer(shown("n1", "01"), "n1", None, &key).await,
+        bed.answer(None, "n1", Some(&token), &key).await,
+        // It would begin the list anew, and all others who are out were forgotten.
+        bed.answer(None, "n1", Some(&new), &key).await,
+    ] {
+        let no = no.unwrap_err();
+        let why = "issued.jsonl: there is no such list, and which hosts are out is not known: bring it back";
+        assert!(no.told.starts_with("an error of the controller") && no.logged.contains(why) && no.weighs, "{no:?}");
+    }
+    assert!(!issued.exists());
+}
+
+/// Whoever had a node's certificate could once keep the node out by asking often.
+#[tokio::test]
+async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
+    let bed = Bed::new();
+    let (thief, node) = (authority::key().unwrap(), authority::key().unwrap());
+    bed.answer(None, "n0", Some(&bed.token("n0")), &thief).await.unwrap();
+    let first = bed.known()[0].serial.clone();
+    while bed.answer(shown("n0", &first), "n0", None, &thief).await.is_ok() {}
+    let serials: Vec<_> = bed.known().into_iter().map(|issued| issued.serial).collect();
+    assert_eq!(serials.len(), most_an_hour(HOUR));
+    bed.revoke(&serials.iter().map(String::as_str).collect::<Vec<_>>());
+    bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
+}
+
+/// The list of what was issued once grew until nobody could be revoked.
+#[tokio::test]
+async fn a_long_list_loses_what_has_run_out_when_the_controller_starts() {
+    let bed = Bed::new();
+    let long_ago = |n: u32| Issued {
+        serial: format!("4{n:031X}"),
+        role: "node".to_owned(),
+        names: vec!["n0".to_owned()],
+        not_after_ms: 1,
+        enrolled_ms: Some(1),
+    };
+    let add = |issued: &[Issued]| authority::remember(&Lock::take(&bed.authority()).unwrap(), issued).unwrap();
+    let open = || Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap();
+    add(&[long_ago(0), long_ago(1)]);
+    open();
+    assert_eq!(bed.known().len(), 2, "a short one is left alone");
+    add(&(2..12_000).map(long_ago).collect::<Vec<_>>());
+    let lock = Lock::take(&bed.authority()).unwrap();
+    open();
+    assert_eq!(bed.known().len(), 12_000, "somebody has locked it, and the controller starts all the same");
+    drop(lock);
+    bed.revoke(&[&long_ago(7).serial]);
+    open();
+    assert_eq!(bed.known(), [long_ago(7), long_ago(11_999)]);
 }

@@ -4,7 +4,8 @@
 //!   made ──(its host asks, in time)──> used ──(a week)──> gone
 //!    └──────(its time is over)──> late ──(a week)──> gone
 //! ```
-//! Used is said before the certificate leaves. The same key may ask again while the token lasts: an answer that was lost on its way is no loss.
+//! Used is said before the certificate leaves. The same key may ask again while the token and the certificate of its first use last: an answer that was lost
+//! on its way is no loss. Whether that certificate was revoked since is asked by whoever signs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -19,6 +20,8 @@ use perilog_core::{HostList, HostName};
 use perilog_host::authority::canonical;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use super::authority::Next;
 
 /// Used and late ones are kept for so long, so that whoever comes with one is told what it is.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
@@ -38,6 +41,22 @@ pub(crate) struct Token {
     /// SHA-256 of the key that used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
+    /// The serial number of the certificate that it was first used for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) serial: Option<String>,
+    /// When that runs out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ends_ms: Option<u64>,
+}
+
+/// How a token was used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Use {
+    First,
+    /// By the same key; its first use was for this certificate.
+    Again {
+        serial: String,
+    },
 }
 
 /// Why a token does not do.
@@ -52,14 +71,16 @@ pub(crate) enum Bad {
 
 pub(crate) struct Tokens {
     dir: PathBuf,
-    /// Whoever looks and changes does both alone.
+    /// Whoever looks at a token and changes or removes it does both alone. It is held for one token: nodes wait for it.
     one: Mutex<()>,
+    /// Whoever counts them and makes more.
+    making: Mutex<()>,
 }
 
 impl Tokens {
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        Ok(Self { dir: dir.to_owned(), one: Mutex::new(()) })
+        Ok(Self { dir: dir.to_owned(), one: Mutex::new(()), making: Mutex::new(()) })
     }
 
     /// A token for each host, in their order, by their canonical names. On the disk when it returns.
@@ -70,7 +91,7 @@ impl Tokens {
         now_ms: u64,
         until_ms: u64,
     ) -> io::Result<Vec<(HostName, String)>> {
-        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let there = self.swept(now_ms)?;
         if there.len() + hosts.len() > MOST {
             let text = format!("there are {} tokens, and no more than {MOST} may be; take some back", there.len());
@@ -79,7 +100,16 @@ impl Tokens {
         let mut made = Vec::new();
         for host in hosts.iter().filter_map(|host| HostName::new(&canonical(host)).ok()) {
             let secret = secret();
-            let token = Token { host: host.clone(), made_ms: now_ms, until_ms, by, used_ms: None, key: None };
+            let token = Token {
+                host: host.clone(),
+                made_ms: now_ms,
+                until_ms,
+                by,
+                used_ms: None,
+                key: None,
+                serial: None,
+                ends_ms: None,
+            };
             self.write(&digest(secret.as_bytes()), &token)?;
             made.push((host, secret));
         }
@@ -89,21 +119,20 @@ impl Tokens {
 
     /// All that are known, by host.
     pub(crate) fn list(&self, now_ms: u64) -> io::Result<Vec<Token>> {
-        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tokens: Vec<Token> = self.swept(now_ms)?.into_iter().map(|(_, token)| token).collect();
         tokens.sort_by(|a, b| (&a.host, a.made_ms).cmp(&(&b.host, b.made_ms)));
         Ok(tokens)
     }
 
-    /// Takes those of these hosts back that were not used; how many.
+    /// Takes those of these hosts back that can still be used, also those that were: the key that used one may ask again with it. How many.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
-        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
         let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();
         let mut taken = 0;
         for (name, token) in self.swept(now_ms)? {
-            if token.used_ms.is_none() && hosts.contains(&canonical(token.host.as_str())) {
-                fs::remove_file(self.dir.join(name))?;
-                taken += 1;
+            let may_be_used = token.used_ms.is_none() || now_ms < token.until_ms;
+            if may_be_used && hosts.contains(&canonical(token.host.as_str())) {
+                let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+                taken += usize::from(self.remove(&name)?);
             }
         }
         self.sync()?;
@@ -111,13 +140,20 @@ impl Tokens {
     }
 
     /// Uses it up, for this host and this key (DER). When it returns that is on the disk.
-    pub(crate) fn redeem(&self, secret: &str, host: &str, key: &[u8], now_ms: u64) -> Result<Token, Bad> {
+    pub(super) fn redeem(
+        &self,
+        secret: &str,
+        host: &str,
+        key: &[u8],
+        next: &Next,
+        now_ms: u64,
+    ) -> Result<(Token, Use), Bad> {
         let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
         let (name, key) = (digest(secret.as_bytes()), digest(key));
         let mut token = match self.read(&name) {
             Ok(Some(token)) => token,
             Ok(None) => return Err(Bad::Unknown),
-            Err(error) => return Err(Bad::Disk(error.to_string())),
+            Err(error) => return Err(Bad::Disk(format!("{}: {error}", self.dir.join(name).display()))),
         };
         if canonical(token.host.as_str()) != canonical(host) {
             return Err(Bad::OtherHost(token.host));
@@ -125,29 +161,52 @@ impl Tokens {
         if now_ms >= token.until_ms {
             return Err(Bad::Late);
         }
-        match &token.key {
-            Some(used) if *used == key => return Ok(token),
-            Some(_) => return Err(Bad::Used),
-            None => {}
+        match (&token.key, &token.serial, token.ends_ms) {
+            (None, ..) => {}
+            // Who still needs an answer by then has not lost it on its way.
+            (Some(used), _, Some(ends_ms)) if *used == key && now_ms >= ends_ms => return Err(Bad::Late),
+            (Some(used), Some(serial), Some(_)) if *used == key => {
+                let serial = serial.clone();
+                return Ok((token, Use::Again { serial }));
+            }
+            // Also one that an earlier release has marked: whether its certificate was revoked is not known.
+            (Some(_), ..) => return Err(Bad::Used),
         }
         (token.used_ms, token.key) = (Some(now_ms), Some(key));
+        (token.serial, token.ends_ms) = (Some(next.serial.clone()), Some(next.until_ms));
         self.write(&name, &token).and_then(|()| self.sync()).map_err(|error| Bad::Disk(error.to_string()))?;
-        Ok(token)
+        Ok((token, Use::First))
     }
 
-    /// What is there, after what is too old was removed.
+    /// What is there, after what is too old was removed. A file that cannot be read is told, and keeps nobody from the others.
     fn swept(&self, now_ms: u64) -> io::Result<Vec<(String, Token)>> {
         let mut tokens = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let Ok(name) = entry?.file_name().into_string() else { continue };
-            let Some(token) = self.read(&name)? else { continue };
+            let token = match self.read(&name) {
+                Ok(Some(token)) => token,
+                Ok(None) => continue,
+                Err(error) => {
+                    let path = self.dir.join(name);
+                    tracing::warn!("{}: no token that can be read ({error}), and left out: remove it", path.display());
+                    continue;
+                }
+            };
             if now_ms > token.until_ms.saturating_add(KEPT_MS) {
-                fs::remove_file(self.dir.join(name))?;
+                self.remove(&name)?;
             } else {
                 tokens.push((name, token));
             }
         }
         Ok(tokens)
+    }
+
+    /// Whether it was there.
+    fn remove(&self, name: &str) -> io::Result<bool> {
+        match fs::remove_file(self.dir.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        }
     }
 
     /// None where there is no such file, or none of ours.
@@ -156,9 +215,7 @@ impl Tokens {
             return Ok(None);
         }
         match fs::read(self.dir.join(name)) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|error| io::Error::other(format!("{}: {error}", self.dir.join(name).display()))),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -200,6 +257,10 @@ mod tests {
         Tokens::open(&dir.path().join("tokens")).unwrap()
     }
 
+    fn next() -> Next {
+        Next::new(2000, HOUR)
+    }
+
     fn hosts(text: &str) -> HostList {
         text.parse().unwrap()
     }
@@ -211,8 +272,9 @@ mod tests {
         let names: Vec<_> = made.iter().map(|(host, _)| host.as_str()).collect();
         assert_eq!(names, ["n0", "n1", "n2"]);
         let [t0, t1, t2] = [0, 1, 2].map(|n: usize| made[n].1.as_str());
-        let bad =
-            |secret: &str, host: &str, key: &str, at: u64| tokens(&dir).redeem(secret, host, key.as_bytes(), at).err();
+        let bad = |secret: &str, host: &str, key: &str, at: u64| {
+            tokens(&dir).redeem(secret, host, key.as_bytes(), &next(), at).err()
+        };
         // A wrong name does not use it up.
         assert_eq!(bad(t0, "n1", "key", 2000), Some(Bad::OtherHost(HostName::new("n0").unwrap())));
         assert_eq!(bad(t0, "n0", "key", 2000), None);
@@ -222,9 +284,10 @@ mod tests {
         assert_eq!(bad(t0, "n0", "key", 1000 + HOUR), Some(Bad::Late));
         assert_eq!(bad(t1, "n1", "key", 1000 + HOUR), Some(Bad::Late));
         assert_eq!(bad("../../etc/passwd", "n1", "key", 2000), Some(Bad::Unknown));
-        // Taken back: only what was not used.
-        assert_eq!(tokens(&dir).take_back(&hosts("n[0,2]"), 2000).unwrap(), 1);
+        assert_eq!(tokens(&dir).take_back(&hosts("n2"), 2000).unwrap(), 1);
         assert_eq!(bad(t2, "n2", "key", 2000), Some(Bad::Unknown));
+        // What was used, and is over, is told of.
+        assert_eq!(tokens(&dir).take_back(&hosts("n0"), 1000 + HOUR).unwrap(), 0);
         let left = tokens(&dir).list(2000).unwrap();
         let left: Vec<_> = left.iter().map(|token| (token.host.as_str(), token.used_ms)).collect();
         assert_eq!(left, [("n0", Some(2000)), ("n1", None)]);
@@ -232,6 +295,57 @@ mod tests {
         assert_eq!(tokens(&dir).list(1000 + HOUR + KEPT_MS).unwrap().len(), 2);
         assert_eq!(tokens(&dir).list(1001 + HOUR + KEPT_MS).unwrap().len(), 0);
         assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
+    }
+
+    /// Whoever has used one could once use it again, whatever was done about it.
+    #[test]
+    fn a_token_that_was_used_is_taken_back_while_it_lasts_and_is_good_again_no_longer_than_its_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = tokens(&dir);
+        let made = tokens.make(&hosts("n[0-1]"), 0, 1000, 1000 + HOUR).unwrap();
+        let first = Next::new(2000, 3000);
+        let ask = |n: usize, at: u64| {
+            tokens.redeem(&made[n].1, made[n].0.as_str(), b"key", &first, at).map(|(_, which)| which)
+        };
+        for n in [0, 1] {
+            assert_eq!(ask(n, 2000), Ok(Use::First));
+            assert_eq!(ask(n, 4999), Ok(Use::Again { serial: first.serial.clone() }));
+        }
+        assert_eq!(tokens.take_back(&hosts("n0"), 3000).unwrap(), 1);
+        assert_eq!((ask(0, 3000), ask(1, 5000)), (Err(Bad::Unknown), Err(Bad::Late)));
+        // An earlier release did not write what the first use gave.
+        let known = Token { serial: None, ends_ms: None, ..tokens.list(3000).unwrap().remove(0) };
+        tokens.write(&digest(made[1].1.as_bytes()), &known).unwrap();
+        assert_eq!(ask(1, 3000), Err(Bad::Used));
+    }
+
+    /// Tokens for a whole cluster once kept every node from being enrolled while they were made: each is a write to the disk.
+    #[test]
+    fn who_makes_many_tokens_keeps_nobody_from_using_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = tokens(&dir);
+        let (sender, made) = std::sync::mpsc::sync_channel(1);
+        std::thread::scope(|scope| {
+            let redeeming = tokens.one.lock().unwrap();
+            scope.spawn(|| {
+                sender.send((tokens.make(&hosts("n[0-9]"), 0, 0, HOUR).unwrap().len(), tokens.list(0).unwrap().len()))
+            });
+            let made = made.recv_timeout(std::time::Duration::from_secs(60));
+            drop(redeeming);
+            assert_eq!(made, Ok((10, 10)), "it waits for who uses one, and so they for it");
+        });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_keeps_nobody_from_the_other_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = tokens(&dir);
+        let made = tokens.make(&hosts("n[0-1]"), 0, 0, HOUR).unwrap();
+        fs::write(tokens.dir.join(digest(made[0].1.as_bytes())), "{").unwrap();
+        assert_eq!((tokens.list(0).unwrap().len(), tokens.make(&hosts("n2"), 0, 0, HOUR).unwrap().len()), (1, 1));
+        let error = tokens.redeem(&made[0].1, "n0", b"key", &next(), 0).unwrap_err();
+        assert!(matches!(&error, Bad::Disk(text) if text.contains("/tokens/")), "{error:?}");
+        assert_eq!(tokens.take_back(&hosts("n[0-1]"), 0).unwrap(), 1);
     }
 
     #[test]
@@ -244,7 +358,7 @@ mod tests {
         let old = Token { host: HostName::new("N2.").unwrap(), ..tokens(&dir).list(2000).unwrap().remove(2) };
         tokens(&dir).write(&digest(made[2].1.as_bytes()), &old).unwrap();
         for (at, host) in [(0, "n0"), (2, "n2")] {
-            assert_eq!(tokens(&dir).redeem(&made[at].1, host, b"key", 2000).err(), None, "{host}");
+            assert_eq!(tokens(&dir).redeem(&made[at].1, host, b"key", &next(), 2000).err(), None, "{host}");
         }
         assert_eq!(tokens(&dir).take_back(&hosts("N1"), 2000).unwrap(), 1);
     }
