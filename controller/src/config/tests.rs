@@ -89,6 +89,6 @@ fn what_a_guide_says_of_a_resource_manager_is_understood() {
         let (block, _) = rest.split_once("```").unwrap();
         let config = parse(&format!("cluster = 'tiny'\n{block}")).unwrap();
         assert_eq!(config.api.group.as_deref(), Some(name));
-        assert_eq!(config.drain.command.unwrap().words(), [format!("/etc/{name}/perilog/drain")]);
+        assert_eq!(config.drain.command.unwrap().words(), [format!("/usr/libexec/perilog/{name}/drain")]);
     }
 }
