@@ -137,24 +137,35 @@ impl Default for Enroll {
 }
 
 impl Enroll {
-    /// What it has signed counts, also where nobody is enrolled any more; where there is no such authority, nothing does.
-    pub fn clients(&self) -> Option<Clients> {
-        let file = |name: &str| Some(self.directory.join(name)).filter(|path| path.exists());
-        Some(Clients { ca: file(CA_CERT)?, crl: file(CRL) })
+    /// What it has signed counts, also where nobody is enrolled any more; where there is no such authority, nothing does. Its list is never left out: an
+    /// authority is made with one, and where it is gone, who is revoked is not known.
+    ///
+    /// # Errors
+    /// Whether there is an authority cannot be seen.
+    pub fn clients(&self) -> Result<Option<Clients>, TlsError> {
+        let ca = self.directory.join(CA_CERT);
+        match ca.metadata() {
+            Ok(_) => Ok(Some(Clients { ca, crl: self.directory.join(CRL) })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(TlsError::Read { path: ca, source }),
+        }
     }
 
     /// Certificates of hosts that were thrown out, which the list does not name because they have run out.
-    fn run_out(&self) -> Result<HashSet<String>, TlsError> {
-        let read = |name: &str| match std::fs::read(self.directory.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            read => read.map_err(|source| TlsError::Read { path: self.directory.join(name), source }),
-        };
-        // A list that is none was told of when it was loaded; nobody is on it.
-        let revoked = authority::revoked(&read(CRL)?).unwrap_or_default();
+    fn run_out(&self, Clients { crl, .. }: &Clients) -> Result<HashSet<String>, TlsError> {
+        let read = |path: &Path| std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
+        let malformed =
+            |why| TlsError::Read { path: crl.clone(), source: io::Error::new(io::ErrorKind::InvalidData, why) };
+        let revoked = authority::revoked(&read(crl)?).map_err(malformed)?;
         if revoked.is_empty() {
             return Ok(HashSet::new());
         }
-        Ok(authority::run_out(&authority::known(&read(ISSUED)?).issued, &revoked, clock::wall_ms()))
+        let issued = match read(&self.directory.join(ISSUED)) {
+            // Nobody was given one yet.
+            Err(TlsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        Ok(authority::run_out(&authority::known(&issued).issued, &revoked, clock::wall_ms()))
     }
 
     /// Whom munge enrols, where its credentials count.
@@ -319,8 +330,10 @@ impl Config {
     /// A file cannot be read, or is not what it should be.
     pub fn server_tls(&self) -> Result<Option<ServerTls>, TlsError> {
         let Some(files) = self.tls.files() else { return Ok(None) };
-        let tls = ServerTls::load_with(&files, self.enroll.clients().as_ref())?;
-        Ok(Some(tls.and_revoked(self.enroll.run_out()?)))
+        let clients = self.enroll.clients()?;
+        let tls = ServerTls::load_with(&files, clients.as_ref())?;
+        let run_out = clients.map(|clients| self.enroll.run_out(&clients)).transpose()?;
+        Ok(Some(tls.and_revoked(run_out.unwrap_or_default())))
     }
 
     /// What those meet who want to be enrolled; none where nobody can be.
@@ -328,7 +341,7 @@ impl Config {
     /// # Errors
     /// As for [`Self::server_tls`].
     pub fn enroll_tls(&self) -> Result<Option<ServerTls>, TlsError> {
-        match (self.tls.files(), self.enroll.listen, self.enroll.clients()) {
+        match (self.tls.files(), self.enroll.listen, self.enroll.clients()?) {
             (Some(files), Some(_), Some(clients)) => ServerTls::load_open(&files, &clients).map(Some),
             _ => Ok(None),
         }

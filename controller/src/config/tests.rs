@@ -77,6 +77,54 @@ fn the_example_is_the_default() {
     }
 }
 
+/// Somebody removed the list while an authority signs: once, who was revoked was let in again by the next reload.
+#[test]
+fn an_authority_of_enrolment_without_its_list_is_refused_and_one_that_is_not_there_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let made = authority::new("site", 0, 4_000_000_000_000).unwrap();
+    std::fs::write(path("site.pem"), &made.cert).unwrap();
+    std::fs::write(path("site-key.pem"), &made.key).unwrap();
+    std::fs::set_permissions(path("site-key.pem"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let enroll = path("enroll");
+    std::fs::create_dir(&enroll).unwrap();
+    let (dir, enroll) = (dir.path().display(), enroll.as_path());
+    let config = parse(&format!(
+        "cluster = 'tiny'\ntls = {{ ca = '{dir}/site.pem', cert = '{dir}/site.pem', key = '{dir}/site-key.pem' }}
+         enroll = {{ listen = '[::]:5117', directory = '{}' }}",
+        enroll.display()
+    ))
+    .unwrap();
+    let of =
+        |config: &Config| (config.server_tls().map(|tls| tls.is_some()), config.enroll_tls().map(|tls| tls.is_some()));
+    assert!(matches!(of(&config), (Ok(true), Ok(false))), "nobody was ever enrolled: {:?}", of(&config));
+
+    let made = authority::new("enrolment", 0, 4_000_000_000_000).unwrap();
+    let issuer =
+        authority::Issuer::from_ca_cert_pem(&made.cert, authority::KeyPair::from_pem(&made.key).unwrap()).unwrap();
+    let list = authority::revocations(&issuer, 1, &[], 0, 4_000_000_000_000).unwrap();
+    std::fs::write(enroll.join(CA_CERT), &made.cert).unwrap();
+    std::fs::write(enroll.join(CRL), &list).unwrap();
+    assert!(matches!(of(&config), (Ok(true), Ok(true))), "{:?}", of(&config));
+
+    std::fs::remove_file(enroll.join(CRL)).unwrap();
+    let said = |outcome: Result<bool, TlsError>| outcome.map_err(|error| error.to_string()).unwrap_err();
+    let (agents, visitors) = of(&config);
+    for text in [said(agents), said(visitors)] {
+        assert!(
+            text.contains("enroll/crl.pem: there is no such revocation list") && text.contains("bring it back"),
+            "{text}"
+        );
+    }
+    // No list, and yet there.
+    std::fs::write(enroll.join(CRL), "none").unwrap();
+    assert!(matches!(of(&config), (Err(_), Err(_))));
+    // What cannot be looked at is not missing, whoever looks.
+    std::fs::remove_dir_all(enroll).unwrap();
+    std::fs::write(enroll, "no directory").unwrap();
+    assert!(matches!(of(&config), (Err(TlsError::Read { .. }), Err(TlsError::Read { .. }))), "{:?}", of(&config));
+}
+
 /// What the guides have administrators write into a drop-in.
 #[test]
 fn what_a_guide_says_of_a_resource_manager_is_understood() {

@@ -44,7 +44,7 @@ impl Bed {
         let (ca, nodes) = (Authority::new(), Authority::named("nodes"));
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap().to_string();
-        let clients = Clients { ca: nodes.issue("any", CLIENT).ca, crl: Some(nodes.revoke(66)) };
+        let clients = Clients { ca: nodes.issue("any", CLIENT).ca, crl: nodes.revoke(66) };
         let tls = Some(ServerTls::load_open(&ca.issue("ctl", SERVER), &clients).unwrap());
         let listener = Listener::new(socket, tls.clone(), Keepalive::default()).unwrap();
         let (tls, changes) = watch::channel(tls);

@@ -14,12 +14,14 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 use super::TlsFiles;
 
 /// A bundle of all public authorities is a quarter of this; a revocation list of a hundred thousand certificates fits.
-const MAX_FILE: u64 = 8 * 1024 * 1024;
+pub const MAX_FILE: u64 = 8 * 1024 * 1024;
 
 /// Why certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
+    #[error("{}: there is no such revocation list, and who is on it is not known: bring it back, or begin a new one (perilog ca revoke) and revoke again who was on it", path.display())]
+    NoList { path: PathBuf },
     #[error("{}: cannot be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it (root's own may be 0640), and replace it if others may have read it", path.display())]
@@ -70,7 +72,13 @@ impl Trusted {
             self.roots.add(authority).map_err(|source| TlsError::Authority { path: ca.to_owned(), source })?;
         }
         if let Some(crl) = crl {
-            self.crls.extend(all(crl, "revocation list", Readable::ByAll)?);
+            let lists = all(crl, "revocation list", Readable::ByAll).map_err(|error| match error {
+                TlsError::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                    TlsError::NoList { path }
+                }
+                other => other,
+            });
+            self.crls.extend(lists?);
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use rustls::server::{ClientCertVerifierBuilder, NoServerSessionStorage, WebPkiCl
 use rustls::{ClientConfig, ConfigBuilder, ServerConfig};
 
 pub use self::fault::TlsFault;
-pub use self::files::TlsError;
+pub use self::files::{MAX_FILE, TlsError};
 pub use self::names::{dns_names, serial_number};
 pub use self::peer::PeerChain;
 
@@ -63,11 +63,11 @@ pub struct ClientTls {
     names: Arc<[String]>,
 }
 
-/// One authority more, whose certificates are good for clients only.
+/// One authority more, whose certificates are good for clients only. It always has a list: without it the revoked would be let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
     pub ca: PathBuf,
-    pub crl: Option<PathBuf>,
+    pub crl: PathBuf,
 }
 
 impl ServerTls {
@@ -80,7 +80,7 @@ impl ServerTls {
     pub fn load_with(files: &TlsFiles, clients: Option<&Clients>) -> Result<Self, TlsError> {
         let Loaded { mut trusted, chain, key } = files::load(files)?;
         if let Some(Clients { ca, crl }) = clients {
-            trusted.add(ca, crl.as_deref())?;
+            trusted.add(ca, Some(crl))?;
         }
         let has_lists = !trusted.crls.is_empty();
         let verifier = client_verifier(trusted);
@@ -99,8 +99,7 @@ impl ServerTls {
     /// For whoever may have no certificate yet. One that is shown must be of `clients`.
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { chain, key, .. } = files::load(files)?;
-        let verifier = client_verifier(files::Trusted::load(&clients.ca, clients.crl.as_deref())?);
-        let verifier = if clients.crl.is_none() { verifier.allow_unknown_revocation_status() } else { verifier };
+        let verifier = client_verifier(files::Trusted::load(&clients.ca, Some(&clients.crl))?);
         let verifier = verifier.allow_unauthenticated().build();
         let verifier = verifier.map_err(|source| TlsError::Verifier { path: clients.ca.clone(), source })?;
         Self::serving(files, verifier, chain, key)
