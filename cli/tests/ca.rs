@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fake::{Place, Said};
+use perilog_host::authority;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -291,4 +292,133 @@ fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {
     assert_eq!(revoke("n1").code, Some(2));
     assert_eq!(revoke(&ca.path("nodes/n1/cert.pem")).code, Some(0));
     assert!(let_in(&ca, "nodes/n1").is_err());
+}
+
+/// The reviewer's root had umask 077, and its controller could neither be reloaded nor started again.
+#[test]
+fn under_a_strict_umask_others_read_what_is_for_them_and_an_owner_keeps_their_files() {
+    let ca = Ca::new();
+    let is_root = rustix::process::geteuid().is_root();
+    let whose = |name: &str| {
+        std::fs::metadata(ca.path(name)).map(|file| (file.mode() & 0o777, file.uid(), file.gid())).unwrap()
+    };
+    let own = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let (daemon, list) = if is_root { ((64_001, 64_002), (64_003, 64_004)) } else { (own, own) };
+    let give = |name: &str, (user, group): (u32, u32)| {
+        std::os::unix::fs::chown(ca.path(name), Some(user), Some(group)).unwrap()
+    };
+    give("ca", daemon);
+    give("ca/crl.pem", list);
+    let strictly = |args: &[&str]| {
+        let words: Vec<&str> = [env!("CARGO_BIN_EXE_perilog")].into_iter().chain(args.iter().copied()).collect();
+        let output = std::process::Command::new("sh").args(["-c", "umask 077; exec \"$@\"", "sh"]).args(words).output();
+        Said::of(output.unwrap())
+    };
+    let (dir, out) = (ca.path("ca"), ca.path("n0"));
+    let said = strictly(&["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n0"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(whose("ca/issued.jsonl"), (0o600, daemon.0, daemon.1));
+    assert_eq!((whose("n0/cert.pem"), whose("n0/key.pem")), ((0o644, own.0, own.1), (0o600, own.0, own.1)));
+
+    assert_eq!(strictly(&["ca", "revoke", "--dir", &dir, "n0"]).code, Some(0));
+    assert_eq!(whose("ca/crl.pem"), (0o644, list.0, list.1), "the owner of what it replaces");
+    std::fs::remove_file(ca.path("ca/crl.pem")).unwrap();
+    assert_eq!(strictly(&["ca", "revoke", "--dir", &dir, "n0"]).code, Some(0));
+    assert_eq!(whose("ca/crl.pem"), (0o644, daemon.0, daemon.1), "the owner of the directory");
+
+    // What the directory's owner has put in the place of the list is not followed.
+    std::fs::write(ca.path("elsewhere"), "").unwrap();
+    std::fs::remove_file(ca.path("ca/issued.jsonl")).unwrap();
+    std::os::unix::fs::symlink(ca.path("elsewhere"), ca.path("ca/issued.jsonl")).unwrap();
+    let said = ca.issue("node", &["n1"], "n1");
+    assert!(said.code != Some(0) && said.err.contains("ca/issued.jsonl: it is no file"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(ca.path("elsewhere")).unwrap(), "");
+}
+
+#[test]
+fn a_list_that_cannot_be_read_keeps_nobody_from_revoking_by_file_or_number() {
+    let ca = Ca::new();
+    ca.issue("node", &["n[0-1]"], "nodes");
+    std::fs::remove_file(ca.path("ca/issued.jsonl")).unwrap();
+    std::fs::create_dir(ca.path("ca/issued.jsonl")).unwrap();
+    let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", what]);
+    for what in ["0xabcd", &ca.path("nodes/n0/cert.pem")] {
+        let said = revoke(what);
+        assert_eq!(
+            (said.code, said.err.contains("whose certificates these are is not known")),
+            (Some(0), true),
+            "{}",
+            said.err
+        );
+    }
+    assert!(let_in(&ca, "nodes/n0").is_err());
+    assert_ne!(revoke("n1").code, Some(0));
+    assert_eq!(let_in(&ca, "nodes/n1"), Ok(()));
+}
+
+/// Writes issued.jsonl, and a list with these serial numbers, revoked at these times.
+fn write_lists(ca: &Ca, issued: &[authority::Issued], revoked: &[(String, u64)]) {
+    let lines: Vec<String> = issued.iter().map(|issued| serde_json::to_string(issued).unwrap() + "\n").collect();
+    std::fs::write(ca.path("ca/issued.jsonl"), lines.concat()).unwrap();
+    let text = |name: &str| std::fs::read_to_string(ca.path(name)).unwrap();
+    let key = authority::KeyPair::from_pem(&text("ca/ca-key.pem")).unwrap();
+    let issuer = authority::Issuer::from_ca_cert_pem(&text("ca/ca.pem"), key).unwrap();
+    let revoked: Vec<_> =
+        revoked.iter().map(|(serial, at_ms)| authority::Revoked { serial: serial.clone(), at_ms: *at_ms }).collect();
+    let list = authority::revocations(&issuer, 1, &revoked, 0, 4_000_000_000_000).unwrap();
+    std::fs::write(ca.path("ca/crl.pem"), list).unwrap();
+}
+
+fn issued(serial: &str, host: &str, not_after_ms: u64) -> authority::Issued {
+    let (names, role) = (vec![host.to_owned()], "node".to_owned());
+    authority::Issued { serial: serial.to_owned(), role, names, not_after_ms, enrolled_ms: Some(1) }
+}
+
+#[test]
+fn a_list_that_no_controller_would_read_is_not_written() {
+    let ca = Ca::new();
+    let serials: Vec<(String, u64)> = (0..180_000_u64).map(|n| (format!("40{n:030X}"), 1_000)).collect();
+    write_lists(&ca, &[], &serials);
+    let before = std::fs::read(ca.path("ca/crl.pem")).unwrap();
+    assert!(before.len() > 8 << 20);
+    let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "0xabcd"]);
+    let told = "no controller reads more than 8388608: nothing is revoked";
+    assert_eq!((said.code, said.err.contains(told)), (Some(2), true), "{}", said.err);
+    assert!(std::fs::read(ca.path("ca/crl.pem")).unwrap() == before);
+}
+
+#[test]
+fn what_ran_out_and_was_revoked_long_ago_leaves_the_list_and_the_newest_of_a_host_stays() {
+    let ca = Ca::new();
+    let (old, lately, later) = (1_000, perilog_host::clock::wall_ms() - 60_000, 4_000_000_000_000);
+    let of_n0 = [issued("40", "n0", old), issued("41", "n0", old), issued("42", "n0", lately), issued("43", "N0", old)];
+    let of_n1 = [issued("44", "n1", later), issued("45", "n1", later)];
+    let revoked =
+        |serials: &[(&str, u64)]| serials.iter().map(|(serial, at)| ((*serial).to_owned(), *at)).collect::<Vec<_>>();
+    let list = revoked(&[("40", old), ("41", lately), ("42", old), ("43", old), ("44", old), ("46", old)]);
+    write_lists(&ca, &[of_n0.as_slice(), of_n1.as_slice()].concat(), &list);
+    let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "--json"]);
+    let listed: Value = serde_json::from_str(&said.out).unwrap();
+    let serials: Vec<_> = listed["revoked"].as_array().unwrap().iter().map(|row| row["serial"].clone()).collect();
+    assert_eq!(serials, ["41", "42", "43", "44", "46"]);
+}
+
+#[test]
+fn what_is_to_be_done_next_is_right_for_the_authority_and_other_certificates_are_told() {
+    let ca = Ca::new();
+    ca.issue("node", &["n0"], "a");
+    ca.issue("node", &["n0"], "b");
+    let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), what]).err;
+    let said = revoke(&ca.path("a/cert.pem"));
+    assert!(
+        said.contains("n0 has 1 certificate more that is good") && said.contains("[tls] crl in controller.toml"),
+        "{said}"
+    );
+    let said = revoke(&ca.path("b/cert.pem"));
+    assert!(!said.contains("is good"), "{said}");
+    // Whoever obeyed "bring it to [tls] crl" cut off all that the site's own authority had issued.
+    write_lists(&ca, &[issued("44", "n1", 4_000_000_000_000)], &[]);
+    let said = revoke("n1");
+    assert!(!said.contains("[tls] crl") && said.contains("systemctl reload perilog-controller"), "{said}");
+    assert!(said.contains("its certificate was revoked") && said.contains("perilog doctor controller"), "{said}");
 }

@@ -93,7 +93,11 @@ pub fn known(text: &[u8]) -> Known {
 pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     let path = lock.dir().join(ISSUED);
     let is_new = !path.try_exists()?;
-    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let mut options = OpenOptions::new();
+    // Root adds to it in a directory of somebody else's: where a link leads is not for them to say.
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    options.read(true).append(true).create(true).mode(0o600).custom_flags(no_link);
+    let mut file = options.open(path)?;
     let mut text = String::new();
     if !ends_a_line(&mut file)? {
         text.push('\n');

@@ -32,7 +32,11 @@ pub(super) fn new(name: &str, days: u32, now_ms: u64) -> Result<Made, Fault> {
 pub(super) struct Signer {
     issuer: Issuer<'static, KeyPair>,
     not_after_ms: u64,
+    subject: String,
 }
+
+/// So the controller calls the authority by which it enrols nodes.
+const ENROLS: &str = "CN=perilog enrolment of ";
 
 impl Signer {
     /// Of the authority in this directory, which has not run out.
@@ -40,14 +44,20 @@ impl Signer {
         let path = dir.join(CA_CERT);
         let cert = files::read(&path)?;
         let key = files::read_secret(&dir.join(CA_KEY))?;
-        let not_after_ms = certificates(&path, &cert)?.first().map(|read| read.not_after_ms);
-        let Some(not_after_ms) = not_after_ms.filter(|end| *end > now_ms) else {
+        let own = certificates(&path, &cert)?.into_iter().next();
+        let Some(own) = own.filter(|own| own.not_after_ms > now_ms) else {
             return Err(Fault::Usage(format!(
                 "{} has expired: make a new authority (perilog ca init)",
                 path.display()
             )));
         };
-        Ok(Self { issuer: Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(&key)?)?, not_after_ms })
+        let issuer = Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(&key)?)?;
+        Ok(Self { issuer, not_after_ms: own.not_after_ms, subject: own.subject })
+    }
+
+    /// Whether the controller signs by it, and reads its lists where they are.
+    pub(super) fn enrols(&self) -> bool {
+        self.subject.starts_with(ENROLS)
     }
 
     /// A revocation list (PEM). It lasts as long as the authority.

@@ -1,9 +1,10 @@
-//! The files of an authority and of those it issues to. Keys are readable by their owner alone, from the first byte on.
+//! The files of an authority and of those it issues to. Keys are readable by their owner alone, from the first byte on. What others read they can read
+//! under every umask, and a daemon's directory keeps its owner's files its own, though root writes them.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::Path;
 
 use perilog_host::authority::Lock;
 pub(super) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
@@ -49,28 +50,76 @@ pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fau
     }
 }
 
-/// Writes a whole file or nothing (temporary file, fsync, rename).
+/// Writes a whole file or nothing (temporary file, fsync, rename). It is on the disk under its name when it returns.
 pub(super) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fault> {
+    write_as(path, who, who == Who::Everybody, text)
+}
+
+/// `give_away`: to whoever has what is there, or the directory. A key stays with who has made it.
+fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
-    let written = write_new(&temporary, who, text).and_then(|()| fs::rename(&temporary, path));
+    let written =
+        write_new(&temporary, give_away.then_some(path), who, text).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
         // Nothing to do about a second failure; the first one is told.
         let _ = fs::remove_file(&temporary);
         failed(error)
-    })
+    })?;
+    sync(path).map_err(failed)
 }
 
-fn write_new(path: &PathBuf, who: Who, text: &str) -> io::Result<()> {
+/// `like`: whose it is to be.
+fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io::Result<()> {
     let mode = match who {
         Who::Everybody => 0o644,
         Who::OwnerOnly => 0o600,
     };
-    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
+    if let Some(path) = like {
+        give(&file, path)?;
+    }
+    // Not by opening it: the umask would have its say, and nobody asks for a list that its reader cannot read.
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
+}
+
+/// Gives what is to be `path` to the owner of what is there, or of the directory. Root alone gives anything away.
+fn give(file: &File, path: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let whose = match path.symlink_metadata() {
+        Ok(there) if there.is_file() => there,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => directory_of(path).metadata()?,
+    };
+    fchown(file, Some(whose.uid()), Some(whose.gid()))
+}
+
+/// A rename lasts when its directory is on the disk.
+fn sync(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Begins a list that is its owner's alone, empty, where there is none. What is there and no file, such as a link, is refused.
+pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
+    let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
+    match path.symlink_metadata() {
+        Ok(there) if there.is_file() => return Ok(()),
+        Ok(_) => return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no file (a link, perhaps)"))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(_) => {}
+    }
+    // Made elsewhere first, so that it never is there and another's.
+    write_as(path, Who::OwnerOnly, true, "")
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Fault> {

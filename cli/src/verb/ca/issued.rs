@@ -22,6 +22,7 @@ pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
     };
     let issued: Vec<Issued> = made.iter().map(issued).collect();
     let lock = files::lock(dir)?;
+    files::begin_list(&dir.join(ISSUED))?;
     remember(&lock, &issued).map_err(|source| Fault::File { what: "cannot write", path: dir.join(ISSUED), source })
 }
 

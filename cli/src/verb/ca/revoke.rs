@@ -1,26 +1,33 @@
 //! `perilog ca revoke`: the authority takes its word back. What is revoked is in DIR/crl.pem (RFC 5280, section 5), which is the only memory of it.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use perilog_core::HostName;
 use perilog_host::authority::canonical;
 use perilog_host::clock;
+use perilog_host::tls::MAX_FILE;
 use serde_json::{Value, json};
 
 use super::authority::{Revoked, Signer};
 use super::files::{self, CA_CERT, CRL, Who};
 use super::issued::{self, Issued};
-use super::read::{self, certificates};
+use super::read::{self, Read, certificates};
 use crate::columns::{Columns, cell, styled};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
-use crate::{style, when};
+use crate::{style, text, when};
+
+/// So long a certificate stays on the list after it has run out and was revoked: whoever brings the list to a controller has done so by then, and the sessions
+/// that stood on it are over (RFC 5280, section 3.3).
+const KEPT_MS: u64 = 30 * 86_400_000;
 
 /// Revokes certificates: they are added to the authority's revocation list, DIR/crl.pem.
 ///
 /// The list counts where it is brought to: as `crl` of [tls] in controller.toml for the certificates of nodes, in agent.toml for those of controllers,
-/// then a reload. The controller ends the sessions of what is revoked. Without HOST the list is written anew and shown.
+/// then a reload. The controller ends the sessions of what is revoked. The list of the authority that enrols nodes is where it counts already, and takes a
+/// reload. Without HOST the list is written anew and shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
@@ -44,26 +51,25 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let _lock = files::lock(&args.dir)?;
     let path = args.dir.join(CRL);
     let begins = files::is_missing(&path);
-    let (number, mut list) =
-        if begins { (0, Vec::new()) } else { read::revocations(&path, &files::read_list(&path)?)? };
+    let (number, list) = if begins { (0, Vec::new()) } else { read::revocations(&path, &files::read_list(&path)?)? };
     let now_ms = clock::wall_ms();
-    let issued = issued::list(&args.dir)?;
+    let known = Issuances::of(&args.dir, &args.what, now_ms)?;
+    let mut list: Vec<Revoked> = list.into_iter().filter(|revoked| !known.is_over(revoked)).collect();
+    let mut revoked: HashSet<String> = list.iter().map(|revoked| revoked.serial.clone()).collect();
     let mut added = Vec::new();
     for what in &args.what {
-        for serial in serials(&args.dir, &issued, what)? {
-            if !list.iter().any(|revoked: &Revoked| revoked.serial == serial) {
+        for serial in known.serials(&args.dir, what)? {
+            if revoked.insert(serial.clone()) {
                 list.push(Revoked { serial: serial.clone(), at_ms: now_ms });
                 added.push(serial);
             }
         }
     }
-    files::write(&path, Who::Everybody, &signer.revocations(number + 1, &list, now_ms)?)?;
-    let names = |serial: &str| {
-        let known = issued.iter().find(|issued| issued.serial == serial);
-        known.map(|issued| issued.names.join(", ")).unwrap_or_default()
-    };
+    let text = signer.revocations(number + 1, &list, now_ms)?;
+    fits(&path, text.len() as u64)?;
+    files::write(&path, Who::Everybody, &text)?;
     let rows = list.iter().map(|revoked| Row {
-        names: names(&revoked.serial),
+        names: known.names(&revoked.serial),
         serial: revoked.serial.clone(),
         at_ms: revoked.at_ms,
         new: added.contains(&revoked.serial),
@@ -75,46 +81,140 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
             path.display()
         ));
     }
-    if out.face == Face::Table && !added.is_empty() {
+    for (host, others) in known.left(args, &revoked) {
         aside(format_args!(
-            "bring {} to the controller ([tls] crl in controller.toml) and reload it: systemctl reload perilog-controller",
-            path.display()
+            "{host} has {} more that {} good: perilog ca revoke --dir {} {host} revokes all",
+            text::count(others as u64, "certificate"),
+            if others == 1 { "is" } else { "are" },
+            args.dir.display()
         ));
+    }
+    if out.face == Face::Table && !added.is_empty() {
+        aside(format_args!("{}", next(&path, signer.enrols() || known.enrols())));
     }
     Ok(Exit::Ok)
 }
 
-/// Which certificates are meant; at least one.
-fn serials(dir: &Path, issued: &[Issued], what: &What) -> Result<Vec<String>, Fault> {
-    match what {
-        What::Serial(serial) => Ok(vec![serial.clone()]),
-        What::File(file) => {
-            let authority = certificates(&dir.join(CA_CERT), &files::read(&dir.join(CA_CERT))?)?;
-            let found = certificates(file, &files::read(file)?)?;
-            let Some(first) = found.first() else {
-                return Err(Fault::Usage(format!("{} has no certificate in it", file.display())));
-            };
-            if !authority.first().is_some_and(|authority| first.is_of(authority)) {
-                let (file, dir) = (file.display(), dir.display());
-                return Err(Fault::Usage(format!(
-                    "{file} is not of the authority in {dir} (its issuer: {})",
-                    first.issuer
-                )));
+/// No controller reads a larger one: it would go on with the list that it has, and not start again.
+fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
+    if bytes <= MAX_FILE {
+        return Ok(());
+    }
+    Err(Fault::Usage(format!(
+        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing is revoked. What runs out leaves the list 30 days later; a new authority begins an empty one (docs/security.md, \"A new authority\")",
+        path.display()
+    )))
+}
+
+/// What makes it count.
+fn next(path: &Path, enrols: bool) -> String {
+    let reload = "systemctl reload perilog-controller";
+    let path = path.display();
+    if enrols {
+        return format!(
+            "nothing of it is renewed any more; to end its sessions: {reload}. Then journalctl -u perilog-controller says of each `refused ...: its certificate was revoked`; where it says `the configuration that was read before stays in force`, it says before why, and they go on (perilog doctor controller)"
+        );
+    }
+    format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")
+}
+
+/// What is known of what was issued.
+struct Issuances {
+    /// In the order of its issue.
+    issued: Vec<Issued>,
+    /// Where in it a serial number is.
+    at: HashMap<String, usize>,
+    /// The serial numbers of the newest of each host.
+    newest: HashSet<String>,
+    now_ms: u64,
+}
+
+impl Issuances {
+    /// A list that cannot be read keeps nobody from revoking what is named by file or serial number.
+    fn of(dir: &Path, what: &[What], now_ms: u64) -> Result<Self, Fault> {
+        let issued = match issued::list(dir) {
+            Err(fault) if !what.iter().any(|what| matches!(what, What::Host(_))) => {
+                aside(format_args!("{fault}: whose certificates these are is not known"));
+                Vec::new()
             }
-            Ok(vec![first.serial.clone()])
-        }
-        What::Host(host) => {
-            let its = issued::of_host(issued, &canonical(host.as_str()), clock::wall_ms());
-            let serials: Vec<String> = its.iter().map(|issued| issued.serial.clone()).collect();
-            if serials.is_empty() {
-                let dir = dir.display();
-                return Err(Fault::Usage(format!(
-                    "the authority in {dir} has no record of a certificate for {host}: name its file, or its serial number (perilog ca show)"
-                )));
+            list => list?,
+        };
+        let at = issued.iter().enumerate().map(|(at, issued)| (issued.serial.clone(), at)).collect();
+        let names = |issued: &Issued| issued.names.iter().map(|name| canonical(name)).collect::<Vec<_>>();
+        let newest: HashMap<String, String> = issued
+            .iter()
+            .flat_map(|issued| names(issued).into_iter().map(|name| (name, issued.serial.clone())))
+            .collect();
+        Ok(Self { at, newest: newest.into_values().collect(), issued, now_ms })
+    }
+
+    fn get(&self, serial: &str) -> Option<&Issued> {
+        self.issued.get(*self.at.get(serial)?)
+    }
+
+    fn names(&self, serial: &str) -> String {
+        self.get(serial).map(|issued| issued.names.join(", ")).unwrap_or_default()
+    }
+
+    /// It leaves the list: it has run out long ago, was revoked long ago, and is not what says that a host was thrown out.
+    fn is_over(&self, revoked: &Revoked) -> bool {
+        let long_ago = |at_ms: u64| at_ms.saturating_add(KEPT_MS) < self.now_ms;
+        let has_run_out = self.get(&revoked.serial).is_some_and(|issued| long_ago(issued.not_after_ms));
+        has_run_out && long_ago(revoked.at_ms) && !self.newest.contains(&revoked.serial)
+    }
+
+    /// By it nodes are enrolled: its list is in its place.
+    fn enrols(&self) -> bool {
+        self.issued.iter().any(|issued| issued.enrolled_ms.is_some())
+    }
+
+    /// Hosts that were named by one of their certificates, and how many others they have that are good.
+    fn left(&self, args: &Args, revoked: &HashSet<String>) -> Vec<(String, usize)> {
+        let one = args.what.iter().filter(|what| !matches!(what, What::Host(_)));
+        let serials = one.flat_map(|what| self.serials(&args.dir, what).unwrap_or_default());
+        let mut hosts: Vec<String> = serials
+            .filter_map(|serial| self.get(&serial))
+            .flat_map(|issued| issued.names.iter().map(|name| canonical(name)))
+            .collect();
+        hosts.sort();
+        hosts.dedup();
+        let is_good = |issued: &&Issued| issued.not_after_ms > self.now_ms && !revoked.contains(&issued.serial);
+        let others = |host: &str| self.issued.iter().filter(|issued| issued.is_of(host)).filter(is_good).count();
+        let counted = hosts.into_iter().map(|host| (others(&host), host));
+        counted.filter(|(others, _)| *others > 0).map(|(others, host)| (host, others)).collect()
+    }
+
+    /// Which certificates are meant; at least one.
+    fn serials(&self, dir: &Path, what: &What) -> Result<Vec<String>, Fault> {
+        match what {
+            What::Serial(serial) => Ok(vec![serial.clone()]),
+            What::File(file) => Ok(vec![of_file(dir, file)?.serial]),
+            What::Host(host) => {
+                let its = issued::of_host(&self.issued, &canonical(host.as_str()), self.now_ms);
+                let serials: Vec<String> = its.iter().map(|issued| issued.serial.clone()).collect();
+                if serials.is_empty() {
+                    let dir = dir.display();
+                    return Err(Fault::Usage(format!(
+                        "the authority in {dir} has no record of a certificate for {host}: name its file, or its serial number (perilog ca show)"
+                    )));
+                }
+                Ok(serials)
             }
-            Ok(serials)
         }
     }
+}
+
+/// The first certificate of a file, which is this authority's.
+fn of_file(dir: &Path, file: &Path) -> Result<Read, Fault> {
+    let authority = certificates(&dir.join(CA_CERT), &files::read(&dir.join(CA_CERT))?)?;
+    let Some(first) = certificates(file, &files::read(file)?)?.into_iter().next() else {
+        return Err(Fault::Usage(format!("{} has no certificate in it", file.display())));
+    };
+    if !authority.first().is_some_and(|authority| first.is_of(authority)) {
+        let (file, dir) = (file.display(), dir.display());
+        return Err(Fault::Usage(format!("{file} is not of the authority in {dir} (its issuer: {})", first.issuer)));
+    }
+    Ok(first)
 }
 
 fn what(text: &str) -> Result<What, String> {
