@@ -122,12 +122,14 @@ fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     node.systemctl(&["stop", "munge"])?;
     controller
         .write_file("/etc/perilog/controller.d/zz.toml", "[enroll]\nunmunge-program = \"/opt/munge/bin/unmunge\"\n")?;
+    controller.run(&["rm", "/var/lib/perilog/enroll/crl.pem"])?;
     cluster.kill_controller()?;
     let found = wrong(node, "node")?;
     names(&found, "enrolment", "the token can be read by others (mode 0644)")?;
     names(&found, "enrolment", "munged does not answer")?;
     names(&found, "enrolment", "ctl:5117")?;
     let found = wrong(controller, "controller")?;
+    names(&found, "enrolment", "who was revoked is not known")?;
     names(&found, "enrolment", "no node can enrol or renew its certificate")?;
     names(&found, "enrolment", "there is no program /opt/munge/bin/unmunge")
 }

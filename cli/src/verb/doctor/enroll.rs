@@ -12,7 +12,7 @@ use perilog_host::tls::{ClientTls, TlsFiles};
 use tokio::net::UnixStream;
 use toml::Table;
 
-use super::{Finding, Role, config, tls};
+use super::{Finding, Role, authority, config, tls};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
@@ -20,6 +20,7 @@ const ABOUT: &str = "enrolment";
 const REACH: Duration = Duration::from_secs(5);
 /// The first port that is not root's alone (ip(7)).
 const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+const GETENT: &str = "/usr/bin/getent";
 /// munged's, unless it was built or told otherwise.
 const MUNGED: &str = "/run/munge/munge.socket.2";
 
@@ -36,11 +37,18 @@ fn of(table: &Table) -> Option<&Table> {
 pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
     let Some(enroll) = of(table) else { return Vec::new() };
     let munge = enroll.get("munge").and_then(toml::Value::as_bool).unwrap_or(false);
+    let listens = enroll.contains_key("listen");
     let mut findings = match role {
         Role::Node if renews_itself(table) => node(table, enroll, munge),
-        Role::Controller if enroll.contains_key("listen") => controller(enroll),
-        _ => return Vec::new(),
+        // What it has signed counts, whether it signs or not.
+        Role::Controller if tls::files(table).is_some() => keeps(enroll, listens),
+        _ => Vec::new(),
     };
+    match role {
+        Role::Node if renews_itself(table) => {}
+        Role::Controller if listens => findings.extend(controller(enroll)),
+        _ => return findings,
+    }
     if munge {
         let program = match role {
             Role::Node => "munge-program",
@@ -48,6 +56,8 @@ pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
         };
         findings
             .extend(config::text(enroll, &[program]).map(|program| has_munge(Path::new(program), Path::new(MUNGED))));
+        let hosts = config::text(enroll, &["munge-hosts"]).and_then(|hosts| hosts.parse().ok());
+        findings.extend(hosts.map(|hosts| authority::names(&hosts, GETENT)));
         if role == Role::Node {
             let first = std::fs::read_to_string(UNPRIVILEGED).ok().and_then(|text| text.trim().parse().ok());
             findings.extend(first.map(ports));
@@ -137,6 +147,12 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
             "on the controller: [enroll] listen in controller.toml, perilog doctor controller; a firewall between?",
         ),
     }
+}
+
+/// The authority, where it is.
+fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
+    let dir = config::text(enroll, &["directory"]).map(Path::new);
+    dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()
 }
 
 /// Is somebody there whom nodes can ask?

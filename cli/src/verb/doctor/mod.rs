@@ -8,6 +8,7 @@
 //! | `config` | the configuration |
 //! | `tls` | certificates: readable, a pair, for this host, how long yet |
 //! | `enroll` | how a node gets and renews its certificate by itself: port, token, munge |
+//! | `authority` | the authority that enrols nodes: its list, its files, the names that munge enrols |
 //! | `daemon` | the unit, its log, the program that it runs |
 //! | `limits` | what the daemon may take of this host: files, processes, memory |
 //! | `version` | systemd, agent, controller and this program |
@@ -16,6 +17,7 @@
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
+mod authority;
 mod config;
 mod controller;
 mod daemon;

@@ -1,0 +1,218 @@
+//! The authority of enrolment on the controller's host: is its list there and can the controller read it, who has its files, how much it has signed, and do
+//! the names resolve that munge enrols.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use perilog_core::HostList;
+use perilog_host::authority::{CA_CERT, CA_KEY, CRL, ISSUED, revoked};
+use perilog_host::clock;
+use perilog_host::tls::MAX_FILE;
+
+use super::{Finding, shell};
+use crate::text;
+
+const ABOUT: &str = "enrolment";
+/// `perilog ca` reads no more of what was issued (256 MiB); half of that is a year's warning.
+const MANY_ISSUED: u64 = 128 * 1024 * 1024;
+/// All names are looked up as long; those of a cluster take a second by /etc/hosts.
+const LOOKUPS_MS: u64 = 5_000;
+/// Names in a finding.
+const NAMES: usize = 20;
+
+/// Nothing where there is no such authority, and none is to be.
+pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
+    let shown = dir.display();
+    let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let own = match dir.join(CA_CERT).metadata().and_then(|_| dir.metadata()) {
+        Ok(own) => own,
+        Err(error) if missing(&error) && !listens => return Vec::new(),
+        Err(error) if missing(&error) => {
+            let todo = "the controller makes it when it starts: systemctl restart perilog-controller";
+            return vec![Finding::warning(ABOUT, format!("there is no authority in {shown} yet"), todo)];
+        }
+        Err(error) => return vec![Finding::skipped(ABOUT, format!("{shown} cannot be looked at: {error}"))],
+    };
+    let mut findings = vec![list(&dir.join(CRL), &own)];
+    findings.extend(issued(&dir.join(ISSUED)));
+    findings.extend([CA_CERT, CA_KEY, ISSUED, "tokens"].into_iter().filter_map(|name| owner(&dir.join(name), &own)));
+    findings
+}
+
+/// Whether whoever has the directory can read a file in it.
+fn reads(own: &Metadata, file: &Metadata) -> bool {
+    let bit = match (file.uid() == own.uid(), file.gid() == own.gid()) {
+        (true, _) => 0o400,
+        (_, true) => 0o040,
+        _ => 0o004,
+    };
+    own.uid() == 0 || file.mode() & bit != 0
+}
+
+fn list(path: &Path, own: &Metadata) -> Finding {
+    let shown = path.display();
+    let stays = "a reload is refused until then, and the controller does not start again";
+    let file = match path.metadata() {
+        Ok(file) => file,
+        Err(error) => {
+            let todo = format!(
+                "bring it back from a copy, or begin a new one (perilog ca revoke --dir {}) and revoke again who was on it: {stays}",
+                path.parent().unwrap_or(path).display()
+            );
+            return Finding::wrong(ABOUT, format!("{shown}: {error}: who was revoked is not known"), todo);
+        }
+    };
+    if !reads(own, &file) {
+        let what = format!(
+            "{shown}: the controller (uid {}) cannot read it (mode {:04o}, uid {})",
+            own.uid(),
+            file.mode() & 0o7777,
+            file.uid()
+        );
+        return Finding::wrong(ABOUT, what, format!("chmod 0644 {shown}: {stays}"));
+    }
+    let size = file.len();
+    if size > MAX_FILE {
+        let todo = format!("make a new authority (docs/security.md): {stays}");
+        return Finding::wrong(ABOUT, format!("{shown} has {size} bytes, and no more than {MAX_FILE} are read"), todo);
+    }
+    match std::fs::read(path).map_err(|error| error.to_string()).and_then(|pem| revoked(&pem)) {
+        Err(why) => Finding::wrong(ABOUT, format!("{shown}: {why}"), format!("bring it back from a copy: {stays}")),
+        Ok(on_it) if size > MAX_FILE / 4 * 3 => Finding::warning(
+            ABOUT,
+            format!("{shown} has {size} of {MAX_FILE} bytes that are read ({} revoked)", on_it.len()),
+            "what runs out leaves it 30 days later, at the next perilog ca revoke; a new authority begins an empty one (docs/security.md)",
+        ),
+        Ok(on_it) => Finding::ok(ABOUT, format!("{shown}: {} revoked", text::count(on_it.len() as u64, "certificate"))),
+    }
+}
+
+fn issued(path: &Path) -> Option<Finding> {
+    let size = path.metadata().ok()?.len();
+    let what = format!("{} has {} KiB", path.display(), size / 1024);
+    Some(if size < MANY_ISSUED {
+        Finding::ok(ABOUT, what)
+    } else {
+        let todo = "who asks so often? (journalctl -u perilog-controller: `enrolled`); past 256 MiB no host can be revoked by its name: make a new authority (docs/security.md)";
+        Finding::warning(ABOUT, what, todo)
+    })
+}
+
+/// What is not the controller's own it cannot write, and perhaps not read.
+fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
+    let file = path.symlink_metadata().ok()?;
+    let (shown, name) = (path.display(), path.file_name().unwrap_or_default());
+    if name == CA_CERT && reads(own, &file) {
+        return None;
+    }
+    if file.uid() != own.uid() {
+        let what = format!("{shown} is uid {}'s, and the directory uid {}'s", file.uid(), own.uid());
+        let todo =
+            format!("chown {}:{} {shown}: the controller enrols and renews nothing until then", own.uid(), own.gid());
+        return Some(Finding::wrong(ABOUT, what, todo));
+    }
+    if name != CA_CERT && file.mode() & 0o077 != 0 {
+        let what = format!("{shown} is open to others (mode {:04o})", file.mode() & 0o7777);
+        return Some(Finding::wrong(ABOUT, what, format!("chmod go= {shown}, and ask who has read it")));
+    }
+    None
+}
+
+/// munge's word counts for names that resolve to whoever asks.
+pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
+    let until_ms = clock::mono_ms() + LOOKUPS_MS;
+    let (mut unknown, mut looked) = (Vec::new(), 0_u64);
+    for host in hosts.iter() {
+        if clock::mono_ms() >= until_ms {
+            break;
+        }
+        match shell::ask(getent, &["ahosts", host]) {
+            Ok(said) if said.ok => {}
+            Ok(_) => unknown.push(host),
+            Err(why) => return Finding::skipped(ABOUT, format!("munge-hosts are not looked up: {why}")),
+        }
+        looked += 1;
+    }
+    let all = hosts.len() as u64;
+    let of = if looked < all { format!(" (the first {looked} of {all} were looked up)") } else { String::new() };
+    if unknown.is_empty() {
+        return Finding::ok(ABOUT, format!("munge-hosts: the names resolve{of}"));
+    }
+    let few = HostList::from_names(unknown.iter().take(NAMES)).map(|list| list.to_string()).unwrap_or_default();
+    let more = if unknown.len() > NAMES { " and more" } else { "" };
+    let count = text::count(unknown.len() as u64, "name");
+    Finding::wrong(
+        ABOUT,
+        format!("munge-hosts: {count} of no host here: {few}{more}{of}"),
+        "put the address by which the node comes into /etc/hosts of this host or your DNS, or take the name out; munge enrols no such node",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use perilog_host::authority;
+
+    use super::super::Level;
+    use super::*;
+
+    fn words(findings: &[Finding]) -> Vec<(Level, &str)> {
+        findings.iter().map(|found| (found.level, found.what.as_str())).collect()
+    }
+
+    #[test]
+    fn a_list_that_the_controller_does_not_read_is_told_before_it_starts_again() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path();
+        assert_eq!(look(dir, false), []);
+        assert!(look(dir, true)[0].what.contains("no authority in"));
+        let made = authority::new("enrolment", 0, 4_000_000_000_000).unwrap();
+        let issuer =
+            authority::Issuer::from_ca_cert_pem(&made.cert, authority::KeyPair::from_pem(&made.key).unwrap()).unwrap();
+        let crl = dir.join(CRL);
+        fs::write(dir.join(CA_CERT), &made.cert).unwrap();
+        let found = look(dir, false);
+        assert!(found[0].level == Level::Wrong && found[0].what.contains("who was revoked is not known"), "{found:?}");
+        fs::write(&crl, authority::revocations(&issuer, 1, &[], 0, 4_000_000_000_000).unwrap()).unwrap();
+        fs::set_permissions(&crl, Permissions::from_mode(0o644)).unwrap();
+        let found = look(dir, true);
+        assert!(words(&found).len() == 1 && found[0].what.ends_with("crl.pem: 0 certificates revoked"), "{found:?}");
+        fs::write(&crl, "none").unwrap();
+        assert_eq!(look(dir, true)[0].level, Level::Wrong);
+        fs::write(&crl, vec![b'x'; usize::try_from(MAX_FILE).unwrap() + 1]).unwrap();
+        assert!(look(dir, true)[0].what.contains("no more than 8388608 are read"));
+
+        // As root under umask 077, in the directory of the controller's user.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(dir, Some(64_001), Some(64_002)).unwrap();
+        fs::set_permissions(&crl, Permissions::from_mode(0o600)).unwrap();
+        fs::write(dir.join(ISSUED), "").unwrap();
+        let found = look(dir, true);
+        assert!(found[0].what.contains("the controller (uid 64001) cannot read it (mode 0600, uid 0)"), "{found:?}");
+        assert!(
+            found.iter().any(|found| found.level == Level::Wrong && found.what.contains("issued.jsonl is uid 0's"))
+        );
+        std::os::unix::fs::chown(&crl, None, Some(64_002)).unwrap();
+        fs::set_permissions(&crl, Permissions::from_mode(0o640)).unwrap();
+        assert!(!look(dir, true)[0].what.contains("cannot read"), "its group may");
+    }
+
+    #[test]
+    fn names_that_munge_enrols_and_nobody_knows_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("getent");
+        fs::write(&program, "#!/bin/sh\ncase $2 in n[02]) exit 2;; esac\n").unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let of = |hosts: &str| names(&hosts.parse().unwrap(), program.to_str().unwrap());
+        let found = of("n[0-3]");
+        assert!(found.level == Level::Wrong && found.what.contains("2 names of no host here: n[0,2]"), "{found:?}");
+        assert_eq!(of("n1,n3").level, Level::Ok);
+        assert_eq!(names(&"n1".parse().unwrap(), "/no/such").level, Level::Skipped);
+    }
+}
