@@ -78,7 +78,12 @@ impl Machine {
     }
 
     fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, now: Now) {
-        if names.is_some_and(|names| !names.iter().any(|name| name == page.host.as_str())) {
+        // Names of the DNS have no case, and a final dot says nothing (RFC 4343, RFC 1034 3.1).
+        let is_its = |name: &String| {
+            let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
+            name.eq_ignore_ascii_case(host)
+        };
+        if names.is_some_and(|names| !names.iter().any(is_its)) {
             let why = format!("the certificate is for {}, not for {}", names.unwrap_or_default().join(", "), page.host);
             self.turn_away(id, &page.host, &why, now);
             return;

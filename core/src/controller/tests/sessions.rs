@@ -15,6 +15,19 @@ fn a_certificate_for_another_host_is_turned_away() {
     assert_eq!(b.store.nodes, []);
 }
 
+/// Certificates name a host in one form, small letters without a final dot; a site may write it otherwise, in R as in agent.toml.
+#[test]
+fn a_certificate_names_its_host_in_whatever_letters() {
+    let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.site.", "n0.Site", true), ("n0", "n00", false)];
+    for (name, host, is_its) in cases {
+        let mut b = Bench::new();
+        let (session, names) = (b.session(), Some(vec![name.to_owned()]));
+        let message = FromAgent::Hello(hello(host, "b", 1, vec![]));
+        b.batch(vec![Input::Message { session, names, peer: "p".into(), message }]);
+        assert_eq!(b.store.nodes.len(), usize::from(is_its), "{name} {host}");
+    }
+}
+
 #[test]
 fn a_newer_session_of_the_same_agent_replaces_the_older_whose_late_frames_are_dropped() {
     let mut b = Bench::new();
