@@ -18,7 +18,7 @@ fn a_certificate_for_another_host_is_turned_away() {
 /// Certificates name a host in one form, small letters without a final dot; a site may write it otherwise, in R as in agent.toml.
 #[test]
 fn a_certificate_names_its_host_in_whatever_letters() {
-    let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.site.", "n0.Site", true), ("n0", "n00", false)];
+    let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.", "n0", true), ("n0", "n00", false)];
     for (name, host, is_its) in cases {
         let mut b = Bench::new();
         let (session, names) = (b.session(), Some(vec![name.to_owned()]));
