@@ -113,6 +113,7 @@ impl Truth {
         if let Some((of, lost)) = self.stops.fenced.get(&task)
             && fences == Some(*of)
             && started.is_some_and(|when| when > lost + FRAME_MS)
+            && self.stops.hurt.get(&agent.0).is_none_or(|hurt| hurt < lost)
         {
             return Some(format!(
                 "it was lost as offline at {lost}, before its agent read the start in the same session"

@@ -300,3 +300,15 @@ fn what_ended_without_a_start_and_ran_is_followed() {
         assert_eq!(epilogs, usize::from(ran), "{state:?}");
     }
 }
+
+/// Found by the simulator: the store was lost, and the job was added on other hosts than its nodes tell of; then it began anew.
+#[test]
+fn what_ran_on_a_host_that_the_job_was_added_with_is_followed_though_its_hosts_contradict() {
+    let mut b = Bench::new();
+    b.ask(super::release::add("j", "n0", Terms::default())).0.unwrap();
+    b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", HeldState::Ended)]);
+    assert!(b.store.actions.is_empty());
+    b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
+    let epilogs = b.store.actions.iter().filter(|row| row.name.as_str() == "epilog").map(|row| row.ranks.to_string());
+    assert_eq!(epilogs.collect::<Vec<_>>(), ["0"]);
+}
