@@ -216,7 +216,7 @@ impl Machine {
         let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return };
         let Some(action) = self.actions.get_mut(&task.action) else { return };
         let has_ended = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
-        if has_ended && action.boot(task.rank).is_none() && !defect!(EndedUnbegun) {
+        if has_ended && action.boot(task.rank).is_none() {
             action.seen_in(task.rank, boot_number);
             self.touch(task.action, now);
         }

@@ -113,8 +113,6 @@ table! {
     DrainOverwritten: "a reason that stands is written over", "docs/semantics.md: an existing reason is never overwritten", Hunt::Simulator;
     DrainToldOnce: "what else goes wrong on a host that is drained is not told, though its drain may be lifted in the resource manager alone", "docs/semantics.md: told again, and waited for", Hunt::Simulator;
     AnyTellingConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet", "4: released after a confirmed drain", Hunt::Simulator;
-    EndedUnbegun: "what ended without a Start, and ran by a store that was lost, is not cleaned up after", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
-    ContradictedUnfollowed: "a store was lost, and what a node tells of an attempt that was added on other hosts meanwhile is not cleaned up after", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever", "8: what is held, somebody can let go of", Hunt::Simulator;
     EpilogOfAPart: "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Simulator;
     StuckForgotten: "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that", "5: what was shown survives a crash", Hunt::Simulator;
