@@ -2,6 +2,7 @@
 //!
 //! Kept as sorted, disjoint ranges that do not touch, so that what a set costs depends on how broken up it is, never on how large its ids
 //! are: `0-4294967295` is one entry. It is the same set exactly when it has the same ranges, so equality and hashing are those of the map.
+//! A copy shares them until one of the two changes: the ranks of a job go to each of its nodes, and are compared with themselves.
 //!
 //! Reading is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more to small ones. An
 //! id above `u32::MAX` is refused here, and so is `5-5`: a range has at least two ids.
@@ -14,6 +15,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -22,13 +24,27 @@ pub use positions::Positions;
 /// A set of `u32`. The order of sets is total and otherwise without meaning (that of their ranges).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet {
-    /// First id of a range -> its last one. No two ranges overlap or touch.
-    ranges: BTreeMap<u32, u32>,
+    /// None where there are no ids: what is equal looks the same.
+    ranges: Option<Arc<Ranges>>,
 }
+
+/// First id of a range -> its last one. No two ranges overlap or touch.
+type Ranges = BTreeMap<u32, u32>;
+
+static NO_RANGES: Ranges = Ranges::new();
 
 impl IdSet {
     pub const fn new() -> Self {
-        Self { ranges: BTreeMap::new() }
+        Self { ranges: None }
+    }
+
+    /// Of ranges as [`Ranges`] has them.
+    fn of(ranges: Ranges) -> Self {
+        Self { ranges: (!ranges.is_empty()).then(|| Arc::new(ranges)) }
+    }
+
+    fn map(&self) -> &Ranges {
+        self.ranges.as_deref().unwrap_or(&NO_RANGES)
     }
 
     /// Adds `id`; was it missing?
@@ -51,44 +67,51 @@ impl IdSet {
 
     /// Adds `lo` to `hi`, both included; nothing if `lo > hi`.
     pub fn insert_range(&mut self, lo: u32, hi: u32) {
-        if lo > hi {
+        // Nothing to add copies nothing.
+        if lo > hi || self.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end) {
             return;
         }
         let (mut lo, mut hi) = (lo, hi);
+        let ranges = Arc::make_mut(self.ranges.get_or_insert_default());
         // Swallow, from the right, every range that overlaps or touches, so that the new one stands alone.
-        while let Some((&start, &end)) = self.ranges.range(..=hi.saturating_add(1)).next_back() {
+        while let Some((&start, &end)) = ranges.range(..=hi.saturating_add(1)).next_back() {
             if end.saturating_add(1) < lo {
                 break;
             }
-            self.ranges.remove(&start);
+            ranges.remove(&start);
             lo = lo.min(start);
             hi = hi.max(end);
         }
-        self.ranges.insert(lo, hi);
+        ranges.insert(lo, hi);
     }
 
     /// Removes `lo` to `hi`, both included; nothing if `lo > hi`.
     pub fn remove_range(&mut self, lo: u32, hi: u32) {
-        if lo > hi {
+        // Nothing to remove copies nothing.
+        if lo > hi || self.within(lo, hi).next().is_none() {
             return;
         }
-        while let Some((&start, &end)) = self.ranges.range(..=hi).next_back() {
+        let ranges = Arc::make_mut(self.ranges.get_or_insert_default());
+        while let Some((&start, &end)) = ranges.range(..=hi).next_back() {
             if end < lo {
                 break;
             }
-            self.ranges.remove(&start);
+            ranges.remove(&start);
             if end > hi {
-                self.ranges.insert(hi + 1, end);
+                ranges.insert(hi + 1, end);
             }
             if start < lo {
-                self.ranges.insert(start, lo - 1);
+                ranges.insert(start, lo - 1);
                 break;
             }
+        }
+        if ranges.is_empty() {
+            self.ranges = None;
         }
     }
 
     pub fn contains(&self, id: u32) -> bool {
-        self.ranges.range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
+        self.map().range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
     }
 
     /// How many ids; takes time in the number of ranges.
@@ -97,15 +120,15 @@ impl IdSet {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.ranges.is_none()
     }
 
     pub fn first(&self) -> Option<u32> {
-        self.ranges.first_key_value().map(|(&lo, _)| lo)
+        self.map().first_key_value().map(|(&lo, _)| lo)
     }
 
     pub fn last(&self) -> Option<u32> {
-        self.ranges.last_key_value().map(|(_, &hi)| hi)
+        self.map().last_key_value().map(|(_, &hi)| hi)
     }
 
     /// The ids, ascending. A set from outside may have four billion: bound it (`last`, `is_subset`) before walking it.
@@ -115,38 +138,40 @@ impl IdSet {
 
     /// The ranges (first, last), ascending; between two of them at least one id is missing.
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.ranges.iter().map(|(&lo, &hi)| (lo, hi))
+        self.map().iter().map(|(&lo, &hi)| (lo, hi))
     }
 
     pub fn union(&self, other: &Self) -> Self {
-        let (mut all, few) =
-            if self.ranges.len() < other.ranges.len() { (other.clone(), self) } else { (self.clone(), other) };
+        let (mut all, few) = if self.pieces() < other.pieces() { (other.clone(), self) } else { (self.clone(), other) };
         all.extend_with(few);
         all
     }
 
     pub fn intersection(&self, other: &Self) -> Self {
-        let (few, many) = if self.ranges.len() < other.ranges.len() { (self, other) } else { (other, self) };
+        let (few, many) = if self.pieces() < other.pieces() { (self, other) } else { (other, self) };
         if few.is_small_beside(many) {
-            return Self { ranges: few.ranges().flat_map(|(lo, hi)| many.within(lo, hi)).collect() };
+            return Self::of(few.ranges().flat_map(|(lo, hi)| many.within(lo, hi)).collect());
         }
-        Self { ranges: overlaps(self.ranges(), other.ranges()).collect() }
+        Self::of(overlaps(self.ranges(), other.ranges()).collect())
     }
 
     /// What is in `self` and not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
+        if other.is_empty() {
+            return self.clone();
+        }
         if self.is_small_beside(other) {
             let mut rest = self.clone();
             self.ranges().flat_map(|(lo, hi)| other.within(lo, hi)).for_each(|(lo, hi)| rest.remove_range(lo, hi));
             return rest;
         }
-        Self { ranges: overlaps(self.ranges(), other.gaps()).collect() }
+        Self::of(overlaps(self.ranges(), other.gaps()).collect())
     }
 
     /// Adds all of `other`.
     pub fn extend_with(&mut self, other: &Self) {
         if self.is_empty() {
-            self.ranges.clone_from(&other.ranges);
+            self.clone_from(other);
             return;
         }
         for (lo, hi) in other.ranges() {
@@ -168,12 +193,12 @@ impl IdSet {
     /// Is every id of `self` in `other`?
     pub fn is_subset(&self, other: &Self) -> bool {
         // Ranges do not touch, so one of `self` lies within one of `other` or is not all there.
-        let there = |(lo, hi)| other.ranges.range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end);
+        let there = |(lo, hi)| other.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end);
         self.ranges().all(there)
     }
 
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        let (few, many) = if self.ranges.len() < other.ranges.len() { (self, other) } else { (other, self) };
+        let (few, many) = if self.pieces() < other.pieces() { (self, other) } else { (other, self) };
         if few.is_small_beside(many) {
             return few.ranges().all(|(lo, hi)| many.within(lo, hi).next().is_none());
         }
@@ -182,19 +207,19 @@ impl IdSet {
 
     /// How many ranges it is made of, which is what it costs to keep, walk and write.
     pub fn pieces(&self) -> usize {
-        self.ranges.len()
+        self.map().len()
     }
 
     /// Is looking up each range of this in `other` cheaper than walking both? One rank of a large job must not cost what all of them do.
     fn is_small_beside(&self, other: &Self) -> bool {
-        self.ranges.len().saturating_mul(8) < other.ranges.len()
+        self.pieces().saturating_mul(8) < other.pieces()
     }
 
     /// The ranges of this between `lo` and `hi`, both included, ascending.
     fn within(&self, lo: u32, hi: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let first = self.ranges.range(..=lo).next_back().map_or(lo, |(&start, _)| start);
+        let first = self.map().range(..=lo).next_back().map_or(lo, |(&start, _)| start);
         let cut = move |(&start, &end): (&u32, &u32)| (start.max(lo), end.min(hi));
-        self.ranges.range(first..=hi).map(cut).filter(|(lo, hi)| lo <= hi)
+        self.map().range(first..=hi).map(cut).filter(|(lo, hi)| lo <= hi)
     }
 
     /// The RFC 22 text in its optional brackets: `[0-3,7]`.

@@ -123,6 +123,20 @@ fn check(set: &IdSet, model: &BTreeSet<u32>) {
     assert_eq!(&set.to_brackets().parse::<IdSet>().unwrap(), set);
 }
 
+#[test]
+fn a_copy_stays_as_it_was() {
+    let ids = set("0-3,7");
+    let mut copy = ids.clone();
+    copy.insert(9);
+    copy.remove(1);
+    assert_eq!((ids.to_string(), copy.to_string()), ("0-3,7".to_owned(), "0,2-3,7,9".to_owned()));
+    copy.remove_range(0, 9);
+    assert_eq!((copy.clone(), copy.is_empty()), (IdSet::new(), true));
+    copy.remove(5);
+    copy.insert_range(5, 4);
+    assert_eq!(copy, IdSet::new(), "what has no ids is equal");
+}
+
 fn algebra(a: &BTreeSet<u32>, b: &BTreeSet<u32>) -> Result<(), TestCaseError> {
     let (x, y) = (of(a), of(b));
     check(&x.union(&y), &a.union(b).copied().collect());
