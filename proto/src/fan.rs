@@ -12,6 +12,7 @@ use crate::wire;
 /// Makes the frames of one action's Starts.
 #[derive(Debug, Clone)]
 pub struct StartFan {
+    of: Start,
     common: Bytes,
 }
 
@@ -19,7 +20,13 @@ impl StartFan {
     /// What the Starts of this action have in common: all of `start` but its rank and boot.
     pub fn new(start: &Start) -> Self {
         let common = wire::Common::of(start).encode_to_vec();
-        Self { common: common.into() }
+        Self { of: start.clone(), common: common.into() }
+    }
+
+    /// Would it make the frames of this Start too? A requeue's begin one by one, as their nodes come free.
+    pub fn is_for(&self, start: &Start) -> bool {
+        start.task.action == self.of.task.action
+            && *start == Start { task: start.task, boot: start.boot.clone(), ..self.of.clone() }
     }
 
     /// The frame for one rank, as [`crate::encode_to_agent`] would make it.

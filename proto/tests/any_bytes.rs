@@ -26,6 +26,25 @@ proptest! {
     }
 
     #[test]
+    fn a_fan_knows_whose_it_is(start in common::any::start(), other in common::any::start(), what in 0..8_u32) {
+        let fan = StartFan::new(&start);
+        let mut more = start.clone();
+        match what {
+            0 => (more.task.rank, more.boot) = (other.task.rank, other.boot),
+            1 => more.task.action = other.task.action,
+            2 => more.ranks = other.ranks,
+            3 => more.hosts = other.hosts,
+            4 => more.env = other.env,
+            5 => more.timeout_ms = other.timeout_ms,
+            6 => more.attempt = other.attempt,
+            _ => more.not_after_ms = other.not_after_ms,
+        }
+        prop_assert!(what != 0 || fan.is_for(&more));
+        let same = fan.for_rank(more.task.rank, &more.boot) == encode_to_agent(&ToAgent::Start(more.clone()));
+        prop_assert!(same || !fan.is_for(&more));
+    }
+
+    #[test]
     fn any_bytes_are_read_or_refused(number in 0..14u16, body: Vec<u8>) {
         let frame = [&number.to_be_bytes()[..], &body].concat();
         for frame in [&frame[..], &body] {

@@ -30,6 +30,8 @@ pub(crate) struct Delivery {
     /// How many came since they were last looked through.
     following: usize,
     outbox: watch::Sender<()>,
+    /// The last one, for ranks of the same action that begin one by one.
+    fan: Option<StartFan>,
 }
 
 struct Asker {
@@ -47,6 +49,7 @@ impl Delivery {
             followers: HashMap::new(),
             following: 0,
             outbox,
+            fan: None,
         }
     }
 
@@ -196,11 +199,12 @@ impl Delivery {
     }
 
     fn fan(&mut self, start: &Start, to: &[(SessionId, Rank, BootId)]) {
-        let fan = StartFan::new(start);
+        let fan = self.fan.take().filter(|fan| fan.is_for(start)).unwrap_or_else(|| StartFan::new(start));
         for (already, (session, rank, boot)) in to.iter().enumerate() {
             fault::point_if("mid-fan", || already > 0);
             self.put(*session, fan.for_rank(*rank, boot));
         }
+        self.fan = Some(fan);
     }
 
     fn put(&mut self, session: SessionId, frame: bytes::Bytes) {
