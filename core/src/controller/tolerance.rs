@@ -100,7 +100,8 @@ impl Machine {
         let surplus: IdSet = match terms.keep {
             // Before that others may fail yet.
             Some(keep) if name == self.settings.keep_after => {
-                let good = attempt.hold.ranks.difference(&bad);
+                // What it was not over is not prepared, and counts for none of those that are kept.
+                let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
             }
             _ => IdSet::new(),
