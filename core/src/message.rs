@@ -82,9 +82,11 @@ pub enum FromAgent {
     EpochRefused {
         seen: Epoch,
     },
-    /// The intent is on disk. From here on the task ends in an outcome.
+    /// The intent is on disk. From here on the task ends in an outcome. `limit_ms`: how long it may take, by this node's configuration and its
+    /// Start; `None`: it has no limit, or an older agent does not say.
     Accepted {
         task: TaskId,
+        limit_ms: Option<u64>,
     },
     Moved {
         task: TaskId,
@@ -142,6 +144,8 @@ pub struct Held {
     pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
+    /// As of [`FromAgent::Accepted`]; `None` for tombstones.
+    pub limit_ms: Option<u64>,
     /// The host's own (`io.perilog.Agent.Exec`): shown, not the controller's.
     pub local: bool,
     pub state: HeldState,

@@ -145,6 +145,11 @@ pub struct Intent {
 }
 
 impl Intent {
+    /// How long the whole task may take: the smaller of what its Start and its plan say.
+    pub fn limit_ms(&self) -> Option<u64> {
+        self.start.timeout_ms.into_iter().chain(self.plan.timeout_ms).min()
+    }
+
     /// Made from the unit of a task whose directory was gone: nothing may be claimed by it, it stands for what has begun.
     pub const fn is_rebuilt(&self) -> bool {
         self.not_after_boottime_ms == 0

@@ -35,6 +35,9 @@ struct EpochRefused {
 struct Accepted {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
+    /// Missing from an older agent.
+    #[prost(uint64, optional, tag = "2")]
+    limit_ms: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -94,7 +97,9 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
     match message {
         FromAgent::Hello(hello) => seal(HELLO, &Hello::of(hello, MAX_FRAME - ASIDE)),
         FromAgent::EpochRefused { seen } => seal(EPOCH_REFUSED, &EpochRefused { seen: Some(Epoch::of(*seen)) }),
-        FromAgent::Accepted { task } => seal(ACCEPTED, &Accepted { task: Some(Task::of(*task)) }),
+        FromAgent::Accepted { task, limit_ms } => {
+            seal(ACCEPTED, &Accepted { task: Some(Task::of(*task)), limit_ms: *limit_ms })
+        }
         FromAgent::Moved { task, phase, age_ms } => {
             seal(MOVED, &Moved { task: Some(Task::of(*task)), phase: Some(Phase::of(phase)), age_ms: *age_ms })
         }
@@ -127,7 +132,10 @@ fn read(number: u16, body: &[u8]) -> Result<FromAgent, Fault> {
     Ok(match number {
         HELLO => FromAgent::Hello(record::<Hello>(body)?.value()?),
         EPOCH_REFUSED => FromAgent::EpochRefused { seen: need(record::<EpochRefused>(body)?.seen).at("seen")?.value() },
-        ACCEPTED => FromAgent::Accepted { task: task(record::<Accepted>(body)?.task)? },
+        ACCEPTED => {
+            let Accepted { task: of, limit_ms } = record(body)?;
+            FromAgent::Accepted { task: task(of)?, limit_ms }
+        }
         MOVED => {
             let moved: Moved = record(body)?;
             let phase = need(moved.phase).and_then(Phase::value).at("phase")?;

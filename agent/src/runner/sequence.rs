@@ -59,7 +59,7 @@ impl<'a> Sequence<'a> {
         sinks: Sinks,
         began: u64,
     ) -> Self {
-        let limit_ms = intent.start.timeout_ms.into_iter().chain(intent.plan.timeout_ms).min();
+        let limit_ms = intent.limit_ms();
         Self {
             stem,
             intent,

@@ -256,7 +256,7 @@ impl<'a> Site<'a> {
 
     /// One rank per batch, in random order. Of a hundred so many fail a named check.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
-        self.tell(name, attempt, |_, task| FromAgent::Accepted { task })?;
+        self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })?;
         let wall_ms = self.now.wall_ms;
         self.tell(name, attempt, |random, task| {
             let bad = random.u32(0..100) < failing;

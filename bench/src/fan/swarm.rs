@@ -239,7 +239,7 @@ impl Agent {
             ensure!(self.held.is_none(), "two at once");
             let task = TaskId { rank: self.rank, ..start.task };
             self.held = Some(start);
-            link.writer.send(encode_from_agent(&FromAgent::Accepted { task })).await?;
+            link.writer.send(encode_from_agent(&FromAgent::Accepted { task, limit_ms: None })).await?;
             if !self.group.hold.load(Ordering::Relaxed) {
                 self.finish(link).await?;
             }
@@ -273,6 +273,7 @@ fn held(start: &Start, rank: Rank) -> Held {
         action: start.action.clone(),
         ranks,
         hosts,
+        limit_ms: None,
         userid: start.userid,
         local: false,
         state: HeldState::Live { phase, age_ms: 1 },

@@ -217,6 +217,7 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
             .transpose()?,
         overdue: json(row, "overdue")?,
         lingering: parsed(row, "lingering")?,
+        limits: json(row, "limits")?,
     })
 }
 

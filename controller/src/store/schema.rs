@@ -12,7 +12,7 @@ use rusqlite::{Connection, Transaction};
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
@@ -80,7 +80,8 @@ CREATE TABLE actions (
     resolving TEXT NOT NULL DEFAULT '[]', -- [{ranks, ok, reason, by}] that wait for a drain
     external TEXT,                      -- a service outside runs it: its lease, and how its resources ended
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
-    lingering TEXT NOT NULL DEFAULT ''  -- open ranks whose nodes were drained for what scripts left behind
+    lingering TEXT NOT NULL DEFAULT '', -- open ranks whose nodes were drained for what scripts left behind
+    limits TEXT NOT NULL DEFAULT '{}'   -- {milliseconds: ranks} that nodes have told of, where they are other than timeout_ms
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
@@ -271,6 +272,7 @@ ALTER TABLE drains ADD COLUMN telling INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE drains ADD COLUMN asked_ms INTEGER NOT NULL DEFAULT 0;
 UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
+    "ALTER TABLE actions ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
 ];
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {

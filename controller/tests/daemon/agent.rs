@@ -80,7 +80,7 @@ impl Agent {
     pub(crate) async fn accept(&mut self) -> Start {
         match self.next().await {
             ToAgent::Start(start) => {
-                self.send(&FromAgent::Accepted { task: start.task }).await;
+                self.send(&FromAgent::Accepted { task: start.task, limit_ms: None }).await;
                 start
             }
             other => panic!("{}: no Start: {other:?}", self.host),

@@ -19,6 +19,7 @@ pub(crate) fn held(start: &Start, state: HeldState) -> Held {
         action: start.action.clone(),
         ranks: start.ranks.clone(),
         hosts: start.hosts.clone(),
+        limit_ms: None,
         userid: start.userid,
         local: false,
         state,

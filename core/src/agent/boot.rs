@@ -78,7 +78,7 @@ impl Task {
     /// What is left of its limit, which counts from when its first script began. The clock of that may be stepped: it cannot have begun before
     /// it was accepted.
     fn left_ms(&self, ended: &Ended, now: Now) -> Option<u64> {
-        let limit = self.intent.start.timeout_ms.into_iter().chain(self.intent.plan.timeout_ms).min()?;
+        let limit = self.intent.limit_ms()?;
         let run_ms = ended.began_ms.map_or(0, |began| now.wall_ms.saturating_sub(began)).min(self.age_ms(now));
         Some(limit.saturating_sub(run_ms))
     }

@@ -80,6 +80,7 @@ fn held(task: &Task, now: Now) -> Option<Held> {
         ranks: start.ranks.clone(),
         hosts: start.hosts.clone(),
         userid: start.userid,
+        limit_ms: task.intent.limit_ms(),
         local: task.intent.local,
         state,
     })
@@ -96,6 +97,7 @@ fn buried(tomb: &Tomb, now: Now) -> Held {
         ranks: IdSet::new(),
         hosts: HostList::new(),
         userid: None,
+        limit_ms: None,
         local: stone.local,
         state: HeldState::Tombstone { outcome: stone.outcome.clone(), past_ms },
     }

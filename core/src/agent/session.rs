@@ -193,8 +193,8 @@ impl Machine {
                 _ => {
                     if unsaid {
                         let age_ms = task.age_ms(cx.now);
-                        let phase = task.phase.clone();
-                        self.say(cx, FromAgent::Accepted { task: id });
+                        let (phase, limit_ms) = (task.phase.clone(), task.intent.limit_ms());
+                        self.say(cx, FromAgent::Accepted { task: id, limit_ms });
                         if let Some(phase) = phase {
                             self.say(cx, FromAgent::Moved { task: id, phase, age_ms });
                         }

@@ -41,7 +41,8 @@ impl Machine {
                 }
                 _ => {
                     task.confirm();
-                    self.say(cx, FromAgent::Accepted { task: id });
+                    let limit_ms = task.intent.limit_ms();
+                    self.say(cx, FromAgent::Accepted { task: id, limit_ms });
                 }
             }
             return true;
@@ -110,7 +111,8 @@ impl Machine {
         let task = self.add(id, stem, intent, State::Recording);
         task.confirmed = true;
         if defect!(AcceptBeforeIntent) {
-            self.tell(id, FromAgent::Accepted { task: id }, cx);
+            let limit_ms = task.intent.limit_ms();
+            self.tell(id, FromAgent::Accepted { task: id, limit_ms }, cx);
         }
     }
 
@@ -140,8 +142,8 @@ impl Machine {
             let reply = ExecReply::Attached { task: id, stem: task.stem.clone(), attached: i > 0 };
             cx.push(Effect::ExecReply { caller: *caller, reply });
         }
-        let cancelled = task.cancelled;
-        self.tell(id, FromAgent::Accepted { task: id }, cx);
+        let (cancelled, limit_ms) = (task.cancelled, task.intent.limit_ms());
+        self.tell(id, FromAgent::Accepted { task: id, limit_ms }, cx);
         if cancelled {
             self.withdraw(id, Claim::Cancelled, cx);
         }

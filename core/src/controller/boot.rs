@@ -174,7 +174,7 @@ impl Machine {
             // Told in full, and not before, where nobody heard us in time: then the limit counts from now.
             let within_ms = match action.expected.get(&task.rank) {
                 Some(expected) => expected.row.expects.as_ref().and_then(|expects| expects.within_ms),
-                None => action.row.timeout_ms,
+                None => action.limit(task.rank),
             };
             let until_ms = action.expected.get(&task.rank).map(|expected| expected.until_ms);
             action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);

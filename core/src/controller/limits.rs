@@ -34,6 +34,16 @@ impl Machine {
         }
     }
 
+    /// What a node holds has this limit there.
+    pub(super) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
+        if self.host_of(task).as_ref() != Some(host) {
+            return;
+        }
+        if let Some(action) = self.actions.get_mut(&task.action).filter(|action| action.is_open_on(task.rank)) {
+            action.limited(task.rank, limit_ms);
+        }
+    }
+
     /// A node left: tasks that it had accepted may become unreachable.
     pub(super) fn watch_absence(&mut self, host: &HostName, now: Now) {
         let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
@@ -56,7 +66,7 @@ impl Machine {
             return;
         }
         let since = *action.lingering.entry(task.rank).or_insert(now.mono_ms);
-        if let Some(limit) = action.row.timeout_ms {
+        if let Some(limit) = action.limit(task.rank) {
             self.check_by(task.action, since.saturating_add(limit));
         }
     }
@@ -64,19 +74,19 @@ impl Machine {
     /// Drains the nodes on which processes were left behind for too long. Gives the moment to look again. Without a limit nothing passes.
     fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.actions.get_mut(&id)?;
-        let limit = action.row.timeout_ms?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
         for (rank, since) in &action.lingering {
+            let Some(limit) = action.limit(*rank) else { continue };
             let at = since.saturating_add(limit);
             if at <= now.mono_ms {
-                due.push(TaskId { action: id, rank: *rank });
+                due.push((TaskId { action: id, rank: *rank }, limit));
             } else {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
         // Once, also for the controller after this one: whoever lifts the drain has seen it.
-        due.iter().for_each(|task| action.lingers_too_long(task.rank));
-        for task in due {
+        due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
+        for (task, limit) in due {
             let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
             let left = match node.and_then(|node| node.live.get(&task)) {
                 Some((Phase::Lingering { processes }, _)) => format!(": {}", list(processes)),
@@ -179,14 +189,18 @@ impl Machine {
     fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.actions.get(&id)?;
-        let limit = action.row.timeout_ms?;
-        let after =
-            self.settings.start_grace_ms.saturating_add(limit).saturating_add(grace).max(self.settings.not_after_ms);
+        if !action.has_limits() {
+            return None;
+        }
+        let after = |limit: u64| {
+            self.settings.start_grace_ms.saturating_add(limit).saturating_add(grace).max(self.settings.not_after_ms)
+        };
         let (mut next, mut lost) = (None::<u64>, Vec::new());
         let accepted = action.row.accepted.iter().map(Rank);
         for rank in accepted.filter(|rank| !action.expected.contains_key(rank)) {
             let task = TaskId { action: id, rank };
-            let limit_at = action.armed(rank).saturating_add(after);
+            let Some(limit) = action.limit(rank) else { continue };
+            let limit_at = action.armed(rank).saturating_add(after(limit));
             // Nobody has to be looked for before that.
             let at = if now.mono_ms < limit_at {
                 limit_at

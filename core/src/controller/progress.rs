@@ -74,7 +74,14 @@ impl Machine {
             && !defect!(BootKeepsProlog)
     }
 
-    pub(super) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, now: Now) {
+    pub(super) fn on_accepted(
+        &mut self,
+        id: SessionId,
+        host: &HostName,
+        task: TaskId,
+        limit_ms: Option<u64>,
+        now: Now,
+    ) {
         if !self.speaks_for(host, task) {
             return;
         }
@@ -85,6 +92,7 @@ impl Machine {
         match stand {
             Stand::Sent | Stand::Waiting | Stand::Unknown => {
                 action.accept(task.rank);
+                action.limited(task.rank, limit_ms);
                 self.touch(task.action, now);
                 if stand == Stand::Unknown {
                     self.node_tells(host, task, now);

@@ -136,7 +136,9 @@ impl Machine {
         let (id, job, name) = (held.task.action, held.job.clone(), held.action.clone());
         let row = ActionRow::new(id, job, held.attempt, name, held.ranks.clone(), now.wall_ms);
         let (waiting, unknown) = (IdSet::new(), held.ranks.clone());
-        let mut row = ActionRow { userid: held.userid, waiting, unknown, events_from, growing: open_end, ..row };
+        let timeout_ms = self.settings.timeouts.get(&held.action).copied();
+        let mut row =
+            ActionRow { userid: held.userid, timeout_ms, waiting, unknown, events_from, growing: open_end, ..row };
         // A store that was put back may have given back what this one still had in hand; and of other nodes this one has only heard.
         row.held.subtract(not_held);
         self.load_action(Action::new(row, now.mono_ms));

@@ -108,6 +108,7 @@ pub struct ActionRow {
     pub ranks: IdSet,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
+    /// The limit that was asked for, or that this controller has for such actions.
     pub timeout_ms: Option<u64>,
     pub began_ms: u64,
     /// No Start was committed yet.
@@ -142,6 +143,8 @@ pub struct ActionRow {
     pub overdue: BTreeMap<String, IdSet>,
     /// Open ranks whose nodes were drained for what their scripts had left behind.
     pub lingering: IdSet,
+    /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
+    pub limits: BTreeMap<u64, IdSet>,
 }
 
 /// An operator's word that waits.
@@ -192,6 +195,7 @@ impl ActionRow {
             external: None,
             overdue: BTreeMap::new(),
             lingering: IdSet::new(),
+            limits: BTreeMap::new(),
             ranks,
         }
     }

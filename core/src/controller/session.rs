@@ -173,7 +173,7 @@ impl Machine {
                 }
                 self.note(Level::Error, None, Some(host), text);
             }
-            FromAgent::Accepted { task } => self.on_accepted(id, host, task, now),
+            FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
             FromAgent::Moved { task, phase, age_ms } => {
                 if self.speaks_for(host, task) {
                     self.on_moved(host, task, phase, age_ms, now);

@@ -72,6 +72,7 @@ impl Machine {
             if matches!(held.state, HeldState::Tombstone { .. }) {
                 self.stone_tells(host, held, now);
             }
+            self.limit_told(host, *task, held.limit_ms);
             if !self.settle_held(id, host, *task, &held.state, boot_number, now) {
                 forget.push(*task);
             }

@@ -40,6 +40,8 @@ pub struct Stands {
     pub overdue: BTreeMap<String, IdSet>,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub lingering: IdSet,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<u64, IdSet>,
 }
 
 /// Of an attempt.
@@ -64,10 +66,23 @@ pub struct Holds {
 impl Stands {
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let Self { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots, overdue, lingering } =
-            self;
+        let Self {
+            ranks,
+            waiting,
+            sent,
+            accepted,
+            ok,
+            ended,
+            unknown,
+            cancelling,
+            held,
+            boots,
+            overdue,
+            lingering,
+            limits,
+        } = self;
         let sets = [ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, lingering];
-        weigh(sets.into_iter().chain(boots.values()).chain(overdue.values()))
+        weigh(sets.into_iter().chain(boots.values()).chain(overdue.values()).chain(limits.values()))
     }
 }
 
@@ -85,6 +100,7 @@ impl ActionRow {
         let of = |set: &IdSet| set.intersection(ranks);
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
         let overdue = self.overdue.iter().map(|(script, set)| (script.clone(), of(set)));
+        let limits = self.limits.iter().map(|(limit, set)| (*limit, of(set))).filter(|(_, set)| !set.is_empty());
         Stands {
             ranks: ranks.clone(),
             waiting: of(&self.waiting),
@@ -98,13 +114,27 @@ impl ActionRow {
             boots: boots.collect(),
             overdue: overdue.filter(|(_, set)| !set.is_empty()).collect(),
             lingering: of(&self.lingering),
+            limits: limits.collect(),
         }
     }
 
     /// These stand so from now on.
     pub fn put(&mut self, part: &Stands) {
-        let Stands { ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, boots, overdue, lingering } =
-            part;
+        let Stands {
+            ranks,
+            waiting,
+            sent,
+            accepted,
+            ok,
+            ended,
+            unknown,
+            cancelling,
+            held,
+            boots,
+            overdue,
+            lingering,
+            limits,
+        } = part;
         for (set, part) in [
             (&mut self.waiting, waiting),
             (&mut self.sent, sent),
@@ -128,13 +158,18 @@ impl ActionRow {
             self.overdue.entry(script.clone()).or_default().extend_with(part);
         }
         self.overdue.retain(|_, set| !set.is_empty());
+        self.limits.values_mut().for_each(|set| set.subtract(ranks));
+        for (limit, part) in limits {
+            self.limits.entry(*limit).or_default().extend_with(part);
+        }
+        self.limits.retain(|_, set| !set.is_empty());
     }
 
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended, &self.unknown];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
-        let sets = sets.chain(self.boots.values()).chain(self.overdue.values());
+        let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
         let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
         weigh(sets) + env
     }

@@ -191,7 +191,7 @@ impl Machine {
             ranks: row.ranks.clone(),
             began_ms: row.began_ms,
             ended_ms: row.ended_ms,
-            timeout_ms: row.timeout_ms,
+            timeout_ms: row.timeout_ms.or_else(|| row.limits.keys().next_back().copied()),
             verdict: row.verdict,
             ok: row.ok.clone(),
             open: self.open_rows(action, now),

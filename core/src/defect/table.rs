@@ -72,6 +72,7 @@ table! {
     StirLostAfterReexec: "after the bus came back nobody listens to the units that live", "8: what waits comes to its end", Hunt::Simulator;
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
+    NodesLimitUnknown: "the limit that a node has of its own counts for nothing here", "a dead node cannot keep a job for ever", Hunt::Simulator;
     AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;
     WithdrawWithoutClaim: "what must not begin ends without the claim being taken", "1: who has the claim decides", Hunt::Simulator;
     OrphanNotRebuilt: "a loaded unit with our ids whose directory is gone is ignored", "its intent is rebuilt, and it is adopted", Hunt::Simulator;

@@ -50,6 +50,9 @@ pub(crate) struct Held {
     /// Of a tombstone: milliseconds past its not-after. Missing from an older agent: 0, as if it were new.
     #[prost(uint64, tag = "11")]
     pub past_ms: u64,
+    /// Missing from an older agent.
+    #[prost(uint64, optional, tag = "12")]
+    pub limit_ms: Option<u64>,
 }
 
 pub(crate) mod state {
@@ -221,6 +224,7 @@ impl Held {
             local: held.local,
             state: Some(state),
             past_ms,
+            limit_ms: held.limit_ms,
         }
     }
 
@@ -261,6 +265,7 @@ impl Held {
             ranks: self.ranks.parse::<IdSet>().at("ranks")?,
             hosts: self.hosts.parse::<HostList>().at("hosts")?,
             userid: self.userid,
+            limit_ms: self.limit_ms,
             local: self.local,
             state,
         })

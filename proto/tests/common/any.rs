@@ -115,10 +115,10 @@ fn held_state() -> impl Strategy<Value = HeldState> {
 prop_compose! {
     fn held()(
         task in task(), key in (job(), attempt(), action()), ranks in ranks(), hosts in hosts(), userid: Option<u32>, local: bool,
-        state in held_state(),
+        state in held_state(), limit_ms: Option<u64>,
     ) -> Held {
         let (job, attempt, action) = key;
-        Held { task, job, attempt, action, ranks, hosts, userid, local, state }
+        Held { task, job, attempt, action, ranks, hosts, userid, limit_ms, local, state }
     }
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn to_agent() -> impl Strategy<Value = ToAgent> {
             redial_window_ms
         }),
         text().prop_map(|why| ToAgent::TurnedAway { why }),
-        start().prop_map(ToAgent::Start),
+        start().prop_map(ToAgent::Start).boxed(),
         task().prop_map(|task| ToAgent::Begin { task }),
         (task(), job(), attempt(), action(), text()).prop_map(|(task, job, attempt, action, why)| ToAgent::Cancel {
             task,
@@ -180,11 +180,12 @@ pub(crate) fn to_agent() -> impl Strategy<Value = ToAgent> {
 
 pub(crate) fn from_agent() -> impl Strategy<Value = FromAgent> {
     prop_oneof![
-        hello().prop_map(FromAgent::Hello),
+        // On the heap: the stack of a test's thread has room for two messages as they are, and no more.
+        hello().prop_map(FromAgent::Hello).boxed(),
         epoch().prop_map(|seen| FromAgent::EpochRefused { seen }),
-        task().prop_map(|task| FromAgent::Accepted { task }),
+        (task(), any::<Option<u64>>()).prop_map(|(task, limit_ms)| FromAgent::Accepted { task, limit_ms }),
         (task(), phase(), any::<u64>()).prop_map(|(task, phase, age_ms)| FromAgent::Moved { task, phase, age_ms }),
-        (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished { task, ended: Box::new(ended) }),
+        (task(), ended()).prop_map(|(task, ended)| FromAgent::Finished { task, ended: Box::new(ended) }).boxed(),
         (task(), any::<Option<u64>>(), ended()).prop_map(|(task, within_ms, ended)| FromAgent::ExpectsBoot {
             task,
             within_ms,

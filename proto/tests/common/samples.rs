@@ -129,6 +129,7 @@ fn hello() -> Hello {
         action: prolog(),
         ranks: "0-3,300".parse().unwrap(),
         hosts: "n[0-3],login1".parse().unwrap(),
+        limit_ms: None,
         userid: Some(1000),
         local: true,
         state,
@@ -177,7 +178,8 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
     let fixed = [
         ("hello".to_owned(), FromAgent::Hello(hello())),
         ("epoch-refused".to_owned(), FromAgent::EpochRefused { seen: EPOCH }),
-        ("accepted".to_owned(), FromAgent::Accepted { task }),
+        ("accepted".to_owned(), FromAgent::Accepted { task, limit_ms: None }),
+        ("accepted-limited".to_owned(), FromAgent::Accepted { task, limit_ms: Some(600_000) }),
         (
             "expects-boot".to_owned(),
             FromAgent::ExpectsBoot { task, within_ms: Some(600_000), ended: Box::new(ended(Outcome::Ok)) },

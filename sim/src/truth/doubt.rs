@@ -70,6 +70,11 @@ impl Truth {
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
     }
 
+    /// Nobody removed anything of it either.
+    pub(crate) fn is_certain(&self, task: TaskId) -> bool {
+        !self.is_doubtful(task, None) && !self.is_cleared(task)
+    }
+
     pub(crate) fn is_sure(&self, task: TaskId, at: usize) -> bool {
         !self.is_doubtful(task, Some(at))
     }

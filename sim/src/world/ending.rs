@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::controller::io::{AttemptRow, Edge, Request, Which};
+use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Request, Which};
 use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
@@ -65,9 +65,11 @@ impl World {
         let store = &self.controllers[0].store;
         let mut stuck = Vec::new();
         for row in store.actions.iter().filter(|row| row.verdict.is_none()) {
-            let forever = row.timeout_ms.is_none();
             // A rebuilt action's nodes may never answer.
-            let open = if forever { row.accepted.union(&row.unknown) } else { row.unknown.clone() };
+            let mut open = row.unknown.clone();
+            if row.timeout_ms.is_none() {
+                open.extend_with(&row.accepted.difference(&self.limited_by_node(row)));
+            }
             let is_dead = |rank: &u32| self.is_on_dead_node(TaskId { action: row.id, rank: Rank(*rank) });
             let dead: IdSet = open.iter().filter(is_dead).collect();
             if !dead.is_empty() {
@@ -115,6 +117,13 @@ impl World {
         let refuses =
             |seen: Epoch| ours.number < seen.number || (ours.number == seen.number && ours.nonce != seen.nonce);
         self.nodes.iter().filter(|node| node.on).any(|node| node.spool.epoch.is_some_and(refuses))
+    }
+
+    /// Those whose nodes had a limit of their own for them, and have told so: nobody has to resolve them.
+    fn limited_by_node(&self, row: &ActionRow) -> IdSet {
+        let is_limited = row.name.as_str() != "unlimited";
+        let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
+        row.accepted.iter().filter(told).collect()
     }
 
     fn is_on_dead_node(&self, task: TaskId) -> bool {

@@ -32,7 +32,7 @@ impl World {
                     ("2 one outcome", text)
                 })
             }
-            Effect::Send(FromAgent::Accepted { task }) => {
+            Effect::Send(FromAgent::Accepted { task, .. }) => {
                 let recorded = node
                     .spool
                     .tasks

@@ -141,10 +141,7 @@ impl World {
             self.truth.cancelled(run);
             self.record(at, stem, serial, StepRecord::Cancelled { at_ms });
         }
-        let limit = self.nodes[at]
-            .systemd
-            .unit(stem, serial)
-            .and_then(|unit| unit.intent.start.timeout_ms.into_iter().chain(unit.intent.plan.timeout_ms).min());
+        let limit = self.nodes[at].systemd.unit(stem, serial).and_then(|unit| unit.intent.limit_ms());
         if let Some(limit) = limit {
             self.unit_after(limit, at, stem, serial, Act::Limit);
         }

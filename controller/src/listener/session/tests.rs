@@ -69,6 +69,7 @@ async fn a_hello_that_names_too_many_hosts_is_refused() {
         action: perilog_core::ActionName::new("prolog").unwrap(),
         ranks: "0".parse().unwrap(),
         hosts,
+        limit_ms: None,
         userid: None,
         local: false,
         state: perilog_core::message::HeldState::Ended,

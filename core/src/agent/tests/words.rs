@@ -84,7 +84,7 @@ fn message_words(message: &FromAgent) -> String {
             format!("hello {} [{}]{more}", hello.link, held.join(", "))
         }
         FromAgent::EpochRefused { seen } => format!("epoch-refused {}", seen.number),
-        FromAgent::Accepted { task } => format!("accepted {}", name(*task)),
+        FromAgent::Accepted { task, .. } => format!("accepted {}", name(*task)),
         FromAgent::Moved { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
         FromAgent::Finished { task, ended } => format!("finished {} {}", name(*task), ended.outcome),
         FromAgent::ExpectsBoot { task, within_ms, ended } => {

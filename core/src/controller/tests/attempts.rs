@@ -93,7 +93,7 @@ fn resolve_is_an_operators_word_and_the_tasks_own_result_is_still_recorded() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n0, FromAgent::Accepted { task: t });
+    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let resolve = |reason: &str| Request::Resolve { which: which("j", Some("n0")), ok: true, reason: reason.into() };
     assert!(matches!(b.ask(resolve(" ")).0, Err(Refusal::Invalid(_))));
     assert_eq!(b.ask(resolve("hung mount")).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
@@ -285,7 +285,7 @@ fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
     for rank in 0..2 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank) });
+        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     b.ask(super::release::finish("j", None)).0.unwrap();
     let cancel = |action: Option<&str>, targets| {

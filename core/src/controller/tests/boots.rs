@@ -37,8 +37,8 @@ fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
     let (n0, _) = b.up("n0", "b1", vec![]);
     let (n1, _) = b.up("n1", "b1", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: t() });
-    b.says(n1, FromAgent::Accepted { task: task("prolog", "j", 1) });
+    b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
+    b.says(n1, FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     let effects = b.says(n0, expects(outcome, within_ms));
     assert_eq!(effects, [send(n0, ToAgent::BootExpected { task: t() })]);
     (b, n0)
@@ -86,7 +86,7 @@ fn a_boot_that_nobody_told_of_is_a_loss_and_so_is_what_was_told_too_late() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
-    b.says(n0, FromAgent::Accepted { task: t() });
+    b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
     b.batch(vec![closed(n0)]);
     let (n0, _) = b.up("n0", "b2", vec![]);
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
@@ -216,7 +216,7 @@ fn a_soft_reboot_that_was_announced_to_nobody_is_told_by_what_it_left() {
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.up("n1", "b1", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: t() });
+    b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
     b.batch(vec![closed(n0)]);
     let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n[0-1]", HeldState::Ended)]);
     b.says(n0, booted());
@@ -287,7 +287,7 @@ fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>
     b.batch(vec![Input::Settings(settings)]);
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("epilog", "j", "n0");
-    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0) });
+    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     how(&mut b, n0);
     assert!(b.m.drains.contains_key("n0"));
     b.batch(vec![closed(n0)]);

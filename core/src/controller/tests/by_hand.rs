@@ -40,7 +40,7 @@ fn running() -> Phase {
 fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
     let (mut b, n) = bench(1, hooked);
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     if let Some(phase) = phase {
         b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
     }
@@ -84,7 +84,7 @@ fn a_word_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);
     b.run("prolog", "j", "n[0-1]");
     for rank in 0..2 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank) });
+        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     assert_eq!(b.ask(resolve(false)).0, resolved(2, 2));
     b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
@@ -128,7 +128,7 @@ fn what_comes_while_the_word_waits() {
     // Unreachable says nothing; nor does the end of its limit.
     let (mut b, n) = bench(1, hooked);
     b.ask(Request::Run(RunRequest { timeout_ms: Some(1_000), ..request("prolog", "j", Some("n0"), None) })).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: t });
+    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     b.ask(resolve(false)).0.unwrap();
     b.batch(vec![Input::Closed { session: n[0], why: "gone".into() }]);
     b.pass(10_000_000);
@@ -268,7 +268,7 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
     assert_eq!(answers(&b.batch(vec![asks(7, quiesce(true)), asks(8, quiesce(true))])), []);
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let effects = b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(answers(&effects), [(7, true), (8, true)]);
     // At once where nothing is open; and sent away when somebody resumes.
@@ -289,32 +289,34 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
 /// `hold`: what its scripts left behind is named, and past the limit its node is drained for it.
 #[test]
 fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
-    let (mut b, n) = bench(2, |_| {});
-    let t = |rank| task("prolog", "j", rank);
-    b.ask(Request::Run(RunRequest { timeout_ms: Some(30_000), ..request("prolog", "j", Some("n[0-1]"), None) }))
-        .0
-        .unwrap();
-    let lingers = |pid| Phase::Lingering { processes: vec![Process { pid, command: "mountd".into() }] };
-    for rank in 0..2 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: t(rank) });
+    // As was asked for, or as its node has it.
+    for (timeout_ms, limit_ms) in [(Some(30_000), None), (None, Some(30_000))] {
+        let (mut b, n) = bench(2, |_| {});
+        let t = |rank| task("prolog", "j", rank);
+        b.ask(Request::Run(RunRequest { timeout_ms, ..request("prolog", "j", Some("n[0-1]"), None) })).0.unwrap();
+        let lingers = |pid| Phase::Lingering { processes: vec![Process { pid, command: "mountd".into() }] };
+        for rank in 0..2 {
+            b.says(n[rank as usize], FromAgent::Accepted { task: t(rank), limit_ms });
+        }
+        // However long it had run before.
+        b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4711), age_ms: 25_000 });
+        b.pass(20_000);
+        assert!(b.store.drains.is_empty());
+        // Others of them, and another one's: both count from when they began to linger.
+        b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4712), age_ms: 45_000 });
+        b.says(n[1], FromAgent::Moved { task: t(1), phase: lingers(1), age_ms: 45_000 });
+        b.says(n[1], finished(t(1), Outcome::Ok));
+        b.pass(10_000);
+        let reasons: Vec<_> =
+            b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
+        let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
+        assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
+        // Once; it is not at an end, and an operator may lift it.
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        b.pass(100_000);
+        assert!(b.store.drains.is_empty());
+        assert_eq!(b.action("prolog", "j", 0).verdict, None);
     }
-    // However long it had run before.
-    b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4711), age_ms: 25_000 });
-    b.pass(20_000);
-    assert!(b.store.drains.is_empty());
-    // Others of them, and another one's: both count from when they began to linger.
-    b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4712), age_ms: 45_000 });
-    b.says(n[1], FromAgent::Moved { task: t(1), phase: lingers(1), age_ms: 45_000 });
-    b.says(n[1], finished(t(1), Outcome::Ok));
-    b.pass(10_000);
-    let reasons: Vec<_> = b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
-    let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
-    assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
-    // Once; it is not at an end, and an operator may lift it.
-    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
-    b.pass(100_000);
-    assert!(b.store.drains.is_empty());
-    assert_eq!(b.action("prolog", "j", 0).verdict, None);
 }
 
 /// It was asked to stop, for that word, and did after a script had run.
@@ -345,7 +347,7 @@ fn what_was_resolved_alive_and_lifted_is_not_drained_when_its_limit_passes() {
     let (mut b, n) = bench(1, |_| {});
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n[0], FromAgent::Accepted { task: t });
+    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     b.ask(Request::Resolve { which: which("j", Some("0")), ok: false, reason: "seen".into() }).0.unwrap();
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };

@@ -211,7 +211,7 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     let overdue = |script: &str| Phase::Overdue { script: script.into(), limit_ms: 5, doing: String::new() };
     let stuck = |b: &mut Bench, session, job: &str, script: &str| {
         b.run("prolog", job, "n0");
-        b.says(session, FromAgent::Accepted { task: task("prolog", job, 0) });
+        b.says(session, FromAgent::Accepted { task: task("prolog", job, 0), limit_ms: None });
         b.says(session, FromAgent::Moved { task: task("prolog", job, 0), phase: overdue(script), age_ms: 1 });
     };
     stuck(&mut b, n[0], "j", "10-a");

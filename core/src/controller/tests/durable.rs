@@ -26,7 +26,7 @@ fn a_restart_in_the_middle_loses_nothing_and_starts_nothing_twice() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0) });
+    b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let mut b = b.restart();
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
     assert_eq!(effects, []);
@@ -107,7 +107,7 @@ proptest! {
                     b.batch(vec![Input::Request { client: 1, uid: 0, request: Request::Run(run) }]);
                 }
                 Step::Accept(n, j, a) => if let Some(session) = sessions.get(&n) {
-                    b.says(*session, FromAgent::Accepted { task: task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)) });
+                    b.says(*session, FromAgent::Accepted { task: task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)), limit_ms: None });
                 },
                 Step::Finish(n, j, a, o) => if let Some(session) = sessions.get(&n) {
                     let outcome = if o == 0 { Outcome::Ok } else { exit(o) };

@@ -119,7 +119,7 @@ fn what_it_covers_is_said_when_it_starts() {
     // Nor does a node say anything about it that counts.
     let effects = b.says(n[0], finished(task("stage", "j", 0), exit(1)));
     assert_eq!(effects, [ack(n[0], task("stage", "j", 0))]);
-    b.says(n[0], FromAgent::Accepted { task: task("stage", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("stage", "j", 0), limit_ms: None });
     assert_eq!(b.action("stage", "j", 0).accepted.to_string(), "0-1");
     // Nor does a boot undo it, or an agent that holds nothing of it.
     b.batch(vec![Input::Closed { session: n[0], why: "boot".into() }]);

@@ -156,7 +156,7 @@ fn who_lifts_the_drain_of_a_stuck_script_is_not_overruled_by_the_next_controller
         let run = RunRequest { timeout_ms: Some(30_000), ..request("epilog", "j", Some("n[0-1]"), None) };
         b.ask(Request::Run(run)).0.unwrap();
         for rank in 0..2 {
-            b.says(n[rank as usize], FromAgent::Accepted { task: task("epilog", "j", rank) });
+            b.says(n[rank as usize], FromAgent::Accepted { task: task("epilog", "j", rank), limit_ms: None });
         }
         b.says(n[0], FromAgent::Moved { task: t, phase: phase.clone(), age_ms: 0 });
         b.pass(31_000);
@@ -185,7 +185,7 @@ fn a_stuck_script_drains_its_node_once() {
         let (mut b, n) = bench(1, |_| {});
         let t = task("epilog", "j", 0);
         b.run("epilog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: t });
+        b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
         b.says(n[0], FromAgent::Moved { task: t, phase: overdue(), age_ms: 0 });
         if lifted {
             b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();

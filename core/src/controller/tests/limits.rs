@@ -13,19 +13,26 @@ fn not_accepted_within_start_grace_is_lost_and_fenced() {
     assert!(effects.iter().any(|e| is_cancel(e, task("prolog", "j", 0))), "{effects:?}");
     assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Offline });
     // It was stopped, not gone: what it accepts now is too late, and is told so again.
-    let effects = b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0) });
+    let effects = b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     assert!(matches!(&effects[..], [e] if is_cancel(e, task("prolog", "j", 0))));
 }
 
 #[test]
 fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_limit() {
-    for (timeout_ms, lost) in [(Some(600_000), true), (None, false)] {
+    // (limit asked for, limit that its node told) -> lost
+    for (timeout_ms, limit_ms, lost) in [
+        (Some(600_000), None, true),
+        (Some(600_000), Some(600_000), true),
+        (Some(6_000_000), Some(600_000), true),
+        (None, Some(600_000), true),
+        (None, None, false),
+    ] {
         let mut b = Bench::new();
         let (n0, _) = b.up("n0", "b", vec![]);
         let mut run = request("epilog", "j", Some("n0"), None);
         run.timeout_ms = timeout_ms;
         b.ask(Request::Run(run)).0.unwrap();
-        b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0) });
+        b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms });
         b.pass(2_000_000);
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(600_000);
@@ -35,6 +42,43 @@ fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_lim
         b.pass(300_000);
         assert_eq!(b.action("epilog", "j", 0).verdict, lost.then_some(Verdict::Lost));
     }
+}
+
+#[test]
+fn a_limit_that_a_node_told_is_known_after_a_restart_and_told_again_by_hello() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    let (n1, _) = b.up("n1", "b", vec![]);
+    b.run("epilog", "j", "n[0-1]");
+    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(600_000) });
+    b.says(n1, FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: Some(900_000) });
+    b.says(n1, finished(task("epilog", "j", 1), Outcome::Ok));
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    let mut b = b.restart();
+    b.pass(4_000_000);
+    assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
+    // By an agent of before nothing was told, by one of now its Hello does.
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    b.run("epilog", "j", "n0");
+    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: Some(600_000), ..held("epilog", "j", 0, "n0", live()) }]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    b.pass(4_000_000);
+    assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
+}
+
+#[test]
+fn of_a_limit_nobody_tells_for_another() {
+    let mut b = Bench::new();
+    b.up("n0", "b", vec![]);
+    let (n1, _) = b.up("n1", "b", vec![]);
+    b.run("epilog", "j", "n0");
+    b.says(n1, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(1) });
+    b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
+    b.up("n1", "b", vec![Held { limit_ms: Some(1), ..held("epilog", "j", 0, "n0", live()) }]);
+    assert_eq!(b.action("epilog", "j", 0).limits, Default::default());
 }
 
 /// It waited for its turn on an exclusive host: its limit counts from when its script starts.
@@ -49,7 +93,7 @@ fn a_limit_counts_from_the_begin_of_the_scripts() {
         run.timeout_ms = Some(10_000_000);
         b.ask(Request::Run(run)).0.unwrap();
         let t = task("epilog", "j", 0);
-        b.says(n0, FromAgent::Accepted { task: t });
+        b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
         b.pass(9_000_000);
         for phase in phases {
             b.says(n0, FromAgent::Moved { task: t, phase, age_ms: 0 });
@@ -69,7 +113,7 @@ fn a_connected_node_is_never_unreachable_however_long_its_script_runs() {
     let mut run = request("epilog", "j", Some("n0"), None);
     run.timeout_ms = Some(1_000);
     b.ask(Request::Run(run)).0.unwrap();
-    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0) });
+    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     for _ in 0..10 {
         b.pass(3_600_000);
     }
@@ -104,7 +148,7 @@ fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
     b.run("prolog", "open", "n0");
     let t = task("prolog", "j", 0);
     b.says(n0, finished(t, exit(1)));
-    b.says(n0, FromAgent::Accepted { task: task("prolog", "open", 0) });
+    b.says(n0, FromAgent::Accepted { task: task("prolog", "open", 0), limit_ms: None });
     assert_eq!(b.pass(3_600_000), []);
     let effects = b.pass(30 * 86_400_000);
     assert!(effects.contains(&send(n0, ToAgent::Forget { tasks: vec![t] })), "{effects:?}");

@@ -45,7 +45,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
     let (mut b, n) = bench(2, |_| {});
     b.run("prolog", "j", "n[0-1]");
     for session in &n {
-        b.says(*session, FromAgent::Accepted { task: task("prolog", "j", (session.0 - 1) as u32) });
+        b.says(*session, FromAgent::Accepted { task: task("prolog", "j", (session.0 - 1) as u32), limit_ms: None });
     }
     says(&mut b, n[0], "prolog", 0, "data-in");
     says(&mut b, n[0], "prolog", 0, "data-in");
@@ -144,7 +144,7 @@ fn what_is_said_in_the_last_end_is_told_before_the_last_release() {
 fn what_comes_late_was_said_all_the_same() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     b.ask(Request::Resolve { which: which("j", Some("0")), ok: true, reason: "seen".into() }).0.unwrap();
     ends(&mut b, n[0], "prolog", 0, Outcome::Ok, &["data-in"]);
     assert_eq!(who(&b), ["0", "job"]);
@@ -191,7 +191,7 @@ fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
             ends(&mut b, n[1], "epilog", 1, Outcome::Ok, &[]);
         }
         b.ask(finish("j", None)).0.unwrap();
-        b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0) });
+        b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
         says(&mut b, n[0], "epilog", 0, "data-out");
         let mut b = b.restart();
         if late {

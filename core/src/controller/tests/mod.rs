@@ -224,6 +224,7 @@ pub(super) fn held(action: &str, job: &str, rank: u32, nodes: &str, state: HeldS
         action: ActionName::new(action).unwrap(),
         ranks: (0..u32::try_from(hosts.len()).unwrap()).collect(),
         hosts,
+        limit_ms: None,
         userid: None,
         local: false,
         state,

@@ -29,7 +29,7 @@ fn released(b: &Bench) -> Vec<String> {
 
 /// It is accepted and ends there.
 fn runs(b: &mut Bench, session: SessionId, action: &str, rank: u32) -> Vec<Effect> {
-    b.says(session, FromAgent::Accepted { task: task(action, "j", rank) });
+    b.says(session, FromAgent::Accepted { task: task(action, "j", rank), limit_ms: None });
     b.says(session, finished(task(action, "j", rank), Outcome::Ok))
 }
 
@@ -48,9 +48,9 @@ fn an_epilog_that_grows_waits_for_a_prolog_that_was_begun_after_it() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     assert_eq!(begun(&b.ask(finish("j", Some("0"))).1), one("epilog", 0));
-    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     assert_eq!(begun(&b.ask(Request::Run(request("prolog", "j", None, None))).1), one("prolog", 1));
-    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1) });
+    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "prolog has not ended there".to_owned())]);
     // Nobody's start-grace runs meanwhile, and a restart changes nothing.
@@ -93,7 +93,7 @@ fn after_a_shrink_a_cancel_waits_for_the_prolog() {
     b.says(n[0], finished(task("check", "j", 0), Outcome::Tolerable));
     b.says(n[1], finished(task("check", "j", 1), Outcome::Ok));
     assert_eq!(begun(&b.ask(Request::Run(request("prolog", "j", None, None))).1), one("prolog", 1));
-    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1) });
+    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     let (_, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
     assert_eq!(begun(&effects), []);
     assert!(effects.iter().any(|effect| is_cancel(effect, task("prolog", "j", 1))));
@@ -130,7 +130,7 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
     let (mut b, n) = bench(1, |settings| settings.after = vec![name("epilog"), name("sweep")]);
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(begun(&runs(&mut b, n[0], "prolog", 0)), one("epilog", 0));
     let settings = Settings { after: Vec::new(), ..b.settings.clone() };

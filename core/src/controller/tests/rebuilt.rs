@@ -52,6 +52,15 @@ fn an_action_that_had_grown_is_rebuilt_with_all_its_ranks() {
 }
 
 #[test]
+fn what_is_rebuilt_has_the_limit_that_such_actions_have_here_and_the_one_that_its_node_tells() {
+    let (mut b, n) = bench(2, |s| s.timeouts = [(crate::ActionName::new("epilog").unwrap(), 900_000)].into());
+    b.batch(n.iter().map(|n| Input::Closed { session: *n, why: String::new() }).collect());
+    b.up("n0", "b", vec![Held { limit_ms: Some(600_000), ..told(0, "0-1", live()) }]);
+    let row = b.action("epilog", "j", 0);
+    assert_eq!((row.timeout_ms, row.limits.clone()), (Some(900_000), BTreeMap::from([(600_000, IdSet::from(0..=0))])));
+}
+
+#[test]
 fn a_job_that_nodes_told_of_is_added_again_with_all_that_it_has() {
     let terms = || Terms { resources: [ResourceName::new("rabbit1").unwrap()].into(), ..Terms::default() };
     let told_of = || {

@@ -210,8 +210,8 @@ fn an_epilog_never_runs_beside_its_prolog() {
     let (mut b, n) = bench(2, |s| s.timeouts = BTreeMap::new());
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0) });
-    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1) });
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     let (_, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
     assert_eq!(starts(&effects), []);
     assert_eq!(effects.iter().filter(|e| matches!(e, Effect::Send { message: ToAgent::Cancel { .. }, .. })).count(), 2);

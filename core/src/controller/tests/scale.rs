@@ -25,7 +25,7 @@ fn record_bytes(count: u32) -> usize {
     bench.ask(finish).0.unwrap();
     let at = |rank: u32| (sessions[rank as usize], task("epilog", "f2", rank));
     for (session, task) in scattered(count).map(at) {
-        bench.says(session, FromAgent::Accepted { task });
+        bench.says(session, FromAgent::Accepted { task, limit_ms: None });
     }
     let mut bytes = 0;
     for (session, task) in scattered(count).map(at) {

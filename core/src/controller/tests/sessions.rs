@@ -56,7 +56,7 @@ fn a_hello_from_before_the_last_session_counts_for_nothing_also_when_that_has_en
     b.says(s, FromAgent::Hello(hello("n0", "b", 5_887, vec![])));
     b.run("prolog", "j", "n0");
     let t = task("prolog", "j", 0);
-    b.says(s, FromAgent::Accepted { task: t });
+    b.says(s, FromAgent::Accepted { task: t, limit_ms: None });
     b.batch(vec![Input::Closed { session: s, why: String::new() }]);
     let late = b.session();
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 5_152, vec![])));
@@ -138,7 +138,7 @@ fn an_agent_that_speaks_for_anothers_task_changes_nothing() {
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
     let others = task("prolog", "j", 0);
-    assert_eq!(b.says(n1, FromAgent::Accepted { task: others }), []);
+    assert_eq!(b.says(n1, FromAgent::Accepted { task: others, limit_ms: None }), []);
     // Acknowledged, so that it is not said for ever; and not believed.
     assert_eq!(b.says(n1, finished(others, Outcome::Ok)), [ack(n1, others)]);
     assert_eq!(b.action("prolog", "j", 0).sent.to_string(), "0-1");

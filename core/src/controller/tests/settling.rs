@@ -30,7 +30,7 @@ fn a_completion_is_acknowledged_and_told_once_and_the_verdict_goes_to_the_outbox
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
     let t0 = task("prolog", "j", 0);
-    assert_eq!(b.says(n0, FromAgent::Accepted { task: t0 }), []);
+    assert_eq!(b.says(n0, FromAgent::Accepted { task: t0, limit_ms: None }), []);
     assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
     // Again, as after a lost acknowledgement: acknowledged again, told once.
     assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
@@ -70,7 +70,7 @@ fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>,
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
     if accepted {
-        b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0) });
+        b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     }
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let held = state.map(|s| held("prolog", "j", 0, "n0", s)).into_iter().collect();
@@ -128,7 +128,7 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
             b.up("n1", "b1", vec![]);
             b.run("prolog", "j", "n[0-1]");
             let t = task("prolog", "j", 0);
-            b.says(n0, FromAgent::Accepted { task: t });
+            b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
             if told {
                 b.says(n0, finished(t, Outcome::Ok));
             }
@@ -236,7 +236,7 @@ fn a_milestone_told_twice_is_an_event_once() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n0, FromAgent::Accepted { task: t });
+    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
     b.says(n0, FromAgent::Moved { task: t, phase: Phase::Milestone { name: "data-out".into() }, age_ms: 0 });
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());

@@ -95,7 +95,7 @@ fn what_to_type_next_names_the_attempt_where_another_would_be_meant() {
     let waits = ("prolog".to_owned(), true, "perilog cancel j prolog --ranks 0".to_owned());
     let runs = ("epilog".to_owned(), false, "perilog cancel j epilog --attempt 0 --ranks 0".to_owned());
     assert_eq!(next(&mut b), [runs, waits.clone()]);
-    b.says(n[0], FromAgent::Accepted { task: of(0, "epilog", 0) });
+    b.says(n[0], FromAgent::Accepted { task: of(0, "epilog", 0), limit_ms: None });
     let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
     b.says(n[0], FromAgent::Moved { task: of(0, "epilog", 0), phase, age_ms: 0 });
     let stuck = "perilog resolve j epilog --attempt 0 --ranks 0 --reason TEXT".to_owned();
@@ -113,7 +113,7 @@ fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     for outcome in [Outcome::Ok, exit(3)] {
         let (mut b, n) = bench(1, |_| {});
         b.run("prolog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0) });
+        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
         assert_eq!(begun(&again(&mut b, 1)), []);
         let effects = b.says(n[0], finished(of(0, "prolog", 0), outcome));
         assert_eq!(begun(&effects), named("epilog", "0"));
@@ -192,7 +192,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
     for resolve in [false, true] {
         let (mut b, n) = bench(1, |settings| settings.drain_hook = true);
         b.run("prolog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0) });
+        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
         again(&mut b, 1);
         if resolve {
             let request = |action| Request::Resolve { which: which(action), ok: false, reason: "hung".into() };
@@ -231,7 +231,7 @@ fn a_node_that_is_gone_keeps_nobody_for_ever() {
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
     again(&mut b, 1);
     assert_eq!(end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok), [(n[0], 0)]);
-    b.says(n[0], FromAgent::Accepted { task: of(1, "prolog", 0) });
+    b.says(n[0], FromAgent::Accepted { task: of(1, "prolog", 0), limit_ms: None });
     b.pass(60_000);
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Lost));
     assert_eq!(b.outcome(of(1, "prolog", 1)).word(), "lost");

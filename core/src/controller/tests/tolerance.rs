@@ -102,7 +102,7 @@ fn a_node_that_dies_is_told_in_the_same_exception_as_a_check_that_failed() {
     b.ask(add("j", "n[0-2]", terms("2"))).0.unwrap();
     b.run("prolog", "j", "n[0-2]");
     for rank in 0..3 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank) });
+        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
     tell(&mut b, n[2], task("prolog", "j", 2), check("lustre", "mount missing"));
@@ -191,7 +191,7 @@ fn exactly_who_is_at_fault_is_drained_and_a_reason_that_stands_is_not_overwritte
     let (mut b, n) = bench(4, |_| {});
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
-    b.says(n[2], FromAgent::Accepted { task: task("prolog", "j", 2) });
+    b.says(n[2], FromAgent::Accepted { task: task("prolog", "j", 2), limit_ms: None });
     b.ask(Request::Cancel { which: which("j", Some("2")), why: "user".into() }).0.unwrap();
     tell(&mut b, n[2], task("prolog", "j", 2), ended(Outcome::Cancelled { status: None }));
     tell(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
@@ -252,7 +252,7 @@ fn a_limit_that_passed_while_nobody_heard_the_node_drains_it_all_the_same() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0) });
+    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     let phase = || Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
     let overdue = || vec![held("epilog", "j", 0, "n0", HeldState::Live { phase: phase(), age_ms: 5 })];
     let told = |b: &Bench| contexts(b, "overdue").len();
@@ -275,7 +275,7 @@ fn a_script_past_its_limit_drains_its_node_while_it_lives() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     let t = task("epilog", "j", 0);
-    b.says(n[0], FromAgent::Accepted { task: t });
+    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
     b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
@@ -361,6 +361,24 @@ fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
     assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec![]));
     b.ask(finish("j", None)).0.unwrap();
     assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
+}
+
+/// Found by a review: those that nothing had prepared were kept, and prepared ones went back.
+#[test]
+fn who_is_kept_was_prepared() {
+    // (ranks of the prolog) -> what goes back
+    for (nodes, back) in [("n[0-3]", "2-3"), ("n[1-3]", "3"), ("n[2-3]", "")] {
+        let (mut b, n) = bench(4, |_| {});
+        b.ask(add("j", "n[0-3]", Terms { keep: Some(2), ..terms("1") })).0.unwrap();
+        b.run("prolog", "j", nodes);
+        let ranks = b.action("prolog", "j", 0).ranks.clone();
+        for rank in ranks.iter() {
+            b.says(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Ok));
+        }
+        let shed: Vec<String> =
+            contexts(&b, "shrink").iter().map(|of| of["ranks"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(shed.join(" "), back, "{nodes}");
+    }
 }
 
 /// Found by a review: `--keep 2 --tolerate 0` forgave as many as were not to be kept.

@@ -41,7 +41,7 @@ impl World {
             _ => assert_eq!(self.link, Link::Open, "{message:?} before the Welcome: {input}"),
         }
         match message {
-            FromAgent::Accepted { task } => {
+            FromAgent::Accepted { task, .. } => {
                 let on_disk = self.dirs.values().any(|dir| dir.intent.as_ref().is_some_and(|i| i.start.task == task));
                 assert!(on_disk, "accepted and not on disk: {input}");
                 self.accepted.insert(task);
