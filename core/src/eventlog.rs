@@ -3,12 +3,16 @@
 //! ```text
 //! {"timestamp":1552593348.09283,"name":"release","context":{"final":true,"ranks":"all"}}
 //! ```
-//! What the names mean is said elsewhere (RFC 21, and the controller's own). Keys of an event beside these three are skipped, as readers
-//! of RFC 21 must.
+//! What the names mean is said elsewhere (RFC 21: [`JobEvent`]; and the controller's own). Keys of an event beside these three are skipped, as
+//! readers of RFC 21 must.
+
+mod job;
 
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::{Map, Value};
+
+pub use job::{Exception, JobEvent};
 
 use crate::ParseError;
 

@@ -7,6 +7,7 @@
 
 use std::process::{Command, Stdio};
 
+use perilog_core::eventlog::JobEvent;
 use perilog_core::{ActionName, Attempt, Event, Fluid, IdSet, ResourceSet};
 use serde_json::json;
 
@@ -71,7 +72,7 @@ fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     let mut alloc = None;
     for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {
         let event = Event::parse_line(line).map_err(|error| Fault::Other(format!("the eventlog of {job}: {error}")))?;
-        if event.name() == "alloc" {
+        if JobEvent::read(&event) == Ok(Some(JobEvent::Alloc)) {
             alloc = Some(event.timestamp());
         }
     }

@@ -88,6 +88,9 @@ impl Bench {
     fn commit(&mut self, output: Output) -> Vec<Effect> {
         for record in &output.records {
             if let Record::Event { job, sequence, event } = record {
+                if matches!(event.name(), "release" | "exception") {
+                    assert!(matches!(crate::eventlog::JobEvent::read(event), Ok(Some(_))), "{event:?}");
+                }
                 self.events.push((job.clone(), *sequence, event.clone()));
             }
             self.store.apply(record);
