@@ -30,10 +30,12 @@ struct Told {
 impl Truth {
     /// A batch of the first controller was committed. What was told before a store was lost may be told again.
     pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
-        let forgetful = self.given.forgetful;
+        let forgetful = self.given.has_forgotten();
         for record in records {
             let wrong = match record {
-                Record::Outbox(entry) if entry.edge == Edge::Manager && !forgetful => self.told_by(store, entry),
+                Record::Outbox(entry) if entry.edge == Edge::Manager && !self.given.is_forgetful(&entry.job) => {
+                    self.told_by(store, entry)
+                }
                 Record::Outbox(entry) if entry.edge == Edge::ReleaseHook => {
                     self.owed(entry);
                     None
@@ -59,6 +61,11 @@ impl Truth {
                 self.broken(|| text);
             }
         }
+    }
+
+    /// By the first controller's store.
+    pub(super) fn is_drained_here(&self, host: &HostName) -> bool {
+        self.books.reasons.contains_key(host)
     }
 
     fn told_by(&mut self, store: &Snapshot, entry: &OutboxEntry) -> Option<String> {

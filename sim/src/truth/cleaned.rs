@@ -48,7 +48,7 @@ impl Truth {
     /// Ranks are given back.
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
-        if row.open && !self.given.forgetful {
+        if row.open && !self.given.is_forgetful(&row.job) {
             // By the store's own word, whether or not anything ran there. Another attempt may have ended its hold: then nothing follows.
             let mut left = given.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);

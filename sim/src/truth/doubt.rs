@@ -44,7 +44,7 @@ impl Truth {
         let runs = self.runs.iter().filter(|run| again(&run.job, run.step.0));
         self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
         self.shown[which] = Shown::of(store, &self.shown[0]);
-        self.given_forgets(which, store);
+        self.given_forgets(which, before, store);
         if which == 0 {
             self.services_forget();
             self.attempts.forget();

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, OutboxEntry};
 use perilog_core::controller::{Settings, Snapshot};
-use perilog_core::task::Lingering;
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
 
 use super::Truth;
@@ -13,8 +12,8 @@ use super::Truth;
 pub(super) struct Given {
     /// By the resource manager's own book.
     drained: BTreeSet<HostName>,
-    /// Somebody said that nothing is wrong there.
-    lifted: BTreeSet<HostName>,
+    /// Somebody said that nothing is wrong there, last.
+    lifted: BTreeMap<HostName, Lifted>,
     /// In the resource manager alone, and when.
     lifted_outside: BTreeMap<HostName, u64>,
     /// What its hook was told of a host last, and did.
@@ -26,8 +25,10 @@ pub(super) struct Given {
     owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
     /// What the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
-    /// A store was replaced, or a second one was there: what was given back may be given back again.
-    pub(super) forgetful: bool,
+    /// A second controller had a store of its own: what was given back may be given back again.
+    forgetful: bool,
+    /// The same of these jobs: there was something of them when the first store was replaced.
+    forgotten: BTreeSet<JobId>,
     /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
     lenient: bool,
     /// ... under which a boot makes good what was not cleaned up.
@@ -37,14 +38,37 @@ pub(super) struct Given {
     mixed: bool,
 }
 
+/// When somebody said so: asked, or was heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lifted {
+    t: u64,
+    /// How much had run by then.
+    runs: usize,
+}
+
 impl Given {
+    /// Of this job a store may have known what this one does not.
+    pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
+        self.forgetful || self.forgotten.contains(job)
+    }
+
+    /// Of any.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.forgetful || !self.forgotten.is_empty()
+    }
+
     pub(super) fn is_drained(&self, host: &str) -> bool {
         self.drained.contains(host)
     }
 
     /// Somebody said, at any time, that nothing is wrong there.
     pub(super) fn was_lifted(&self, host: &str) -> bool {
-        self.lifted.contains(host)
+        self.lifted.contains_key(host)
+    }
+
+    /// ... of what this run did, too: it had begun by then.
+    fn is_lifted_for(&self, host: &HostName, index: usize) -> bool {
+        self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
     /// An attempt that was pruned is another one when it comes again.
@@ -75,21 +99,27 @@ impl Truth {
     /// An operator's word is an outcome now: nothing of it lives, or its node is drained.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
         let given = &self.given;
-        if given.hook != Some(true) || given.mixed || given.forgetful || self.is_doubtful(task, None) {
+        if given.hook != Some(true) || given.mixed || given.has_forgotten() || self.is_doubtful(task, None) {
             return;
         }
-        let lives = |run: &&super::runs::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
-        let alive = self.runs_of(task).filter(lives).find(|run| {
+        let alive = self.runs.iter().enumerate().find(|(at, run)| {
             let host = super::super::world::site::host(run.node);
-            !given.drained.contains(&host) && !given.lifted.contains(&host)
+            run.task == task && run.holds() && !given.drained.contains(&host) && !given.is_lifted_for(&host, *at)
         });
-        if let Some(stem) = alive.map(|run| run.stem.clone()) {
+        if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
             self.broken(|| format!("4 resolved: {stem} by hand, it lives, and its node is not drained"));
         }
     }
 
-    pub(crate) fn lifted(&mut self, host: HostName) {
-        self.given.lifted.insert(host);
+    pub(crate) fn lifted(&mut self, host: HostName, t: u64) {
+        self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
+    }
+
+    /// What somebody asked for is done now.
+    pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
+        if self.given.lifted.contains_key(host) {
+            self.lifted(host.clone(), t);
+        }
     }
 
     /// In the resource manager alone: it has no drain of it any more, and nobody here knows. Not `in_force`: its hook has carried it out, and has not
@@ -98,7 +128,7 @@ impl Truth {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), t);
             if !in_force {
-                self.given.lifted.insert(host.clone());
+                self.lifted(host.clone(), t);
             }
         }
     }
@@ -110,7 +140,8 @@ impl Truth {
 
     /// Something went wrong there, and nobody has said since that nothing is.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName) -> bool {
-        let lifted = self.given.lifted_outside.get(host).copied().unwrap_or_default();
+        let outside = self.given.lifted_outside.get(host).copied().unwrap_or_default();
+        let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().any(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank && of(end.task.action));
         let failed = ends.filter(|end| matches!(end.ended.outcome, Outcome::Failed { .. } | Outcome::Tolerable));
@@ -129,11 +160,13 @@ impl Truth {
         }
     }
 
-    pub(super) fn given_forgets(&mut self, which: usize, store: &Snapshot) {
-        self.given.forgetful = true;
+    pub(super) fn given_forgets(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         if which != 0 {
+            self.given.forgetful = true;
             return;
         }
+        let known = before.attempts.iter().chain(&store.attempts).map(|row| row.job.clone());
+        self.given.forgotten.extend(known.chain(self.runs.iter().map(|run| run.job.clone())));
         let rows = store.attempts.iter().map(|row| ((row.job.clone(), row.attempt), row.released.clone()));
         self.given.shown = rows.collect();
     }
@@ -157,9 +190,10 @@ impl Truth {
         let part = Part { ranks, resources };
         let (key, job) = ((entry.epoch, entry.sequence), entry.job.clone());
         self.given.owed.remove(&key);
+        let forgetful = self.given.is_forgetful(&job);
         let of_job = self.given.heard.entry((job.clone(), entry.attempt)).or_default();
         let before = of_job.insert(key, part.clone());
-        if before.as_ref().is_some_and(|before| *before != part) && !self.given.forgetful {
+        if before.as_ref().is_some_and(|before| *before != part) && !forgetful {
             return self.broken(|| format!("4 released: sequence {key:?} of {job} was told as two releases"));
         }
         let twice = of_job.iter().any(|(other, of)| *other != key && !of.intersection(&part).is_empty());
@@ -167,7 +201,7 @@ impl Truth {
         if before.is_none() {
             self.given.last.insert(job.clone(), key);
         }
-        if (twice || late) && !self.given.forgetful {
+        if (twice || late) && !forgetful {
             let how = if twice { "twice" } else { "out of order" };
             self.broken(|| format!("4 released: the hook hears of {part} of {job} {how}"));
         }
@@ -176,18 +210,20 @@ impl Truth {
     /// The first release of this attempt that was committed for the hook to hear, and that it has not heard of.
     pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
         let given = &self.given;
-        let sure = given.hook == Some(true) && !given.mixed && !given.forgetful;
+        let sure = given.hook == Some(true) && !given.mixed && !given.is_forgetful(job);
         let of = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
         given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
     }
 
     /// All is over: the hook has heard of everything that was released.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
-        if self.given.hook != Some(true) || self.given.mixed || self.given.forgetful {
+        let given = &self.given;
+        if given.hook != Some(true) || given.mixed {
             return;
         }
         let there = |job: &JobId, attempt| store.attempts.iter().any(|row| row.job == *job && row.attempt == attempt);
-        let mut deaf = self.given.owed.iter().filter(|(_, (job, attempt))| there(job, *attempt));
+        let owed = given.owed.iter().filter(|(_, (job, _))| !given.is_forgetful(job));
+        let mut deaf = owed.filter(|(_, (job, attempt))| there(job, *attempt));
         if let Some((key, (job, attempt))) = deaf.next().map(|(key, of)| (*key, of.clone())) {
             self.broken(|| format!("5 told: the hook has not heard of release {key:?}, of {job} attempt {attempt}"));
         }
@@ -195,19 +231,20 @@ impl Truth {
 
     /// Drains that are in force, and that the hook knows of.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
-        let asked = self.given.lifted.contains(&row.host);
-        if row.lifted && row.by.is_some() && !asked && !self.given.forgetful {
+        let asked = self.given.lifted.contains_key(&row.host);
+        if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
         let told = told || self.given.hook != Some(true) || self.given.mixed;
-        if row.confirmed && !row.lifted && !told && !self.given.forgetful {
+        if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {
             self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
         }
     }
 
     pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow) {
         let (job, attempt) = (row.job.clone(), row.attempt);
+        let forgetful = self.given.is_forgetful(&job);
         let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
         // Of what only other nodes tell nothing was handed out, as far as anybody knows.
         let whole = Part { ranks: row.ranks.difference(&row.told), resources: row.terms.resources.clone() };
@@ -224,7 +261,7 @@ impl Truth {
             (!row.released.intersection(&row.hold).is_empty(), "releases what the job holds"),
             (held.iter().any(|part| !row.released.intersection(part).is_empty()), "releases what an action holds"),
             (
-                !self.given.forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)),
+                !forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)),
                 "releases what an action has still to do",
             ),
             (row.complete != (all_told && row.released == whole), "says final too early, or not at all"),
@@ -244,7 +281,7 @@ impl Truth {
                 continue;
             };
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
-            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !self.given.forgetful {
+            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !forgetful {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, before the drain of {host} is in force"
@@ -252,13 +289,10 @@ impl Truth {
                 });
             }
             let Ok(host) = HostName::new(host) else { continue };
-            if self.given.lifted.contains(&host) {
-                continue;
-            }
             let in_force = drain.filter(|drain| drain.confirmed && !drain.lifted);
             let is_in_book = self.is_in_book(&host);
             let is_drained = in_force.is_some() && is_in_book;
-            if !is_drained && self.is_at_fault(store, row, rank, &host) && !self.given.forgetful {
+            if !is_drained && self.is_at_fault(store, row, rank, &host) && !forgetful {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, it was at fault, and {host} is not drained"
@@ -270,11 +304,11 @@ impl Truth {
             if in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
                 continue;
             }
-            let alive = self.runs.iter().find(|run| {
-                let lives = run.alive || (run.left_behind && run.lingering != Lingering::Keep);
-                lives && run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local
+            let alive = self.runs.iter().enumerate().find(|(at, run)| {
+                let mine = run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local;
+                mine && run.holds() && !self.given.is_lifted_for(&host, *at)
             });
-            let alive = alive.filter(|run| !self.is_doubtful(run.task, None)).map(|run| run.stem.clone());
+            let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None)).map(|(_, run)| run.stem.clone());
             if let Some(stem) = alive {
                 self.broken(|| format!("4 released: rank {rank} of {job} attempt {attempt}, and {stem} lives"));
             }
@@ -287,9 +321,11 @@ impl Truth {
         let given = self.given.shown.get(&(run.job.clone(), run.step.0));
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
-            let known = self.given.drained.contains(&host) || self.given.lifted.contains(&host);
+            let given = &self.given;
+            let known = given.drained.contains(&host) || given.lifted.contains_key(&host);
             // Without a hook, or while there was none, drains are in force at once, and only the store knows of them.
-            if known || self.given.hook != Some(true) || self.given.mixed {
+            let hookless = given.hook != Some(true) || given.mixed;
+            if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
                 return;
             }
             let stem = run.stem.clone();

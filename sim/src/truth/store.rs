@@ -95,6 +95,13 @@ impl Truth {
     /// A batch was committed.
     pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();
+        for record in records.iter().filter(|_| which == 0) {
+            match record {
+                Record::Undrained { host } => self.lift_committed(host, t),
+                Record::Drain(row) if row.lifted => self.lift_committed(&row.host, t),
+                _ => {}
+            }
+        }
         for record in records {
             match record {
                 Record::Action(row) => {

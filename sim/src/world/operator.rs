@@ -124,7 +124,7 @@ impl World {
             }
             Op::Undrain { to, node } => {
                 // Whoever lifts a drain says that nothing is wrong there.
-                self.truth.lifted(site::host(node));
+                self.truth.lifted(site::host(node), self.t);
                 self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false });
             }
             Op::LiftOutside { node } => {
