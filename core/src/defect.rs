@@ -44,8 +44,12 @@ macro_rules! switch_on_defect {
     };
 }
 
+#[cfg(all(test, feature = "defects"))]
+pub(crate) use chosen::chosen;
 #[cfg(feature = "defects")]
 pub use table::{Defect, Hunt, Row, TABLE, is_on, switch_on};
 
+#[cfg(all(test, feature = "defects"))]
+mod chosen;
 #[cfg(feature = "defects")]
 mod table;

@@ -117,12 +117,12 @@ pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }
 
-/// Builds the tests of the daemons, those on nodes and all programs, so that they can have a deliberate defect.
+/// Builds the tests of the core and of the daemons, those on nodes and all programs, so that they can have a deliberate defect.
 pub(crate) fn build_with_defects() -> Result<Built> {
-    let packages = ["perilog", "perilog-agent", "perilog-controller", "perilog-tests"];
+    let packages = ["perilog", "perilog-core", "perilog-agent", "perilog-controller", "perilog-tests"];
     let mut arguments = vec!["build", "--lib", "--bins", "--tests"];
     arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
-    arguments.extend(["--features", "perilog-agent/defects,perilog-controller/defects"]);
+    arguments.extend(["--features", "perilog-core/defects,perilog-agent/defects,perilog-controller/defects"]);
     build(&arguments)
 }
 

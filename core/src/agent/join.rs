@@ -75,7 +75,7 @@ impl Machine {
             task.look = Default::default();
             task.watched = false;
             // What was sent may not have arrived.
-            task.term = task.cancelled;
+            task.term = task.cancelled && !defect!(BusTakesTerm);
             if matches!(task.state, State::Starting) {
                 let why = "the system bus was lost while its unit was being started".to_owned();
                 task.state = State::Doubt { why };

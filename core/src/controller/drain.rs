@@ -69,7 +69,7 @@ impl Machine {
         let row = &action.row;
         // Whoever stopped it: what was to be cleaned up there was not.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
-        let at_fault = is_at_fault(&ended.outcome) || unclean;
+        let at_fault = is_at_fault(&ended.outcome) || (unclean && !defect!(CancelledEpilogIsClean));
         if !at_fault {
             return;
         }

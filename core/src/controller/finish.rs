@@ -214,7 +214,7 @@ impl Machine {
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
         // At its end all that was asked for has its turn before what follows.
-        if !last {
+        if !last && !defect!(BeginsWhereLetGo) {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
         }
         for name in self.settings.after.clone().into_iter().filter(|_| follows) {

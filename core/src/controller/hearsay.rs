@@ -19,6 +19,7 @@ use crate::controller::action::{Action, Stand};
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
@@ -185,6 +186,6 @@ impl Machine {
 
     /// Is what is open of this action there nothing but another node's word?
     pub(super) fn is_hearsay(&self, attempt: &JobAttempt, action: &Action, rank: u32) -> bool {
-        attempt.told.contains(rank) && action.row.unknown.contains(rank)
+        attempt.told.contains(rank) && action.row.unknown.contains(rank) && !defect!(HearsayKeepsWaiting)
     }
 }

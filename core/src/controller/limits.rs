@@ -179,7 +179,7 @@ impl Machine {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
         self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, now);
-        if let Some(session) = session {
+        if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
             self.send_cancel(session, task, "not accepted within start-grace");
         }
     }

@@ -13,6 +13,9 @@ const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 /// What comes before the first entry of a controller that begins, or takes over, now: microseconds since 1970. A store that was put back goes on past all that
 /// its later life can have used, so that nothing an edge remembers of that is taken for new, nor anything new for that.
 pub(super) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
+    if defect!(SequencesReused) {
+        return last;
+    }
     wall_ms.saturating_mul(1_000).min(MAX_SEQUENCE).max(last)
 }
 

@@ -20,7 +20,7 @@ impl Machine {
 
     /// Only another node had said that it was there; its own knows nothing of it, and is not to blame.
     pub(super) fn lose_hearsay(&mut self, task: TaskId, now: Now) {
-        self.end_as(task, self.lost(task, Loss::Vanished, now), false, now);
+        self.end_as(task, self.lost(task, Loss::Vanished, now), defect!(HearsayDrains), now);
     }
 
     pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
@@ -224,7 +224,7 @@ impl Machine {
         let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return };
         let Some(action) = self.actions.get_mut(&task.action) else { return };
         let has_ended = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
-        if has_ended && action.boot(task.rank).is_none() {
+        if has_ended && action.boot(task.rank).is_none() && !defect!(EndedUnbegun) {
             action.seen_in(task.rank, boot_number);
             self.touch(task.action, now);
         }

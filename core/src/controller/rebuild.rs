@@ -101,7 +101,7 @@ impl Machine {
         };
         if merged.is_none() {
             // What it holds is of no use here; that something of this attempt was there is.
-            if let Some(node) = self.nodes.get_mut(host) {
+            if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(ContradictedUnfollowed)) {
                 node.stones.spoke(&held.job, held.attempt);
             }
             let text = format!("holds task {} whose hosts contradict the attempt's", held.task);

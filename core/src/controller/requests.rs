@@ -139,7 +139,7 @@ impl Machine {
     pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
-        if which.action.is_none() {
+        if which.action.is_none() && !defect!(CancelTakesEpilog) {
             // It cleans up after what is cancelled: only who names it means it.
             let follows = |id: &ActionId| self.actions.get(id).is_some_and(|action| self.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));

@@ -307,7 +307,7 @@ impl Machine {
             // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have what it gave back.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
-                if !gone.is_empty() {
+                if !gone.is_empty() && !defect!(RequeueTakesBack) {
                     let job = &run.job;
                     let told = gone.intersection(&before.told);
                     let (of, why) =

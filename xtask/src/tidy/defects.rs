@@ -10,18 +10,27 @@ const GUARD: &str = "core/src/defect.rs";
 /// Refuses the feature in whatever has no debug assertions, which no release build has.
 const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
 
+/// Asks which one the core's own tests are to have (`purity.rs` lets it).
+pub(super) const CHOSEN: &str = "core/src/defect/chosen.rs";
+/// Keeps that out of whatever is no test.
+const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;";
+
 /// What was seen of them so far, over all files.
 #[derive(Debug, Default)]
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
     guarded: bool,
+    asks_in_tests_alone: bool,
 }
 
 impl Defects {
     pub(super) fn read(&mut self, name: &str, text: &str) {
         match name {
-            GUARD => self.guarded = text.contains(REFUSAL),
+            GUARD => {
+                self.guarded = text.contains(REFUSAL);
+                self.asks_in_tests_alone = text.contains(TESTS_ALONE) && text.matches("mod chosen").count() == 1;
+            }
             TABLE => self.table = rows(&tokens(text)),
             _ => self.sites.extend(sites(&tokens(text))),
         }
@@ -31,6 +40,9 @@ impl Defects {
         let mut find = |text: String| findings.errors.push(text);
         if !self.guarded {
             find(format!("{GUARD}: a build without debug assertions must refuse the feature `defects`"));
+        }
+        if !self.asks_in_tests_alone {
+            find(format!("{GUARD}: {CHOSEN} is for tests with the feature `defects` alone"));
         }
         for defect in self.table.difference(&self.sites) {
             find(format!("{TABLE}: {defect} has no site"));
@@ -105,12 +117,15 @@ mod tests {
 
     #[test]
     fn table_and_sites_are_one_and_a_release_refuses_both() {
-        let guard = format!("{REFUSAL}\"no\");");
+        let guard = format!("{REFUSAL}\"no\");\n{TESTS_ALONE}\n");
+        let anywhere = format!("{REFUSAL}\"no\");\nmod chosen;\n");
+        let unrefused = format!("{TESTS_ALONE}\n");
         let table = "enum X { A: b }\ntable! {\n A: \"a\", \"b\", Hunt::S;\n B: \"c: d\", \"e\", Hunt::U { program: \"f\", filter: \"g\" };\n}\n";
         let site = "if x && defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; y(crate::defect!(B));";
         assert_eq!(errors(&[(GUARD, &guard), (TABLE, table), ("a.rs", site)]), Vec::<String>::new());
         for (files, expected) in [
-            ([(GUARD, ""), (TABLE, table), ("a.rs", site)], "must refuse"),
+            ([(GUARD, unrefused.as_str()), (TABLE, table), ("a.rs", site)], "must refuse"),
+            ([(GUARD, anywhere.as_str()), (TABLE, table), ("a.rs", site)], "for tests"),
             ([(GUARD, guard.as_str()), (TABLE, table), ("a.rs", "defect!(A)")], "B has no site"),
             ([(GUARD, guard.as_str()), (TABLE, "table! { A: 1; }"), ("a.rs", site)], "B has a site"),
         ] {

@@ -21,6 +21,7 @@ impl Bed {
     }
 
     pub(super) fn of(node: Node) -> Self {
+        crate::switch_on_defect!(crate::defect::chosen());
         Self { machine: Machine::new(node), now: Now::default(), unloads: true }
     }
 

@@ -72,6 +72,7 @@ impl Bench {
     }
 
     fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
+        crate::switch_on_defect!(crate::defect::chosen());
         let (m, output) = Machine::load(store.clone(), settings.clone(), 7, now);
         let mut bench = Self { m, now, store, events: Vec::new(), settings, sessions: 0 };
         bench.commit(output);
