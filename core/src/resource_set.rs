@@ -28,6 +28,10 @@ use crate::{HostList, IdSet};
 /// Kind of resource (`core`, `gpu`) -> its ids on a rank.
 type Children = BTreeMap<String, IdSet>;
 
+/// Most kinds of resource on one rank. Entries of R_lite may add to ranks that others have named: without it a text of 1 MiB, half of it ranks
+/// and half of it kinds for all of them, asks for a hundred million sets.
+const MAX_KINDS: usize = 64;
+
 /// Resources by rank, each rank on its host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceSet {
@@ -76,7 +80,7 @@ impl ResourceSet {
     ///
     /// # Errors
     /// [`InvalidR`]: no JSON, another version than 1, a key that is missing or is something else than RFC 20 has there, ranks and hosts that
-    /// are not one for one, a property of a rank that is not here.
+    /// are not one for one, a property of a rank that is not here, more hosts than one [`HostList`] has, more than 64 kinds of resource on a rank.
     pub fn from_json(text: &str) -> Result<Self, InvalidR> {
         let mut json = serde_json::Deserializer::from_str(text);
         let r = form::read(&mut json)?;
@@ -133,7 +137,7 @@ impl ResourceSet {
     /// Both. A rank that is in both has the children of both; times and slots are kept where both say the same.
     ///
     /// # Errors
-    /// [`InvalidR`]: a rank that is on two hosts, or parts of what two schedulers wrote.
+    /// [`InvalidR`]: a rank that is on two hosts or has too many kinds of resource, or parts of what two schedulers wrote.
     pub fn union(&self, other: &Self) -> Result<Self, InvalidR> {
         let mut by_rank: BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
         for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {
@@ -152,7 +156,7 @@ impl ResourceSet {
         };
         let mut both = Self { ranks: self.ranks.clone(), hosts, groups: self.groups.clone(), ..Self::default() };
         for (children, ranks) in &other.groups {
-            both.add(ranks, children);
+            both.add(ranks, children)?;
         }
         both.properties.clone_from(&self.properties);
         for (name, ranks) in &other.properties {
@@ -166,7 +170,11 @@ impl ResourceSet {
     }
 
     /// Adds children to ranks, which may have some already.
-    fn add(&mut self, ranks: &IdSet, children: &Children) {
+    ///
+    /// # Errors
+    /// A rank would have more than [`MAX_KINDS`] of them; the set is of no more use then.
+    fn add(&mut self, ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
+        check_kinds(ranks, children)?;
         let known = ranks.intersection(&self.ranks);
         if !known.is_empty() {
             let theirs: Vec<(Children, IdSet)> = self
@@ -183,6 +191,7 @@ impl ResourceSet {
                 for (kind, ids) in children {
                     both.entry(kind.clone()).or_default().extend_with(ids);
                 }
+                check_kinds(&of, &both)?;
                 self.groups.entry(both).or_default().extend_with(&of);
             }
             self.groups.retain(|_, of| !of.is_empty());
@@ -193,7 +202,17 @@ impl ResourceSet {
             self.ranks.extend_with(&new);
             self.positions = Lookup::default();
         }
+        Ok(())
     }
+}
+
+fn check_kinds(ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
+    if children.len() <= MAX_KINDS {
+        return Ok(());
+    }
+    let rank = ranks.first().unwrap_or_default();
+    let why = format!("{} kinds of resource on rank {rank}, at most {MAX_KINDS} are taken", children.len());
+    Err(InvalidR::new("execution.R_lite", why))
 }
 
 /// The JSON object of RFC 20.

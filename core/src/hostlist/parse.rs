@@ -26,14 +26,25 @@ impl FromStr for HostList {
     /// [`ParseError`] at the first byte that RFC 29 does not allow; at the start of an id, or of the expression, that would make the list
     /// larger than its bounds, before anything of it is expanded.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let mut reader = Reader { text, at: 0 };
         let mut list = Self::new();
+        list.append_text(text)?;
+        Ok(list)
+    }
+}
+
+impl HostList {
+    /// Appends what a text names: one list of several texts is held to the bounds of one, before anything beyond them is expanded.
+    ///
+    /// # Errors
+    /// As those of `from_str`; what stood before the place of the error was appended.
+    pub(crate) fn append_text(&mut self, text: &str) -> Result<(), ParseError> {
+        let mut reader = Reader { text, at: 0 };
         loop {
-            reader.expression(&mut list)?;
+            reader.expression(self)?;
             if reader.skip(b',') {
                 continue;
             }
-            return if reader.at == text.len() { Ok(list) } else { Err(reader.expected(reader.at, NAME_CHARACTER)) };
+            return if reader.at == text.len() { Ok(()) } else { Err(reader.expected(reader.at, NAME_CHARACTER)) };
         }
     }
 }

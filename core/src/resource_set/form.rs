@@ -1,7 +1,9 @@
 //! The JSON form of R, both ways.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
@@ -24,7 +26,8 @@ struct Read {
 struct Execution {
     #[serde(rename = "R_lite")]
     r_lite: Vec<Lite>,
-    nodelist: Vec<HostList>,
+    #[serde(deserialize_with = "nodelist")]
+    nodelist: HostList,
     nslots: Option<u64>,
     starttime: Option<Number>,
     expiration: Option<Number>,
@@ -39,6 +42,39 @@ struct Lite {
     children: Children,
 }
 
+/// All entries are one list, in their order: its bounds are over all of them together, for a few bytes of brackets name a million hosts.
+fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::Error> {
+    struct Entries;
+
+    impl<'de> Visitor<'de> for Entries {
+        type Value = HostList;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("a sequence of hostlists")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<HostList, A::Error> {
+            let mut hosts = HostList::new();
+            while entries.next_element_seed(Entry(&mut hosts))?.is_some() {}
+            Ok(hosts)
+        }
+    }
+
+    deserializer.deserialize_seq(Entries)
+}
+
+/// One entry of the nodelist, appended to those before.
+struct Entry<'a>(&'a mut HostList);
+
+impl<'de> DeserializeSeed<'de> for Entry<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let text = String::deserialize(deserializer)?;
+        self.0.append_text(&text).map_err(D::Error::custom)
+    }
+}
+
 pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ResourceSet, InvalidR> {
     let read: Read = serde_path_to_error::deserialize(deserializer)
         .map_err(|error| InvalidR::new(&place(&error.path().to_string()), error.inner()))?;
@@ -48,10 +84,9 @@ pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Resourc
     let execution = read.execution.ok_or_else(|| InvalidR::new("execution", "missing"))?;
     let mut r = ResourceSet { scheduling: read.scheduling, ..ResourceSet::default() };
     for Lite { rank, children } in &execution.r_lite {
-        r.add(rank, children);
+        r.add(rank, children)?;
     }
-    let names = execution.nodelist.iter().flat_map(HostList::iter);
-    r.hosts = HostList::from_names(names).map_err(|error| InvalidR::new("execution.nodelist", error))?;
+    r.hosts = execution.nodelist;
     if r.ranks.len() != r.hosts.len() as u64 {
         let why = format!("{} hosts for {} ranks", r.hosts.len(), r.ranks.len());
         return Err(InvalidR::new("execution.nodelist", why));

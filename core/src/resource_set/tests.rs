@@ -157,6 +157,41 @@ fn what_is_no_r_is_refused_with_its_place() {
     assert!(ResourceSet::from_json(&format!("{good} x")).is_err());
 }
 
+/// Found by a review: each entry was expanded before any was counted, and these 64 KiB of text asked for tens of GB.
+#[test]
+fn all_entries_of_a_nodelist_together_have_the_bounds_of_one() {
+    let r = |nodelist: Vec<&str>| {
+        json!({"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {}}], "nodelist": nodelist}})
+            .to_string()
+    };
+    let error = ResourceSet::from_json(&r(vec!["a[0-1048575]"; 4_000])).unwrap_err();
+    assert_eq!(error.place, "execution.nodelist[1]");
+    assert!(error.why.contains("at most 1048576 hosts in all"), "{error}");
+    let long = format!("{}[0-200000]", "x".repeat(200));
+    let error = ResourceSet::from_json(&r(vec!["a", &long])).unwrap_err();
+    assert!(error.place == "execution.nodelist[1]" && error.why.contains("bytes in all"), "{error}");
+    assert_eq!(ResourceSet::from_json(&r(vec!["b", "", "a"])).unwrap().hosts().iter().collect::<Vec<_>>(), ["b", "a"]);
+}
+
+/// Half of the text ranks that differ, half of it kinds for all of them.
+#[test]
+fn a_rank_has_so_many_kinds_of_resource_and_no_more() {
+    let r = |ranks: u32, kinds: usize| {
+        let own = (0..ranks).map(|rank| json!({"rank": rank.to_string(), "children": {"core": rank.to_string()}}));
+        let all =
+            (1..kinds).map(|kind| json!({"rank": format!("0-{}", ranks - 1), "children": {format!("k{kind}"): "0"}}));
+        let lite: Vec<Value> = own.chain(all).collect();
+        let hosts = format!("n[0-{}]", ranks - 1);
+        ResourceSet::from_json(&json!({"version": 1, "execution": {"R_lite": lite, "nodelist": [hosts]}}).to_string())
+    };
+    assert_eq!(r(2, MAX_KINDS).unwrap().children(1).unwrap().len(), MAX_KINDS);
+    let error = r(3, 200).unwrap_err().to_string();
+    assert_eq!(error, "R (RFC 20): execution.R_lite: 65 kinds of resource on rank 0, at most 64 are taken");
+    let wide: Children = (0..1_000).map(|kind| (format!("k{kind}"), set("0"))).collect();
+    let one = json!({"version": 1, "execution": {"R_lite": [{"rank": "0", "children": wide}], "nodelist": ["a"]}});
+    assert!(ResourceSet::from_json(&one.to_string()).unwrap_err().why.starts_with("1000 kinds"));
+}
+
 fn some() -> impl Strategy<Value = ResourceSet> {
     let rank = (0u32..60, 0u32..4, 0u32..3);
     (prop::collection::btree_map(0u32..60, rank, 0..24), any::<bool>()).prop_map(|(ranks, scheduled)| {
