@@ -120,6 +120,38 @@ fn a_node_that_dies_is_told_in_the_same_exception_as_a_check_that_failed() {
     assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
 }
 
+/// A21: of a node that is lost while the job runs, its prolog long over, the job's next action tells; `perilog run JOB check` is one.
+#[test]
+fn an_action_in_mid_job_tells_of_a_node_that_was_lost_since_and_within_the_tolerance_the_job_goes_on() {
+    for (tolerate, expect) in [("1", Verdict::Ok), ("0", Verdict::Lost)] {
+        let (mut b, n) = bench(3, |s| s.tolerate_lost = true);
+        b.ask(add("j", "n[0-2]", terms(tolerate))).0.unwrap();
+        b.run("prolog", "j", "n[0-2]");
+        for rank in 0..3 {
+            tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+        }
+        assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
+        // The loss by itself is no end of anything: no task ran there.
+        b.batch(vec![Input::Closed { session: n[1], why: "power".into() }]);
+        b.pass(settings().unreachable_grace_ms);
+        assert_eq!(contexts(&b, "exception"), [] as [serde_json::Value; 0]);
+        b.run("check", "j", "n[0-2]");
+        for rank in [0, 2] {
+            tell(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
+        }
+        assert_eq!(b.action("check", "j", 0).verdict, Some(expect), "{tolerate}");
+        let told: Vec<_> = contexts(&b, "exception")
+            .iter()
+            .map(|c| (c["action"].clone(), c["severity"].clone(), c["ranks"].clone(), c["hosts"].clone()))
+            .collect();
+        let one = (json!("check"), json!(1), json!("1"), json!("n1"));
+        assert_eq!(told, if expect == Verdict::Ok { vec![one] } else { vec![] }, "{tolerate}");
+        // Either way the job has what it had: it ends when the resource manager says so.
+        assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-2");
+        assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n1"]);
+    }
+}
+
 /// C15: the epilog has a verdict of its own, its node is drained, and of the job nothing is taken back.
 #[test]
 fn a_clean_up_that_fails_leaves_the_job_a_success() {
