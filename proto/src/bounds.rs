@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use perilog_core::environment::MAX_BYTES as MAX_ENV_BYTES;
 use perilog_core::{HostList, IdSet};
 
-/// The text of an action's ranks: 65,536 ranks of which every second is missing take 190 KiB.
-pub const MAX_RANKS_TEXT: usize = 256 * 1024;
-/// The text of an action's hosts, folded: 65,536 hosts without any pattern in their names, at seven bytes each.
-pub const MAX_HOSTS_TEXT: usize = 512 * 1024;
+use crate::frame::MAX_FRAME;
+
+/// The texts of an action's ranks (RFC 22) and of its hosts (RFC 29, folded), together. What they leave of a frame takes any environment that
+/// is admitted: its bytes, at most twelve around each variable, and 8 KiB of ids. 65,536 hosts without any pattern in their names, at eight bytes
+/// each, take 576 KiB; 65,536 ranks of which every second is missing 394 KiB.
+pub const MAX_LAYOUT_TEXT: usize = MAX_FRAME - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
 /// Variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
 pub const MAX_ENV: usize = 4096;
 /// Bytes in one part of an answer; the agent says more in further parts.
@@ -38,14 +40,13 @@ pub struct TooLarge {
     pub most: usize,
 }
 
-/// Does a Start over these fit? Asked before an action is begun; what passes here is sent whole.
+/// Does a Start over these fit? Asked before a job is added or an action is begun; what passes here is sent whole.
 ///
 /// # Errors
 /// [`TooLarge`] names the part that does not.
 pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, String>) -> Result<(), TooLarge> {
+    check_layout(ranks.to_string().len(), hosts.to_string().len())?;
     let parts = [
-        ("bytes in the list of ranks", ranks.to_string().len(), MAX_RANKS_TEXT),
-        ("bytes in the list of hosts", hosts.to_string().len(), MAX_HOSTS_TEXT),
         ("bytes of environment", env.iter().map(|(name, value)| name.len() + value.len()).sum(), MAX_ENV_BYTES),
         ("environment variables", env.len(), MAX_ENV),
     ];
@@ -53,6 +54,15 @@ pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, Strin
         Some((what, is, most)) => Err(TooLarge { what, is, most }),
         None => Ok(()),
     }
+}
+
+/// Do texts of so many bytes fit beside any environment?
+pub(crate) const fn check_layout(ranks: usize, hosts: usize) -> Result<(), TooLarge> {
+    let is = ranks.saturating_add(hosts);
+    if is <= MAX_LAYOUT_TEXT {
+        return Ok(());
+    }
+    Err(TooLarge { what: "bytes in the list of ranks and the list of hosts", is, most: MAX_LAYOUT_TEXT })
 }
 
 /// The beginning of `text`, whole characters, at most `most` bytes.

@@ -40,7 +40,8 @@
 //! # What fits
 //! Every encoder gives at most [`MAX_FRAME`] bytes, by these bounds: texts for people are cut to 4 KiB, output and forensics to 64 KiB
 //! ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256 ([`perilog_core::judge::MAX_LISTED`]), a part of an answer to [`MAX_ANSWER`],
-//! tasks of Forget to [`MAX_FORGET`]. A Start must pass [`check_start`] where it is asked for; hostlists past that bound are left out. An
+//! tasks of Forget to [`MAX_FORGET`]. A job and an action must pass [`check_start`] where they are asked for: ranks and hosts together have at most
+//! [`MAX_LAYOUT_TEXT`]. A Start past that (of a part whose texts are longer than those of the whole) is one that its node refuses, with the reason. An
 //! end that still does not fit loses the length of its listed texts and says so in its note.
 
 mod bounds;
@@ -52,7 +53,7 @@ mod preamble;
 mod to_agent;
 mod wire;
 
-pub use bounds::{MAX_ANSWER, MAX_ENV, MAX_FORGET, MAX_HOSTS_TEXT, MAX_PAGE, MAX_RANKS_TEXT, TooLarge, check_start};
+pub use bounds::{MAX_ANSWER, MAX_ENV, MAX_FORGET, MAX_LAYOUT_TEXT, MAX_PAGE, TooLarge, check_start};
 pub use error::DecodeError;
 pub use fan::StartFan;
 pub use frame::{Decoded, MAX_FIELDS, MAX_FRAME};

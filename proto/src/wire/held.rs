@@ -7,8 +7,7 @@ use prost::Message;
 use super::ended::{Process, processes, processes_back};
 use super::ids::{Attempt, Key, Task};
 use super::outcome::{Outcome, outcome as outcome_value};
-use super::start::{hosts_text, ranks_text};
-use crate::bounds::{LISTED_PROCESSES, LISTED_SET, LISTED_TEXT, PROCESSES, TEXT, clip};
+use crate::bounds::{LISTED_PROCESSES, LISTED_SET, LISTED_TEXT, PROCESSES, TEXT, check_layout, clip};
 use crate::error::{At, Fault, known, need};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -214,12 +213,16 @@ impl Held {
             HeldState::Ended => state::State::Ended(()),
             HeldState::Tombstone { outcome, .. } => state::State::Tombstone(Outcome::of(outcome)),
         };
+        let (ranks, hosts) = (held.ranks.to_string(), held.hosts.to_string());
+        // Longer ones came in no Start.
+        let (ranks, hosts) =
+            check_layout(ranks.len(), hosts.len()).map_or_else(|_| Default::default(), |()| (ranks, hosts));
         let past_ms = if let HeldState::Tombstone { past_ms, .. } = &held.state { *past_ms } else { 0 };
         Self {
             task: Some(Task::of(held.task)),
             key: Some(Key::of(&held.job, held.attempt, &held.action)),
-            ranks: ranks_text(&held.ranks),
-            hosts: hosts_text(&held.hosts),
+            ranks,
+            hosts,
             userid: held.userid,
             local: held.local,
             state: Some(state),

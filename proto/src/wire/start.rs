@@ -7,7 +7,7 @@ use perilog_core::task::Start as CoreStart;
 use perilog_core::{ActionId, BootId, HostList, IdSet, Rank, TaskId};
 
 use super::ids::Key;
-use crate::bounds::{MAX_ENV, MAX_HOSTS_TEXT, MAX_RANKS_TEXT, clip};
+use crate::bounds::{MAX_ENV, check_layout, clip};
 use crate::error::{At, Fault, need};
 use crate::frame::nested;
 use perilog_core::environment::MAX_BYTES as MAX_ENV_BYTES;
@@ -54,15 +54,25 @@ pub(crate) struct Variable {
 }
 
 impl Common {
+    /// Where ranks and hosts do not fit (a part of a job can have longer texts than the job, which passed [`crate::check_start`]), no script is to
+    /// run without them: the one variable has a name that no node admits, and it refuses with it.
     pub(crate) fn of(start: &CoreStart) -> Self {
+        let (ranks, hosts) = (start.ranks.to_string(), start.hosts.to_string());
+        let (ranks, hosts, env) = match check_layout(ranks.len(), hosts.len()) {
+            Ok(()) => (ranks, hosts, variables(&start.env)),
+            Err(why) => {
+                let (ranks, hosts) = Default::default();
+                (ranks, hosts, vec![Variable { name: why.to_string(), value: String::new() }])
+            }
+        };
         Self {
             id: super::Task::of(start.task).action,
             key: Some(Key::of(&start.job, start.attempt, &start.action)),
             not_after_ms: start.not_after_ms,
-            ranks: ranks_text(&start.ranks),
-            hosts: hosts_text(&start.hosts),
+            ranks,
+            hosts,
             userid: start.userid,
-            env: variables(&start.env),
+            env,
             timeout_ms: start.timeout_ms,
         }
     }
@@ -90,16 +100,6 @@ impl Start {
 
 fn action_id(bytes: &[u8]) -> Result<ActionId, Fault> {
     super::cluster(bytes).map(|uuid| ActionId(uuid.0)).at("id")
-}
-
-/// The ranks, or none where [`crate::check_start`] would have refused them.
-pub(crate) fn ranks_text(ranks: &IdSet) -> String {
-    Some(ranks.to_string()).filter(|text| text.len() <= MAX_RANKS_TEXT).unwrap_or_default()
-}
-
-/// The hosts, or none where [`crate::check_start`] would have refused them.
-pub(crate) fn hosts_text(hosts: &HostList) -> String {
-    Some(hosts.to_string()).filter(|text| text.len() <= MAX_HOSTS_TEXT).unwrap_or_default()
 }
 
 /// One variable more than the node takes still travels, so that the node says no; from there on nothing does.
