@@ -1,15 +1,16 @@
 //! Parameters of the methods about jobs, what they hold, and drains.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{JobAdd as Add, Refusal, Request};
-use perilog_core::{ResourceSet, Terms};
+use perilog_core::{HostList, ResourceSet, Terms};
+use perilog_proto::check_start;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::actions::names;
 use super::invalid;
-use super::parameters::{Parameters, parse, perhaps, text};
+use super::parameters::{Parameters, parse, perhaps, positions, text};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +38,15 @@ impl Parameters for JobAdd {
             keep: self.keep,
             shrink: self.shrink.unwrap_or(false),
         };
-        let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps(self.nodes)?);
+        let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps::<HostList>(self.nodes)?);
+        // Its prolog and its epilog tell each node of all of it: what does not fit there is no job here.
+        let env = BTreeMap::new();
+        if let Some(nodes) = &nodes {
+            check_start(&positions(nodes), nodes, &env).map_err(invalid)?;
+        }
+        if let Some(r) = &terms.r {
+            check_start(r.ranks(), r.hosts(), &env).map_err(invalid)?;
+        }
         Ok(Request::JobAdd(Box::new(Add { job, attempt, nodes, userid: self.userid, terms })))
     }
 }

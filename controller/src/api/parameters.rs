@@ -61,14 +61,22 @@ impl Parameters for Run {
     }
 }
 
-/// What is begun must fit into a frame for each of its nodes.
+/// What is begun must fit into a frame for each of its nodes. A run over all that its job holds fits where the job did.
 fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
-    let ranks = match &run.targets {
-        Some(Targets::Ranks(ranks)) => ranks.clone(),
-        _ => IdSet::new(),
-    };
     let none = HostList::new();
-    check_start(&ranks, run.nodes.as_ref().unwrap_or(&none), &run.env).map_err(invalid)
+    let nodes = run.nodes.as_ref().unwrap_or(&none);
+    let (ranks, hosts) = match &run.targets {
+        Some(Targets::Ranks(ranks)) => (ranks.clone(), nodes),
+        Some(Targets::Hosts(hosts)) => (IdSet::new(), hosts),
+        None => (positions(nodes), nodes),
+    };
+    check_start(&ranks, hosts, &run.env).map_err(invalid)
+}
+
+/// The ranks of a job that is only a list of hosts.
+pub(super) fn positions(hosts: &HostList) -> IdSet {
+    let last = u32::try_from(hosts.len()).ok().and_then(|count| count.checked_sub(1));
+    last.map_or_else(IdSet::new, |last| IdSet::from(0..=last))
 }
 
 /// A choice of tasks.

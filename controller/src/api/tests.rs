@@ -31,6 +31,43 @@ fn what_is_not_known_to_look_only_is_a_change() {
     assert_eq!(kind("Frob"), Kind::Change);
 }
 
+/// Found by a review: hosts and ranks that do not fit into a Start were taken, and sent as empty texts.
+#[test]
+fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
+    use perilog_proto::MAX_LAYOUT_TEXT;
+
+    // Names of which no two neighbours fold, nine bytes each with their comma.
+    let names =
+        |count: u32| (0..count).map(|n| format!("{}{n:06}x", char::from(b'a' + (n % 26) as u8))).collect::<Vec<_>>();
+    let seconds = |count: u32| (0..count).map(|n| (2 * n).to_string()).collect::<Vec<_>>().join(",");
+    let r = |ranks: String, hosts: &[String]| {
+        let lite = json!([{"rank": ranks, "children": {}}]);
+        json!({"version": 1, "execution": {"R_lite": lite, "nodelist": [hosts.join(",")]}})
+    };
+    let add = |parameters: Value| {
+        let added: jobs::JobAdd = serde_json::from_value(parameters).unwrap();
+        parameters::Parameters::request(added).map(drop).map_err(|refusal| to_json(&refusal)["text"].clone())
+    };
+    let run = |parameters: Value| {
+        let run: parameters::Run = serde_json::from_value(parameters).unwrap();
+        parameters::Parameters::request(run).map(drop).map_err(|refusal| to_json(&refusal)["text"].clone())
+    };
+    let (few, many) = (names(65_536), names(150_000));
+    let too_many = |bytes: u32| {
+        let list = "bytes in the list of ranks and the list of hosts";
+        Err(json!(format!("{bytes} {list}, at most {MAX_LAYOUT_TEXT} are taken")))
+    };
+    assert_eq!(add(json!({"job": "f1", "nodes": few.join(",")})), Ok(()));
+    assert_eq!(add(json!({"job": "f1", "R": r("0-65535".into(), &few)})), Ok(()));
+    assert_eq!(add(json!({"job": "f1", "nodes": many.join(",")})), too_many(1_350_007));
+    assert_eq!(add(json!({"job": "f1", "R": r("0-149999".into(), &many)})), too_many(1_350_007));
+    // Each would fit alone.
+    assert_eq!(add(json!({"job": "f1", "R": r(seconds(65_536), &few)})), too_many(993_019));
+    assert_eq!(run(json!({"job": "f1", "action": "prolog", "nodes": many.join(",")})), too_many(1_350_007));
+    assert_eq!(run(json!({"job": "f1", "action": "prolog", "targets": many.join(",")})), too_many(1_349_999));
+    assert_eq!(run(json!({"job": "f1", "action": "prolog", "targets": seconds(65_536)})), Ok(()));
+}
+
 /// The writer is played here: it commits an event at the worst moment, when the follower comes and does not stand in line yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
