@@ -91,9 +91,11 @@ fn fits(op: &mut Op, nodes: usize) -> bool {
             *count = (*count).min(nodes.saturating_sub(*first));
             *count > 0
         }
-        Op::Exec { node, .. } | Op::Hangup { node } | Op::CancelLocal { node, .. } | Op::Reload { node, .. } => {
-            *node < nodes
-        }
+        Op::Exec { node, .. }
+        | Op::Hangup { node }
+        | Op::CancelLocal { node, .. }
+        | Op::Status { node }
+        | Op::Reload { node, .. } => *node < nodes,
         _ => true,
     }
 }

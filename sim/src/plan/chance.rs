@@ -56,6 +56,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         21 if dice.one_in(2) => Op::Hangup { node: dice.below(nodes) },
         21 => Op::CancelLocal { node: dice.below(nodes), job, action, attempt: dice.range(0, 1) },
         22 => Op::Backup,
+        23 => Op::Status { node: dice.below(nodes) },
         24 => Op::Ask { to, job: dice.one_in(2).then_some(job) },
         25 => Op::Reload { node: dice.below(nodes), policy: dice.range(0, 2) as u8 },
         26 => Op::Configure { settings: dice.range(0, 3) as u8 },
@@ -139,7 +140,7 @@ fn clock_step(dice: &mut Rng) -> i64 {
 }
 
 pub(super) fn trap(dice: &mut Rng, nodes: usize) -> Trap {
-    let effect = if dice.one_in(3) { dice.pick(&CONTROLLER_EFFECTS) } else { dice.pick(&AGENT_EFFECTS) };
+    let effect = if dice.one_in(3) { dice.pick(CONTROLLER_EFFECTS) } else { dice.pick(AGENT_EFFECTS) };
     trap_at(dice, nodes, effect.copied().unwrap_or("commit"))
 }
 
@@ -173,8 +174,10 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 18] = [
+pub(super) const AIMS: [(&str, Make); 20] = [
     ("answer", asked),
+    ("send-answer", asked),
+    ("status-reply", looked_in),
     ("kill-lingering", lingering),
     ("watch-empty", lingering),
     ("take-claim", cancelled_early),
@@ -231,6 +234,16 @@ fn asked(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "unlimited");
     let ask = |ms| Step { at_ms: at_ms + ms, what: What::Do(Op::Ask { to: 0, job: None }) };
     vec![Step { at_ms, what: What::Do(run) }, ask(dice.range(0, 2_000)), ask(dice.range(0, 20_000))]
+}
+
+fn looked_in(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let run = run_on(dice, nodes, span, "prolog");
+    let mut steps = vec![Step { at_ms, what: What::Do(run) }];
+    steps.extend((0..nodes).map(|node| {
+        let at_ms = at_ms + dice.skewed(1, 20_000);
+        Step { at_ms, what: What::Do(Op::Status { node }) }
+    }));
+    steps
 }
 
 fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {

@@ -2,13 +2,16 @@
 //! can be shrunk by leaving out parts of it, and be kept as a file (`sim/regressions/*.json`).
 
 mod chance;
+mod effects;
 mod generate;
 mod spring;
 
 use serde::{Deserialize, Serialize};
 
+pub use effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
+pub(crate) use effects::{of_agent, of_controller};
 pub use generate::{breadth, depth};
-pub use spring::{AGENT_EFFECTS, CONTROLLER_EFFECTS, Spring, Trap, possible};
+pub use spring::{Spring, Trap, possible};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -99,6 +102,10 @@ pub enum Op {
     Ask {
         to: usize,
         job: Option<u8>,
+    },
+    /// Somebody on the node asks its agent what it has in hand.
+    Status {
+        node: usize,
     },
     /// The node's configuration is another from now on, and its agent is told (`world::site` has which there are).
     Reload {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
+
 /// A fault at the `nth` effect of a kind that somebody carries out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
@@ -74,22 +76,6 @@ impl Spring {
     }
 }
 
-/// What an agent does, by the names that traps use.
-#[rustfmt::skip]
-pub const AGENT_EFFECTS: [&str; 27] = [
-    "write-intent", "start-unit", "watch", "watch-empty", "inspect", "take-claim", "signal-runner", "kill-lingering", "write-outcome",
-    "unload", "bury", "remove-tombstone", "write-epoch", "redial-window", "wake-at", "exec-reply", "note", "hang", "send-hello",
-    "send-accepted", "send-moved", "send-finished", "send-probed", "send-epoch-refused", "answer", "send-expects-boot",
-    "mark-boot-expected",
-];
-
-/// What a controller does.
-#[rustfmt::skip]
-pub const CONTROLLER_EFFECTS: [&str; 18] = [
-    "commit", "send-welcome", "send-turned-away", "send-start", "send-begin", "send-cancel", "send-signal", "send-ack", "send-forget",
-    "send-probe", "fan", "close", "reply", "publish", "outbox-grew", "send-ask", "tell-answer", "send-boot-expected",
-];
-
 /// Effects of agents that can fail, and say so.
 pub(super) const CAN_FAIL: [&str; 8] =
     ["write-intent", "start-unit", "inspect", "take-claim", "write-outcome", "unload", "bury", "write-epoch"];
@@ -116,8 +102,8 @@ fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
 
 /// Every (effect, word of a spring) that a plan can have.
 pub fn possible() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let agent = AGENT_EFFECTS.into_iter().flat_map(|effect| of_agent(effect).map(move |word| (effect, word)));
+    let agent = AGENT_EFFECTS.iter().flat_map(|effect| of_agent(effect).map(move |word| (*effect, word)));
     let controller =
-        CONTROLLER_EFFECTS.into_iter().flat_map(|effect| of_controller(effect).map(move |word| (effect, word)));
+        CONTROLLER_EFFECTS.iter().flat_map(|effect| of_controller(effect).map(move |word| (*effect, word)));
     agent.chain(controller)
 }

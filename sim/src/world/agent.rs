@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use perilog_core::agent::io::{Found, Seen, StartReply};
+use perilog_core::agent::io::{Effect, Found, Seen, StartReply};
 use perilog_core::agent::{Input, Machine};
 use perilog_core::task::UnitFacts;
 use perilog_core::{InvocationId, TaskId};
@@ -303,21 +303,28 @@ impl World {
             let Some(agent) = self.nodes[at].agent.as_mut() else { return };
             let effects = agent.machine.handle(input, now);
             self.say(|| format!("n{at} <- {shown}"));
-            for effect in effects {
-                match self.traps.agent(at, &effect) {
-                    Sprung::Before(fault) => return self.spring(at, fault),
-                    Sprung::No => self.carry_out(at, effect, None),
-                    Sprung::How(how) => self.carry_out(at, effect, Some(how)),
-                    Sprung::After(fault) => {
-                        self.carry_out(at, effect, None);
-                        return self.spring(at, fault);
-                    }
-                }
-                if self.nodes[at].agent.as_ref().is_none_or(|agent| agent.life != life) {
-                    return;
-                }
+            if !effects.into_iter().all(|effect| self.does(at, life, effect)) {
+                return;
             }
         }
+    }
+
+    /// What the agent of this life does, carried out as its trap has it; `false`: it died of it.
+    pub(super) fn does(&mut self, at: usize, life: u64, effect: Effect) -> bool {
+        match self.traps.agent(at, &effect) {
+            Sprung::Before(fault) => {
+                self.spring(at, fault);
+                return false;
+            }
+            Sprung::No => self.carry_out(at, effect, None),
+            Sprung::How(how) => self.carry_out(at, effect, Some(how)),
+            Sprung::After(fault) => {
+                self.carry_out(at, effect, None);
+                self.spring(at, fault);
+                return false;
+            }
+        }
+        self.nodes[at].agent.as_ref().is_some_and(|agent| agent.life == life)
     }
 
     /// Sends a call to PID 1; its answer is waited for no longer than a minute.

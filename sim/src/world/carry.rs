@@ -169,7 +169,10 @@ impl World {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };
         if self.dice.one_in(2) {
-            self.send_to_controller(at, FromAgent::Answer { question, text: "a line".to_owned(), last: false });
+            let part = FromAgent::Answer { question, text: "a line".to_owned(), last: false };
+            if !self.does(at, life, Effect::Send(part)) {
+                return;
+            }
         }
         let delay = self.dice.skewed(1, 5_000);
         self.after(delay, Event::Answered { node: at, life, conn, question });
@@ -182,7 +185,8 @@ impl World {
             return self.after(100, Event::Answered { node: at, life, conn, question });
         }
         if agent.conn == Some(conn) {
-            self.send_to_controller(at, FromAgent::Answer { question, text: String::new(), last: true });
+            let rest = FromAgent::Answer { question, text: String::new(), last: true };
+            self.does(at, life, Effect::Send(rest));
         }
     }
 

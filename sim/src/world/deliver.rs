@@ -8,8 +8,8 @@ use perilog_proto::StartFan;
 
 use super::World;
 use super::event::Event;
-use super::traps::{How, Sprung, of_controller};
-use crate::plan::Spring;
+use super::traps::{How, Sprung};
+use crate::plan::{Spring, of_controller};
 
 impl World {
     pub(crate) fn commit(&mut self, which: usize, records: &[Record]) {

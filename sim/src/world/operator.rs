@@ -89,6 +89,8 @@ impl World {
                 };
                 self.ask(to, Request::Ask { which, ask: Ask::Status });
             }
+            // No caller of a reply, so that none waits for it.
+            Op::Status { node } => self.local(node, Input::Status { caller: CANCELS }),
             Op::Reload { node, policy } => {
                 self.nodes[node].policy = policy;
                 let life = self.nodes[node].life;

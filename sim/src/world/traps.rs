@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use perilog_core::agent::Effect as AgentEffect;
-use perilog_core::controller::Effect as ControllerEffect;
-use perilog_core::message::{FromAgent, ToAgent};
 
 use super::World;
-use crate::plan::{Spring, Trap};
+use crate::plan::{Spring, Trap, of_agent};
 
 pub(crate) struct Traps {
     set: Vec<Trap>,
@@ -84,66 +82,5 @@ impl World {
             }
             Spring::Fail | Spring::Unanswered { .. } | Spring::Late { .. } => {}
         }
-    }
-}
-
-fn of_agent(effect: &AgentEffect) -> &'static str {
-    match effect {
-        AgentEffect::WriteIntent { .. } => "write-intent",
-        AgentEffect::StartUnit { .. } => "start-unit",
-        AgentEffect::Watch { .. } => "watch",
-        AgentEffect::WatchEmpty { .. } => "watch-empty",
-        AgentEffect::Inspect { .. } => "inspect",
-        AgentEffect::TakeClaim { .. } => "take-claim",
-        AgentEffect::SignalRunner { .. } => "signal-runner",
-        AgentEffect::MarkBootExpected { .. } => "mark-boot-expected",
-        AgentEffect::KillLingering { .. } => "kill-lingering",
-        AgentEffect::WriteOutcome { .. } => "write-outcome",
-        AgentEffect::Unload { .. } => "unload",
-        AgentEffect::Bury { .. } => "bury",
-        AgentEffect::RemoveTombstone { .. } => "remove-tombstone",
-        AgentEffect::WriteEpoch { .. } => "write-epoch",
-        AgentEffect::Send(FromAgent::Hello(_)) => "send-hello",
-        AgentEffect::Send(FromAgent::EpochRefused { .. }) => "send-epoch-refused",
-        AgentEffect::Send(FromAgent::Accepted { .. }) => "send-accepted",
-        AgentEffect::Send(FromAgent::Moved { .. }) => "send-moved",
-        AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
-        AgentEffect::Send(FromAgent::ExpectsBoot { .. }) => "send-expects-boot",
-        AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",
-        AgentEffect::Send(FromAgent::Answer { .. } | FromAgent::Unsupported { .. }) => "send",
-        AgentEffect::Hang { .. } => "hang",
-        AgentEffect::RedialWindow { .. } => "redial-window",
-        AgentEffect::WakeAt { .. } => "wake-at",
-        AgentEffect::ExecReply { .. } => "exec-reply",
-        AgentEffect::StatusReply { .. } => "status-reply",
-        AgentEffect::Answer { .. } => "answer",
-        AgentEffect::Note { .. } => "note",
-    }
-}
-
-pub(crate) fn of_controller(effect: &ControllerEffect) -> &'static str {
-    match effect {
-        ControllerEffect::Send { message, .. } => match message {
-            ToAgent::Welcome { .. } => "send-welcome",
-            ToAgent::TurnedAway { .. } => "send-turned-away",
-            ToAgent::Start(_) => "send-start",
-            ToAgent::Begin { .. } => "send-begin",
-            ToAgent::Cancel { .. } => "send-cancel",
-            ToAgent::Signal { .. } => "send-signal",
-            ToAgent::Ack { .. } => "send-ack",
-            ToAgent::Forget { .. } => "send-forget",
-            ToAgent::BootExpected { .. } => "send-boot-expected",
-            ToAgent::Probe { .. } => "send-probe",
-            ToAgent::Ask { .. } => "send-ask",
-            ToAgent::Unsupported { .. } => "send",
-        },
-        ControllerEffect::Fan { .. } => "fan",
-        ControllerEffect::Close { .. } => "close",
-        ControllerEffect::Reply { .. } => "reply",
-        ControllerEffect::Publish { .. } => "publish",
-        ControllerEffect::OutboxGrew => "outbox-grew",
-        ControllerEffect::Answer { .. } => "tell-answer",
-        ControllerEffect::WakeAt { .. } => "wake-at",
-        ControllerEffect::Note { .. } => "note",
     }
 }
