@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use perilog_core::agent::io::{Effect, Found, Seen, StartReply};
-use perilog_core::agent::{Input, Machine};
+use perilog_core::agent::{Input, Machine, Policy};
 use perilog_core::task::UnitFacts;
 use perilog_core::{InvocationId, TaskId};
 use perilog_proto::{Decoded, decode_to_agent};
@@ -22,6 +22,8 @@ pub(crate) struct Agent {
     /// When its process began.
     pub(crate) came_up: u64,
     pub(crate) machine: Machine,
+    /// The configuration that it was given last.
+    pub(super) given: Policy,
     pub(crate) inputs: VecDeque<Input>,
     /// Stopped until then; what came meanwhile.
     pub(crate) stopped: bool,
@@ -78,11 +80,12 @@ impl World {
         }
         node.life += 1;
         node.spool.tidy();
-        let life = node.life;
+        let (life, identity) = (node.life, node.identity());
         node.agent = Some(Agent {
             life,
             came_up: self.t,
-            machine: Machine::new(node.identity()),
+            given: identity.policy.clone(),
+            machine: Machine::new(identity),
             inputs: VecDeque::new(),
             stopped: false,
             parked: Vec::new(),
@@ -301,6 +304,9 @@ impl World {
             let shown = if self.trace.is_read() { format!("{input:?}") } else { String::new() };
             self.reads(at, &input);
             let Some(agent) = self.nodes[at].agent.as_mut() else { return };
+            if let Input::Policy(policy) = &input {
+                agent.given.clone_from(policy);
+            }
             let effects = agent.machine.handle(input, now);
             self.say(|| format!("n{at} <- {shown}"));
             if !effects.into_iter().all(|effect| self.does(at, life, effect)) {

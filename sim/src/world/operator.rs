@@ -1,6 +1,6 @@
 //! People and resource managers: what they ask, on both sides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Exec;
@@ -26,14 +26,15 @@ impl World {
         self.say(|| format!("DO {op:?}"));
         match op {
             Op::Run { to, job, action, attempt, nodes } => {
+                let job = site::job(job);
                 let run = RunRequest {
-                    job: site::job(job),
+                    env: site::offered(&job),
+                    job,
                     attempt: attempt.map(site::attempt),
                     action: site::action(&action),
                     nodes: nodes.map(|(first, count)| self.hosts(first, count)),
                     targets: None,
                     userid: Some(1_000),
-                    env: BTreeMap::new(),
                     timeout_ms: None,
                 };
                 self.ask(to, Request::Run(run));
@@ -54,13 +55,14 @@ impl World {
                 self.ask(to, Request::OutboxApplied { through });
             }
             Op::Exec { node, job, action, attempt } => {
+                let job = site::job(job);
                 let exec = Exec {
-                    job: site::job(job),
+                    env: site::offered(&job),
+                    job,
                     attempt: site::attempt(attempt),
                     action: site::action(&action),
                     rank: Rank(0),
                     userid: None,
-                    env: BTreeMap::new(),
                     timeout_ms: None,
                     plan: None,
                 };

@@ -1,11 +1,13 @@
 //! What must be true at the moment when an agent says or does something: held against the disk, the clock and the ledger of this world.
 
+use std::collections::BTreeMap;
+
 use perilog_core::Outcome;
 use perilog_core::agent::io::Effect;
 use perilog_core::message::FromAgent;
-use perilog_core::task::Intent;
+use perilog_core::task::{Intent, Plan};
 
-use super::World;
+use super::{World, site};
 
 impl World {
     /// Before an agent's effect is carried out.
@@ -62,8 +64,17 @@ impl World {
             }
             // Whoever may forget it may be asked for it again.
             Effect::RemoveTombstone { task, .. } => self.truth.forgotten(*task),
-            Effect::WriteIntent { intent, .. } => self.truth.written(intent.start.task),
+            Effect::WriteIntent { stem, intent } => {
+                self.truth.written(intent.start.task);
+                if let Some(why) = self.not_configured(at, intent) {
+                    self.violate("7 configured", &format!("n{at} takes on {stem}, and {why}"));
+                }
+            }
             Effect::StartUnit { stem, intent } => {
+                let recorded = self.nodes[at].spool.tasks.get(stem).and_then(|dir| dir.intent.as_ref());
+                if recorded.is_some_and(|recorded| *recorded != **intent) {
+                    self.violate("7 configured", &format!("n{at} starts {stem}, and not as its intent on disk says"));
+                }
                 if let Some(why) = self.truth.in_the_way(at, self.nodes[at].life, intent.start.task) {
                     let text = format!("n{at} starts {stem}, and {why}");
                     self.violate("host guard", &text);
@@ -71,6 +82,35 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Held against the configuration that this agent was given, and what people offered: what does not fit it?
+    fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
+        let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
+        // Rebuilt, it stands for what has begun, and no runner claims by it.
+        if intent.not_after_boottime_ms == 0 {
+            return None;
+        }
+        let Some(configured) = given.actions.get(&start.action) else {
+            return Some(format!("its configuration names no {}", start.action));
+        };
+        let timeout_ms = start.timeout_ms.into_iter().chain(configured.timeout_ms).min();
+        if intent.plan != (Plan { timeout_ms, ..configured.clone() }) {
+            return Some(format!("its plan is not the one that is configured for {}", start.action));
+        }
+        let offered = site::offered(&start.job);
+        // What follows a job follows unasked too, and nobody offers anything then.
+        let unasked = site::FOLLOWING.contains(&start.action.as_str()) && start.env.is_empty();
+        if start.env != offered && !unasked {
+            return Some(format!("is offered {:?}, and it was {offered:?}", start.env));
+        }
+        // Not by `environment::admit`, which is the machine's.
+        let is_listed = |name: &str| given.env_allow.iter().any(|one| one == name) && !name.starts_with("PERILOG_");
+        let listed: BTreeMap<_, _> = start.env.clone().into_iter().filter(|(name, _)| is_listed(name)).collect();
+        let dropped = (start.env.len() - listed.len()) as u32;
+        (intent.env != listed || intent.dropped_env != dropped).then(|| {
+            format!("its scripts see {:?} ({} dropped), and {listed:?} is listed", intent.env, intent.dropped_env)
+        })
     }
 
     /// A runner is about to have the claim.

@@ -54,6 +54,21 @@ pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
 }
 
+/// What is offered to a job's scripts with each request; of some jobs nothing. Who else lists what is let through: [`policy`].
+pub(crate) fn offered(job: &JobId) -> BTreeMap<String, String> {
+    if job.as_str().ends_with(['2', '5', '8']) {
+        return BTreeMap::new();
+    }
+    let offered = [
+        ("FLUX_JOB_ID", job.as_str()),
+        ("SITE_TIER", "gold"),
+        ("FLUX_CONNECTOR_PATH", "/tmp/x"),
+        ("FLUX_JOB_ID_LIST", "1,2"),
+        ("PERILOG_JOB", "another"),
+    ];
+    offered.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// What jobs may hold beside ranks.
 pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
     ["rabbit1", "rabbit2"].into_iter().map(|name| ResourceName::new(name).expect(FITS)).collect()
@@ -64,6 +79,9 @@ pub(crate) const SERVED: &str = "stage";
 
 /// Actions that look at their node and mark what they find.
 pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
+
+/// What follows jobs, by one of the settings.
+pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 
 /// With one of the below: attempts that are over are pruned by the next look, long before what was begun for them may begin no more.
 pub(crate) const FORGETFUL: u8 = 8;
@@ -133,7 +151,7 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// 0 as a site would have it; 1 with an action less, and nothing that lingers; 2 with room for little.
+/// 0 as a site would have it; 1 with an action less, other variables, and nothing that lingers; 2 with room for little.
 pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
     let mut policy = usual_policy(exclusive);
     match number {
@@ -141,6 +159,7 @@ pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
         1 => {
             policy.actions.remove(&action("unlimited"));
             policy.actions.values_mut().for_each(|plan| plan.lingering = Lingering::Kill);
+            policy.env_allow = vec!["SITE_TIER".to_owned()];
             policy.keep_failed = 0;
         }
         _ => (policy.max_tasks, policy.max_tombstones, policy.keep_failed) = (2, 3, 1),
@@ -181,7 +200,8 @@ fn usual_policy(exclusive: bool) -> Policy {
     ];
     Policy {
         actions: actions.into_iter().map(|(name, plan)| (action(name), plan)).collect(),
-        env_allow: vec!["FLUX_JOB_ID".to_owned()],
+        // The last is for nothing: what is perilog's own comes from nobody else.
+        env_allow: vec!["FLUX_JOB_ID".to_owned(), "PERILOG_JOB".to_owned()],
         serialize_host: exclusive,
         keep_failed: 2,
         max_tombstones: 64,
