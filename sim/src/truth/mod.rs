@@ -17,6 +17,7 @@ mod services;
 mod stopped;
 mod store;
 mod told;
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,6 +18,11 @@ pub(super) struct Run {
     pub(super) lingering: Lingering,
     pub(super) local: bool,
     pub(super) invocation: InvocationId,
+    /// How often each of its scripts began; that the last try failed, and is to be another's.
+    pub(super) starts: Vec<u32>,
+    pub(super) failed_try: bool,
+    /// Its limit passed while a script lived.
+    pub(super) overdue: bool,
     /// Ends of scripts so far.
     pub(super) ends: Vec<ExitStatus>,
     /// A script of it began; the last of them did.
@@ -92,6 +97,9 @@ impl Truth {
             lingering: intent.plan.lingering,
             local: intent.local,
             invocation: invocation.clone(),
+            starts: Vec::new(),
+            failed_try: false,
+            overdue: false,
             ends: Vec::new(),
             begun: false,
             last_begun: false,
@@ -117,8 +125,9 @@ impl Truth {
         index
     }
 
-    pub(crate) fn script_starts(&mut self, index: usize, last: bool, t: u64) {
+    pub(crate) fn script_starts(&mut self, index: usize, script: usize, last: bool, t: u64) {
         self.scripts += 1;
+        self.check_start_of_script(index, script);
         let Some(run) = self.runs.get_mut(index) else { return };
         run.alive = true;
         run.begun = true;
@@ -137,11 +146,12 @@ impl Truth {
             run.ends.push(status);
             run.failed |= !status.is_success();
         }
+        self.check_tries(index, status);
     }
 
     pub(crate) fn overdue(&mut self, index: usize) {
         if let Some(run) = self.runs.get_mut(index) {
-            run.failed = true;
+            (run.failed, run.overdue) = (true, true);
         }
     }
 
@@ -157,9 +167,10 @@ impl Truth {
     }
 
     /// It failed, and is tried again: that end counts for nothing.
-    pub(crate) fn script_tried(&mut self, index: usize) {
+    pub(crate) fn script_tried(&mut self, index: usize, status: ExitStatus) {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
+            run.failed_try = !status.is_success();
         }
     }
 

@@ -197,7 +197,7 @@ impl World {
         unit.runner.alive = true;
         let (turn, run) = (unit.runner.turn, unit.runner.run);
         if let Some(run) = run {
-            self.truth.script_starts(run, seq + 1 == of, self.t);
+            self.truth.script_starts(run, seq as usize, seq + 1 == of, self.t);
         }
         self.say(|| format!("n{at} {stem}: script {seq} begins, for {} ms", script.ms));
         let boot = self.announce(at, stem, serial);
@@ -237,7 +237,7 @@ impl World {
         if again {
             (runner.tries, runner.next) = (runner.tries + 1, index);
             if let Some(run) = runner.run {
-                self.truth.script_tried(run);
+                self.truth.script_tried(run, status);
             }
             self.say(|| format!("n{at} {stem}: script {index} ended, {status}, and is tried again"));
             return self.unit_after(retries.backoff_ms, at, stem, serial, Act::NextScript);

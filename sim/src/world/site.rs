@@ -212,6 +212,11 @@ fn usual_policy(exclusive: bool) -> Policy {
 /// A mount is flaky.
 const RETRIES: Retries = Retries { count: 2, backoff_ms: 500, ceiling_ms: 2_000 };
 
+/// How often a script of this action may begin in one run, as every node is configured.
+pub(crate) fn tries(action: &ActionName) -> u32 {
+    if action.as_str() == "mount" { 1 + RETRIES.count } else { 1 }
+}
+
 /// What the scripts of a task do. Known by seed and task alone, so that no fault changes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
