@@ -9,9 +9,10 @@ use perilog_core::message::FromAgent;
 use perilog_core::{Attempt, Outcome, TaskId};
 
 use super::World;
-use super::deliver::{ok_tasks, open_tasks};
+use super::deliver::ok_tasks;
 use super::event::Event;
 use super::node::EPOCH_MS;
+use super::ps::Waits;
 use super::site;
 use super::traps::{How, Sprung};
 use crate::plan::Spring;
@@ -36,11 +37,14 @@ pub(crate) struct Controller {
     full_until: u64,
     told_full: bool,
     wall_offset: i64,
+    /// The least and the most of it so far.
+    wall_offsets: (i64, i64),
     pub(crate) clients: u64,
     /// The attempt that a Run named, by who asked.
     pub(crate) asked: BTreeMap<u64, Attempt>,
-    /// Tasks that were open before this batch: what it shows of them must be there.
-    pub(crate) open_before: BTreeSet<TaskId>,
+    /// Whose `ps` is to show what is held too.
+    pub(crate) asked_held: BTreeSet<u64>,
+    pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
     /// Tasks that were `ok` before this batch, or are told to be in it: a Hello that comes later in it may say that their node lost them.
     pub(crate) ok_before: BTreeSet<TaskId>,
@@ -57,6 +61,15 @@ impl Controller {
     pub(crate) const fn is_up(&self) -> bool {
         self.running && self.machine.is_some()
     }
+
+    /// By so much an age may be more than what passed, for the steps that its clock has made; or less.
+    pub(super) const fn clock_gained(&self) -> u64 {
+        self.wall_offset.abs_diff(self.wall_offsets.0)
+    }
+
+    pub(super) const fn clock_lost(&self) -> u64 {
+        self.wall_offsets.1.abs_diff(self.wall_offset)
+    }
 }
 
 impl World {
@@ -66,8 +79,11 @@ impl World {
     }
 
     pub(crate) fn step_controller_clock(&mut self, by_ms: i64) {
-        let offset = &mut self.controllers[0].wall_offset;
-        *offset = offset.saturating_add(by_ms);
+        let controller = &mut self.controllers[0];
+        let offset = controller.wall_offset.saturating_add(by_ms);
+        let (least, most) = controller.wall_offsets;
+        controller.wall_offset = offset;
+        controller.wall_offsets = (least.min(offset), most.max(offset));
     }
 
     pub(crate) fn begin_controller(&mut self, which: usize, delay_ms: u64) {
@@ -157,6 +173,9 @@ impl World {
         if let Request::Run(RunRequest { attempt: Some(attempt), .. }) = &request {
             controller.asked.insert(client, *attempt);
         }
+        if matches!(request, Request::Ps { held: true, .. }) {
+            controller.asked_held.insert(client);
+        }
         self.controller_hears(which, life, Input::Request { client, uid: 0, request });
     }
 
@@ -216,7 +235,7 @@ impl World {
         }
         let controller = &mut self.controllers[which];
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Ps { .. }, .. })) {
-            controller.open_before = open_tasks(&controller.store).into_iter().collect();
+            controller.waits_before = Waits::of(&controller.store);
             controller.outbox_before = controller.store.outbox.iter().map(|entry| entry.sequence).collect();
         }
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Show { .. }, .. })) {

@@ -216,19 +216,7 @@ impl World {
                     .find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
             }
-            Ok(Reply::Ps { rows, .. }) => {
-                open_tasks(store).into_iter().filter(|task| controller.open_before.contains(task)).find_map(|task| {
-                    let row = store.actions.iter().find(|row| row.id == task.action)?;
-                    let shows = |shown: &perilog_core::controller::view::PsRow| {
-                        shown.job.as_ref() == Some(&row.job)
-                            && shown.attempt == row.attempt
-                            && shown.action == row.name
-                            && shown.ranks.contains(task.rank.0)
-                    };
-                    let unseen = !rows.iter().any(shows);
-                    unseen.then(|| format!("{task} ({} of {}) waits, and ps does not show it", row.name, row.job))
-                })
-            }
+            Ok(Reply::Ps { rows, .. }) => self.check_ps(which, controller.asked_held.contains(&client), &rows),
             Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                 let row = store.actions.iter().find(|row| row.id == action.id)?;
                 // What ended later in the same batch is not shown yet, and what was lost later in it is shown as it was.
@@ -244,17 +232,6 @@ impl World {
             self.violate("8 visible", &text);
         }
     }
-}
-
-/// Ranks that wait for something.
-pub(crate) fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
-    let mut open = Vec::new();
-    for row in &store.actions {
-        for set in [&row.waiting, &row.sent, &row.accepted, &row.unknown] {
-            open.extend(set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }));
-        }
-    }
-    open
 }
 
 /// Ranks that ended well.

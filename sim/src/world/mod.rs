@@ -2,7 +2,7 @@
 //!
 //! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
 //! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
-//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `services`, `hooks`, `faults`, `traps`, `watch`, `ending`.
+//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `services`, `hooks`, `faults`, `traps`, `watch`, `ps`, `ending`.
 
 mod agent;
 mod carry;
@@ -17,6 +17,7 @@ mod node;
 mod operator;
 mod pid1;
 mod promises;
+mod ps;
 mod queue;
 mod reboot;
 mod runner;

@@ -171,7 +171,9 @@ impl World {
     }
 
     pub(crate) fn look_at_everything(&mut self, to: usize, job: u8) {
-        self.ask(to, Request::Ps { older_than_ms: 0, held: false });
+        // Every other time with what jobs hold.
+        let held = self.controllers[to].clients.is_multiple_of(2);
+        self.ask(to, Request::Ps { older_than_ms: 0, held });
         self.ask(to, Request::Show { job: site::job(job) });
         self.ask(to, Request::Nodes { targets: None });
         self.ask(to, Request::Why { host: site::host(0) });

@@ -25,8 +25,21 @@ pub(crate) struct Watch {
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
     /// When a node's session with the controller last stood.
     stood: BTreeMap<usize, u64>,
-    /// When each action was first committed.
+    /// When each action was first committed, by the first controller; and by any.
     begun: BTreeMap<ActionId, u64>,
+    begun_anywhere: BTreeMap<ActionId, u64>,
+    /// When a store that did not have it had it last.
+    written: BTreeMap<ActionId, u64>,
+}
+
+impl Watch {
+    pub(super) fn begun_at(&self, action: ActionId) -> Option<u64> {
+        self.begun_anywhere.get(&action).copied()
+    }
+
+    pub(super) fn written_at(&self, action: ActionId) -> Option<u64> {
+        self.written.get(&action).copied()
+    }
 }
 
 impl World {
@@ -127,6 +140,11 @@ impl World {
 
     /// A batch is about to be committed: what it says is lost was away, or began in another boot.
     pub(crate) fn check_losses(&mut self, which: usize, records: &[Record]) {
+        for record in records {
+            if let Record::Action(row) = record {
+                self.watch.begun_anywhere.entry(row.id).or_insert(self.t);
+            }
+        }
         if which != 0 {
             return;
         }
@@ -134,6 +152,9 @@ impl World {
             match record {
                 Record::Action(row) => {
                     self.watch.begun.entry(row.id).or_insert(self.t);
+                    if !self.controllers[0].store.actions.iter().any(|known| known.id == row.id) {
+                        self.watch.written.insert(row.id, self.t);
+                    }
                 }
                 Record::Rank(row) if matches!(row.ended.outcome, Outcome::Resolved { .. }) => {
                     self.check_resolved(row.task);

@@ -1,0 +1,130 @@
+//! What `ps` shows, held against what the store has and this world's own time: all that waits, is held or is being drained, with why and since when.
+
+use std::collections::BTreeSet;
+
+use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::ActionRow;
+use perilog_core::controller::view::PsRow;
+use perilog_core::{Attempt, HostName, JobId, Rank, TaskId};
+
+use super::World;
+
+/// What a store had before a batch: what is asked in the batch must show of it whatever is still there afterwards.
+#[derive(Default)]
+pub(crate) struct Waits {
+    tasks: BTreeSet<TaskId>,
+    /// By the job itself, or by an action of it.
+    held: BTreeSet<(JobId, Attempt, String, u32)>,
+    /// Drains that a hook has to carry out or to lift.
+    drains: BTreeSet<(HostName, bool)>,
+}
+
+impl Waits {
+    pub(crate) fn of(store: &Snapshot) -> Self {
+        let unsettled = store.drains.iter().filter(|drain| drain.lifted || !drain.confirmed);
+        Self {
+            tasks: open_tasks(store).into_iter().collect(),
+            held: held(store),
+            drains: unsettled.map(|drain| (drain.host.clone(), drain.lifted)).collect(),
+        }
+    }
+}
+
+impl World {
+    /// `all`: also what jobs hold was asked for.
+    pub(crate) fn check_ps(&self, which: usize, all: bool, rows: &[PsRow]) -> Option<String> {
+        let controller = &self.controllers[which];
+        let (store, before) = (&controller.store, &controller.waits_before);
+        let now = Waits::of(store);
+        let unshown = now.tasks.intersection(&before.tasks).find_map(|task| {
+            let row = store.actions.iter().find(|row| row.id == task.action)?;
+            let shown = rows.iter().find(|shown| is_of(shown, row) && shown.ranks.contains(task.rank.0));
+            match shown {
+                None => Some(format!("{task} ({} of {}) waits, and ps does not show it", row.name, row.job)),
+                Some(shown) => self.too_young(which, row, *task, shown),
+            }
+        });
+        let unheld = || {
+            let there = now.held.intersection(&before.held);
+            let shows = |(job, attempt, by, rank): &(JobId, Attempt, String, u32)| {
+                rows.iter().any(|row| {
+                    row.state == "held"
+                        && row.job.as_ref() == Some(job)
+                        && row.attempt == *attempt
+                        && row.action.as_str() == by
+                        && row.ranks.contains(*rank)
+                })
+            };
+            let missing = there.filter(|_| all).find(|held| !shows(held))?;
+            let (job, attempt, by, rank) = missing;
+            Some(format!("rank {rank} of {job} attempt {attempt} is held by {by}, and ps does not show it"))
+        };
+        let undrained = || {
+            let shows = |host: &HostName| {
+                let of = |row: &PsRow| ["telling", "draining"].contains(&row.state.as_str());
+                rows.iter().any(|row| of(row) && row.hosts.iter().any(|shown| shown == host.as_str()))
+            };
+            let missing = now.drains.intersection(&before.drains).find(|(host, _)| !shows(host))?;
+            Some(format!("{} drains, and ps does not show it", missing.0))
+        };
+        unshown.or_else(unheld).or_else(undrained).or_else(|| rows.iter().find_map(|row| self.unexplained(which, row)))
+    }
+
+    /// No reason, or an age beyond anything that there was.
+    fn unexplained(&self, which: usize, row: &PsRow) -> Option<String> {
+        let what = || format!("{} of {:?} attempt {} ({})", row.action, row.job, row.attempt, row.state);
+        if row.why.trim().is_empty() || row.why.starts_with(';') {
+            return Some(format!("{} is shown without saying why: {:?}", what(), row.why));
+        }
+        let of = |action: &&ActionRow| is_of(row, action);
+        let action = self.controllers[which].store.actions.iter().find(of);
+        let begun = action.and_then(|action| self.watch.begun_at(action.id)).unwrap_or_default();
+        let most = self.t - begun + self.controllers[0].clock_gained();
+        (which == 0 && row.age_ms > most)
+            .then(|| format!("{} is shown as {} ms old, and is {most} at most", what(), row.age_ms))
+    }
+
+    /// What no node has taken on waits since it was asked for.
+    fn too_young(&self, which: usize, action: &ActionRow, task: TaskId, shown: &PsRow) -> Option<String> {
+        // A task that its node has taken on may be waiting there, for as long as the node says.
+        let is_untaken = [&action.waiting, &action.sent].into_iter().any(|ranks| ranks.contains(task.rank.0));
+        if which != 0 || !is_untaken || !["waiting", "sent"].contains(&shown.state.as_str()) {
+            return None;
+        }
+        let since = self.watch.written_at(action.id)?;
+        let least = (self.t - since).saturating_sub(self.controllers[0].clock_lost());
+        (shown.age_ms < least).then(|| {
+            let (name, job, age_ms) = (&action.name, &action.job, shown.age_ms);
+            format!("{name} of {job} is shown as {age_ms} ms old, and waits for {least} at least")
+        })
+    }
+}
+
+fn is_of(shown: &PsRow, action: &ActionRow) -> bool {
+    shown.job.as_ref() == Some(&action.job) && shown.attempt == action.attempt && shown.action == action.name
+}
+
+/// Ranks that wait for something.
+fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
+    store.actions.iter().flat_map(open_of).collect()
+}
+
+fn open_of(row: &ActionRow) -> impl Iterator<Item = TaskId> {
+    let sets = [&row.waiting, &row.sent, &row.accepted, &row.unknown];
+    sets.into_iter().flat_map(|set| set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
+}
+
+/// What is not given back: by jobs, and by actions that are done there.
+fn held(store: &Snapshot) -> BTreeSet<(JobId, Attempt, String, u32)> {
+    let mut held = BTreeSet::new();
+    for of in store.attempts.iter().filter(|of| !of.complete) {
+        let by = |name: &str, rank| (of.job.clone(), of.attempt, name.to_owned(), rank);
+        held.extend(of.hold.ranks.iter().map(|rank| by("job", rank)));
+        for action in store.actions.iter().filter(|row| row.job == of.job && row.attempt == of.attempt) {
+            let open: BTreeSet<u32> = open_of(action).map(|task| task.rank.0).collect();
+            let done = action.held.ranks.iter().filter(|rank| !open.contains(rank));
+            held.extend(done.map(|rank| by(action.name.as_str(), rank)));
+        }
+    }
+    held
+}
