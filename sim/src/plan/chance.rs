@@ -63,9 +63,9 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         28..=30 => {
             let (first, count) = some(dice);
             let keep = dice.one_in(4).then(|| dice.range(1, count as u64) as u32);
-            let (tolerate, shrink) = (dice.below(3) as u32, dice.one_in(2));
+            let ((tolerate, percent), shrink) = (tolerance(dice, 0, 2), dice.one_in(2));
             let rabbits = dice.one_in(2);
-            Op::AddJob { to, job, attempt: None, nodes: (first, count), tolerate, keep, shrink, rabbits }
+            Op::AddJob { to, job, attempt: None, nodes: (first, count), tolerate, percent, keep, shrink, rabbits }
         }
         31..=33 => {
             let ranks = dice.one_in(3).then(|| (dice.below(nodes) as u32, dice.range(1, 3) as u32));
@@ -94,6 +94,11 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         _ if dice.one_in(4) => Op::TakeOver { to },
         _ => Op::Run { to, job, action: "epilog".to_owned(), attempt: None, nodes: None },
     }
+}
+
+/// What a job tolerates: so many ranks, or, `true`, so many of a hundred.
+fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
+    if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
 
 /// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is known.
@@ -384,7 +389,8 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let nodes_of_all = (0, nodes);
     let add = || {
         let (attempt, keep) = (None, None);
-        Op::AddJob { to: 0, job, attempt, nodes: nodes_of_all, tolerate: 0, keep, shrink: false, rabbits }
+        let (tolerate, percent) = (0, false);
+        Op::AddJob { to: 0, job, attempt, nodes: nodes_of_all, tolerate, percent, keep, shrink: false, rabbits }
     };
     let mut steps = vec![Step { at_ms, what: What::Do(add()) }];
     let finish = |at_ms, ranks| Step { at_ms, what: What::Do(Op::Finish { to: 0, job, ranks }) };
@@ -412,11 +418,11 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
 fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     // A job of its own, so that nothing else comes between the two.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
-    let (attempt, tolerate, keep, rabbits) = (None, dice.range(1, 2) as u32, None, false);
+    let (attempt, (tolerate, percent), keep, rabbits) = (None, tolerance(dice, 1, 2), None, false);
     // Few: of many more are found than are tolerated.
     let count = dice.range(2, 4) as usize;
     let of = (0, count.min(nodes));
-    let add = Op::AddJob { to: 0, job, attempt, nodes: of, tolerate, keep, shrink: dice.one_in(3), rabbits };
+    let add = Op::AddJob { to: 0, job, attempt, nodes: of, tolerate, percent, keep, shrink: dice.one_in(3), rabbits };
     let mut steps = vec![Step { at_ms, what: What::Do(add) }];
     for (nth, action) in (1..).zip(site::CHECKS) {
         let run = Op::Run { to: 0, job, action: action.to_owned(), attempt, nodes: None };

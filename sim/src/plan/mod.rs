@@ -122,6 +122,9 @@ pub enum Op {
         attempt: Option<u64>,
         nodes: (usize, usize),
         tolerate: u32,
+        /// ... of a hundred ranks.
+        #[serde(default)]
+        percent: bool,
         keep: Option<u32>,
         shrink: bool,
         /// It holds resources that are no ranks too.

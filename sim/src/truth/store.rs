@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::controller::io::{ActionRow, AttemptRow};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::task::Lingering;
-use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, Rank, TaskId, Verdict};
+use perilog_core::{ActionId, Attempt, JobId, Loss, Outcome, Rank, TaskId, Tolerance, Verdict};
 
 use super::{Truth, services, some};
 
@@ -237,10 +237,24 @@ impl Truth {
                 format!("2 verdict: c{which} says {name} of {job} is {:?}; its outcomes say {may:?}", row.verdict)
             });
         }
+        let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
+        // Not by `Tolerance::of`, which is the machine's.
+        if let Some((of, Tolerance::Percent(share))) = attempt.and_then(|of| Some((of, of.terms.tolerate?)))
+            && row.verdict == Some(Verdict::Ok)
+        {
+            let failed = outcomes.iter().filter(|outcome| **outcome == Outcome::Tolerable).count() as u64;
+            let ranks = of.ranks.len();
+            if failed * 100 > u64::from(share) * ranks {
+                self.broken(|| {
+                    format!(
+                        "2 verdict: c{which} says {name} of {job} is ok: {failed} of {ranks} ranks failed, {share}% may"
+                    )
+                });
+            }
+        }
         if name.as_str() != "prolog" {
             return;
         }
-        let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
         for (task, _) in ended.iter().filter(|(_, outcome)| *outcome == Outcome::Ok) {
             if self.is_doubtful(*task, None) {
                 continue;

@@ -104,13 +104,17 @@ impl World {
                 let life = self.controllers[0].life;
                 self.controller_hears(0, life, ControllerInput::Settings(site::settings(settings)));
             }
-            Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, keep, shrink, rabbits } => {
+            Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, percent, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
                 // Every other job is given an R.
                 let r = (job % 2 == 1).then(|| site::resources(&hosts)).flatten().map(Box::new);
                 let nodes = r.is_none().then_some(hosts);
                 let resources = if rabbits { site::rabbits() } else { BTreeSet::new() };
-                let tolerate = (tolerate > 0 || keep.is_none()).then_some(Tolerance::Ranks(tolerate));
+                let tolerance = match u8::try_from(tolerate) {
+                    Ok(share) if percent => Tolerance::Percent(share),
+                    _ => Tolerance::Ranks(tolerate),
+                };
+                let tolerate = (tolerate > 0 || keep.is_none()).then_some(tolerance);
                 let terms = Terms { tolerate, keep, shrink, r, resources };
                 let attempt = attempt.map(site::attempt);
                 let add = JobAdd { job: site::job(job), attempt, nodes, userid: Some(1_000), terms };
