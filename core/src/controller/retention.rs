@@ -161,6 +161,7 @@ impl Machine {
         self.undrained
             .values_mut()
             .for_each(|waiting| waiting.retain(|(of, attempt, _)| of != job || *attempt != number));
+        self.undrained.retain(|_, waiting| !waiting.is_empty());
         self.batch.attempts.remove(&(job.clone(), number));
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
