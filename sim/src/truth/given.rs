@@ -27,7 +27,9 @@ pub(super) struct Given {
     shown: BTreeMap<(JobId, Attempt), Part>,
     /// A second controller had a store of its own: what was given back may be given back again.
     forgetful: bool,
-    /// The same of these jobs: there was something of them when the first store was replaced.
+    /// The first store was replaced.
+    replaced: bool,
+    /// The same of these jobs: there was something of them by then.
     forgotten: BTreeSet<JobId>,
     /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
     lenient: bool,
@@ -52,9 +54,9 @@ impl Given {
         self.forgetful || self.forgotten.contains(job)
     }
 
-    /// Of any.
-    pub(super) fn has_forgotten(&self) -> bool {
-        self.forgetful || !self.forgotten.is_empty()
+    /// Of any, or of hosts.
+    pub(super) const fn has_forgotten(&self) -> bool {
+        self.forgetful || self.replaced
     }
 
     pub(super) fn is_drained(&self, host: &str) -> bool {
@@ -165,6 +167,7 @@ impl Truth {
             self.given.forgetful = true;
             return;
         }
+        self.given.replaced = true;
         let known = before.attempts.iter().chain(&store.attempts).map(|row| row.job.clone());
         self.given.forgotten.extend(known.chain(self.runs.iter().map(|run| run.job.clone())));
         let rows = store.attempts.iter().map(|row| ((row.job.clone(), row.attempt), row.released.clone()));
