@@ -12,6 +12,8 @@ pub const OWN: &[&str] = &[
     "PERILOG_RANK",
     "PERILOG_RANKS",
     "PERILOG_HOSTS",
+    "PERILOG_RANKS_FILE",
+    "PERILOG_HOSTS_FILE",
     "PERILOG_ACTION",
     "PERILOG_ATTEMPT",
     "PERILOG_USERID",

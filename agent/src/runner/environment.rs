@@ -14,6 +14,7 @@ use std::path::Path;
 use perilog_core::environment::OWN;
 use perilog_core::task::Intent;
 
+use crate::lists::Lists;
 use crate::users::User;
 
 pub(crate) type Environment = BTreeMap<String, String>;
@@ -38,7 +39,7 @@ const NEVER: &[&str] = &[
 ];
 
 /// What a script of this task sees as `user`. `control`: the runner's socket, where there is one.
-pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>) -> Environment {
+pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>, lists: &Lists) -> Environment {
     let start = &intent.start;
     let mut env = Environment::new();
     let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
@@ -59,8 +60,9 @@ pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>) -> Env
     let mut own = |name: &str, value: String| env.insert(name.to_owned(), value);
     own("PERILOG_JOB", start.job.to_string());
     own("PERILOG_RANK", start.task.rank.to_string());
-    own("PERILOG_RANKS", start.ranks.to_string());
-    own("PERILOG_HOSTS", start.hosts.to_string());
+    for (name, value) in &lists.variables {
+        own(name, value.clone());
+    }
     own("PERILOG_ACTION", start.action.to_string());
     own("PERILOG_ATTEMPT", start.attempt.to_string());
     if let Some(userid) = start.userid {

@@ -16,6 +16,7 @@ mod environment;
 mod exit;
 mod forensics;
 mod headline;
+mod lists;
 mod output;
 #[path = "../report/protocol.rs"]
 mod protocol;

@@ -15,6 +15,7 @@ use crate::child::Running;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::headline::Headline;
+use crate::lists::Lists;
 use crate::output::{Level, Sinks};
 use crate::protocol::Reply;
 use crate::reports::{Reports, Speaker, Verdict};
@@ -81,7 +82,10 @@ impl<'a> Sequence<'a> {
     /// Runs everything and gives what it adds up to. All output is written by then, and the socket is gone.
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
-        let mut tally = match task::prepare(self.intent, control, &mut self.sinks) {
+        let lists = Lists::of(self.intent, control);
+        let prepared = lists.as_ref().map_err(Clone::clone);
+        let prepared = prepared.and_then(|lists| task::prepare(self.intent, control, lists, &mut self.sinks));
+        let mut tally = match prepared {
             Ok(planned) => self.run_all(&planned),
             Err(why) => {
                 self.sinks.say(Level::Error, &format!("nothing is run: {why}"));
@@ -90,6 +94,7 @@ impl<'a> Sequence<'a> {
                 tally
             }
         };
+        drop(lists);
         self.control = None;
         while self.sinks.waiting().next().is_some() {
             self.turn(None, None);

@@ -20,6 +20,7 @@ use crate::control::Control;
 use crate::directory::Directory;
 use crate::environment::{self, Environment};
 use crate::exit::{self, Refusal};
+use crate::lists::Lists;
 use crate::output::{Level, Sinks};
 use crate::rlimits;
 use crate::scripts::{self, Script};
@@ -129,7 +130,12 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
 ///
 /// # Errors
 /// A sentence for `configuration`.
-pub(crate) fn prepare(intent: &Intent, control: Option<&Path>, sinks: &mut Sinks) -> Result<Vec<Planned>, String> {
+pub(crate) fn prepare(
+    intent: &Intent,
+    control: Option<&Path>,
+    lists: &Lists,
+    sinks: &mut Sinks,
+) -> Result<Vec<Planned>, String> {
     let plan = &intent.plan;
     let found = scripts::find(&plan.run)?;
     for warning in &found.warnings {
@@ -147,7 +153,7 @@ pub(crate) fn prepare(intent: &Intent, control: Option<&Path>, sinks: &mut Sinks
             Some(identity) => Rc::clone(identity),
             None => {
                 let user = users::find(name)?;
-                let env = environment::build(intent, &user, control);
+                let env = environment::build(intent, &user, control, lists);
                 let identity = Rc::new(Identity { user, env });
                 identities.insert(name, Rc::clone(&identity));
                 identity

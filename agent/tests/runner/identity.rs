@@ -17,6 +17,24 @@ fn command(task: &mut Task, words: &[&str]) {
     task.intent.plan.run = Run::Command(words.iter().map(|w| (*w).to_owned()).collect());
 }
 
+/// Found by a review: of 30,000 scattered ranks no script could be executed.
+#[test]
+fn lists_that_no_variable_can_hold_are_in_files_while_the_task_runs() {
+    for user in ["root", "nobody"] {
+        let mut task = Task::new();
+        let says = "echo ${PERILOG_RANKS-none} $PERILOG_HOSTS; stat -c %a $PERILOG_RANKS_FILE; cat $PERILOG_RANKS_FILE";
+        command(&mut task, &["/bin/sh", "-c", says]);
+        task.intent.plan.user = user.to_owned();
+        task.intent.start.ranks = (0..30_000).map(|rank| rank * 2 + 1).collect();
+        task.intent.start.hosts = "n[0-29999]".parse().unwrap();
+        let left = task.run();
+        let lines: Vec<&str> = left.ended.out.iter().flat_map(|text| text.lines()).collect();
+        assert_eq!(lines[..2], ["none n[0-29999]", "644"], "{user}");
+        assert_eq!(lines[2..].concat(), task.intent.start.ranks.to_string(), "{user}");
+        assert!(!task.control().with_extension("ranks").exists());
+    }
+}
+
 #[test]
 fn the_environment_is_exactly_what_the_design_names() {
     for user in ["root", "nobody"] {

@@ -1,0 +1,68 @@
+//! The ranks and hosts of a task for its scripts: in variables, and in files where they are longer than a variable may be. Of scattered ranks
+//! 128 KiB are some 20,000.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use perilog_core::task::Intent;
+
+/// Longest text of a variable: execve(2) takes 32 pages of 4 KiB with name and NUL (MAX_ARG_STRLEN), whatever the stack has room for.
+const MAX_TEXT: usize = 128 * 1024 - 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// `PERILOG_RANKS` or `PERILOG_RANKS_FILE`, and of hosts likewise.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    files: Vec<PathBuf>,
+}
+
+impl Lists {
+    /// `control`: the path of the runner's socket. Files stand beside it, where every user of a script may read.
+    ///
+    /// # Errors
+    /// A sentence for `configuration`: scripts that do not hear who is with them might take it that nobody is.
+    pub(crate) fn of(intent: &Intent, control: Option<&Path>) -> Result<Self, String> {
+        let start = &intent.start;
+        let mut lists = Self::default();
+        for (variable, file, kind, text) in [
+            ("PERILOG_RANKS", "PERILOG_RANKS_FILE", "ranks", start.ranks.to_string()),
+            ("PERILOG_HOSTS", "PERILOG_HOSTS_FILE", "hosts", start.hosts.to_string()),
+        ] {
+            if text.len() <= MAX_TEXT {
+                lists.variables.push((variable, text));
+                continue;
+            }
+            let what =
+                |why: &str| format!("the list of {kind} has {} bytes, too many for a variable: {why}", text.len());
+            let path = control.ok_or_else(|| what("there is no control socket to put a file beside"))?;
+            let path = path.with_extension(kind);
+            lists.files.push(path.clone());
+            write(&path, &text).map_err(|error| what(&format!("{}: {error}", path.display())))?;
+            lists.variables.push((file, path.to_string_lossy().into_owned()));
+        }
+        Ok(lists)
+    }
+}
+
+/// With a newline, as a file of text has. What a killed runner left in its place goes.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+impl Drop for Lists {
+    fn drop(&mut self) {
+        // What is left goes with the next of that name, as the socket does.
+        for path in &self.files {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
