@@ -24,8 +24,11 @@ fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
 
 #[test]
 fn a_process_that_outlives_its_scripts_by_the_limit_drains_its_node() -> Result<()> {
-    let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).boot()?;
-    let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0", "--timeout", "2s"])?;
+    let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).build()?;
+    // Only the node has a limit: whoever asks names none, nor does the controller.
+    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"2s\"\n")?;
+    cluster.boot()?;
+    let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.bed().wait_until("n0 is drained", std::time::Duration::from_secs(60), || {
         let drained = cluster.perilog(&["drain"])?.ok()?;
         Ok(drained.contains("its scripts ended, processes did not within 2s") && drained.contains("sleep 987654"))

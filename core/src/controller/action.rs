@@ -288,34 +288,6 @@ impl Action {
         self.row.accepted.insert(rank.0);
     }
 
-    /// Its node has told how long it may take there.
-    pub(super) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
-        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.row.timeout_ms && !defect!(NodesLimitUnknown))
-        else {
-            return;
-        };
-        let limits = &mut self.row.limits;
-        if limits.get(&limit).is_some_and(|ranks| ranks.contains(rank.0)) {
-            return;
-        }
-        for ranks in limits.values_mut() {
-            ranks.remove(rank.0);
-        }
-        limits.entry(limit).or_default().insert(rank.0);
-        limits.retain(|_, ranks| !ranks.is_empty());
-        self.moved.insert(rank.0);
-    }
-
-    /// How long a rank's scripts may take: as its node told, or as was asked for here.
-    pub(super) fn limit(&self, rank: Rank) -> Option<u64> {
-        let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
-        told.into_iter().chain(self.row.timeout_ms).min()
-    }
-
-    pub(super) fn has_limits(&self) -> bool {
-        self.row.timeout_ms.is_some() || !self.row.limits.is_empty()
-    }
-
     /// The boot number that a rank's Start was issued to.
     pub(super) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))

@@ -1,6 +1,7 @@
 //! What time does: start-grace, nodes that stay away, processes that were left behind. All on the monotonic clock, and counted only while this
 //! controller listens: a restart or a clock step makes nothing late.
 
+use crate::controller::action::Action;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::controller::views::list;
@@ -13,6 +14,36 @@ use crate::outcome::Loss;
 
 /// What begins within this time after it was sent is not remembered apart: that is what most ranks of a large action do.
 const AT_ONCE_MS: u64 = 1_000;
+
+impl Action {
+    /// Its node has told how long it may take there.
+    pub(super) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
+        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.row.timeout_ms && !defect!(NodesLimitUnknown))
+        else {
+            return;
+        };
+        let limits = &mut self.row.limits;
+        if limits.get(&limit).is_some_and(|ranks| ranks.contains(rank.0)) {
+            return;
+        }
+        for ranks in limits.values_mut() {
+            ranks.remove(rank.0);
+        }
+        limits.entry(limit).or_default().insert(rank.0);
+        limits.retain(|_, ranks| !ranks.is_empty());
+        self.moved.insert(rank.0);
+    }
+
+    /// How long a rank's scripts may take: as its node told, or as was asked for here.
+    pub(super) fn limit(&self, rank: Rank) -> Option<u64> {
+        let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
+        told.into_iter().chain(self.row.timeout_ms).min()
+    }
+
+    pub(super) fn has_limits(&self) -> bool {
+        self.row.timeout_ms.is_some() || !self.row.limits.is_empty()
+    }
+}
 
 impl Machine {
     /// Limits of an action count from now.
