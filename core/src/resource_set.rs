@@ -32,6 +32,10 @@ type Children = BTreeMap<String, IdSet>;
 /// and half of it kinds for all of them, asks for a hundred million sets.
 const MAX_KINDS: usize = 64;
 
+/// Most ranges of ids of all kinds on one rank: every second core of 2,048. Without it ranks that each have another core, and then all a scattered
+/// lot of others, ask for as many copies of that lot.
+const MAX_RANGES: usize = 1_024;
+
 /// Resources by rank, each rank on its host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceSet {
@@ -172,7 +176,7 @@ impl ResourceSet {
     /// Adds children to ranks, which may have some already.
     ///
     /// # Errors
-    /// A rank would have more than [`MAX_KINDS`] of them; the set is of no more use then.
+    /// A rank would have more than [`MAX_KINDS`] of them, or [`MAX_RANGES`]; the set is of no more use then.
     fn add(&mut self, ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
         check_kinds(ranks, children)?;
         let known = ranks.intersection(&self.ranks);
@@ -207,12 +211,14 @@ impl ResourceSet {
 }
 
 fn check_kinds(ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
-    if children.len() <= MAX_KINDS {
-        return Ok(());
-    }
+    let ranges: usize = children.values().map(IdSet::pieces).sum();
+    let (count, what, most) = match children.len() {
+        kinds if kinds > MAX_KINDS => (kinds, "kinds of resource", MAX_KINDS),
+        _ if ranges > MAX_RANGES => (ranges, "ranges of ids", MAX_RANGES),
+        _ => return Ok(()),
+    };
     let rank = ranks.first().unwrap_or_default();
-    let why = format!("{} kinds of resource on rank {rank}, at most {MAX_KINDS} are taken", children.len());
-    Err(InvalidR::new("execution.R_lite", why))
+    Err(InvalidR::new("execution.R_lite", format!("{count} {what} on rank {rank}, at most {most} are taken")))
 }
 
 /// The JSON object of RFC 20.

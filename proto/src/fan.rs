@@ -25,8 +25,11 @@ impl StartFan {
 
     /// Would it make the frames of this Start too? A requeue's begin one by one, as their nodes come free.
     pub fn is_for(&self, start: &Start) -> bool {
-        start.task.action == self.of.task.action
-            && *start == Start { task: start.task, boot: start.boot.clone(), ..self.of.clone() }
+        let Start { task, job, attempt, action, boot: _, not_after_ms, ranks, hosts, userid, env, timeout_ms } = start;
+        let of = &self.of;
+        (task.action, attempt, not_after_ms, userid, timeout_ms)
+            == (of.task.action, &of.attempt, &of.not_after_ms, &of.userid, &of.timeout_ms)
+            && (job, action, ranks, hosts, env) == (&of.job, &of.action, &of.ranks, &of.hosts, &of.env)
     }
 
     /// The frame for one rank, as [`crate::encode_to_agent`] would make it.

@@ -60,7 +60,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 impl Drop for Lists {
     fn drop(&mut self) {
-        // What is left goes with the next of that name, as the socket does.
+        // What is left goes when the task is buried, as the socket does.
         for path in &self.files {
             let _ = fs::remove_file(path);
         }

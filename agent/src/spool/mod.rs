@@ -172,9 +172,14 @@ impl Spool {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(SpoolError::io("rename", &dir, e)),
         }
-        // The runner removes its socket, unless it was killed.
-        let socket = self.root.join("control").join(format!("{stem}.sock"));
-        gone_is_fine(fs::remove_file(&socket)).map_err(|e| SpoolError::io("remove", &socket, e))
+        // The runner removes its socket, and the lists that no variable could hold, unless it was killed.
+        for name in [stem.to_owned(), short(stem)] {
+            for kind in ["sock", "ranks", "hosts"] {
+                let path = self.root.join("control").join(format!("{name}.{kind}"));
+                gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes our temporary entries, and ends burials that a crash cut short: a directory beside its tombstone.
@@ -223,6 +228,12 @@ fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
         Ok(names)
     };
     list().map_err(|e| SpoolError::io("list", dir, e))
+}
+
+/// The name that a runner takes where the stem is too long for a socket's path: what tells tasks apart, its rank and its tail.
+fn short(stem: &str) -> String {
+    let tail = stem.rmatch_indices('-').nth(1).map_or(0, |(at, _)| at + 1);
+    stem[tail..].to_owned()
 }
 
 fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {

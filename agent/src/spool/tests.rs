@@ -46,7 +46,11 @@ fn a_task_from_intent_to_tombstone() {
     let ended = Ended::bare(Outcome::Ok, 7);
     spool.write_outcome(&stem, &ended).unwrap();
     assert_eq!((spool.intent(&stem), spool.outcome(&stem)), (Some(intent.clone()), Some(ended)));
-    fs::write(spool.root.join("control").join(format!("{stem}.sock")), "").unwrap();
+    // As of a runner that was killed.
+    let tail: Vec<&str> = stem.rsplitn(3, '-').take(2).collect();
+    for name in [format!("{stem}.sock"), format!("{stem}.hosts"), format!("{}-{}.ranks", tail[1], tail[0])] {
+        fs::write(spool.root.join("control").join(name), "").unwrap();
+    }
 
     spool.bury(&stem, &tombstone(&intent)).unwrap();
     assert!(spool.stems().unwrap().is_empty() && names(&spool.root.join("control")).unwrap().is_empty());

@@ -269,9 +269,11 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
     let error = |path: &Path| Store::open(path).unwrap_err().to_string();
     let edit = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
 
-    edit("PRAGMA user_version = 7");
-    assert!(error(&path).starts_with("the store has tables of version 7, this controller knows 4"));
-    edit("PRAGMA user_version = 4; PRAGMA application_id = 5");
+    let ours = super::schema::VERSION;
+    let wrong = format!("the store has tables of version {}, this controller knows {ours}", ours + 1);
+    edit(&format!("PRAGMA user_version = {}", ours + 1));
+    assert!(error(&path).starts_with(&wrong));
+    edit(&format!("PRAGMA user_version = {ours}; PRAGMA application_id = 5"));
     assert!(error(&path).contains("database of another program"));
     edit("PRAGMA application_id = 1885696617");
     let held = open(dir.path());

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::eventlog::Event;
 use crate::idset::IdSet;
 
-/// An event that RFC 21 knows.
+/// An event of RFC 21, from the moment at which a job has resources.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEvent {
     PrologStart {
@@ -69,7 +69,7 @@ impl Exception {
 }
 
 impl JobEvent {
-    /// `None`: RFC 21 does not know its name.
+    /// `None`: none of those above. RFC 21 has others (submit, depend, priority and so on), of what comes before a job has resources.
     ///
     /// # Errors
     /// What the context of such an event must have, and this one has not.

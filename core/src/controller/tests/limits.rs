@@ -24,6 +24,8 @@ fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_lim
         (Some(600_000), None, true),
         (Some(600_000), Some(600_000), true),
         (Some(6_000_000), Some(600_000), true),
+        // Rebuilt here, it was begun with more time than such actions have.
+        (Some(600_000), Some(60_000_000), false),
         (None, Some(600_000), true),
         (None, None, false),
     ] {
