@@ -12,7 +12,15 @@ use super::error::SpoolError;
 /// Held while it lives.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+/// Let go by name: a child that is about to be executed has the file open for a moment more, and would hold it.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where that fails closing does it.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Lock {
@@ -41,6 +49,6 @@ impl Lock {
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(|e| io("write", e))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }

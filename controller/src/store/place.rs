@@ -43,7 +43,15 @@ pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
 
 /// Held as long as the store is open: a second controller would be a second writer with its own epoch.
 #[derive(Debug)]
-pub(super) struct Lock(#[allow(dead_code, reason = "held, not read")] File);
+pub(super) struct Lock(File);
+
+/// Let go by name: a child that is about to be executed has the file open for a moment more (a hook), and would hold it.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where that fails closing does it.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let path = beside(path, "lock");
@@ -88,6 +96,8 @@ mod tests {
         let path = dir.path().join("c.db");
         let held = lock(&path).unwrap();
         assert!(matches!(lock(&path), Err(OpenError::InUse { .. })));
+        // A child that is about to be executed has the file open for a moment more.
+        let _child = held.0.try_clone().unwrap();
         drop(held);
         lock(&path).unwrap();
         create_private(&path).unwrap();
