@@ -9,6 +9,7 @@ use crate::controller::machine::{Machine, Node};
 use crate::controller::settle::survives_reboot;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
+use crate::idset::IdSet;
 use crate::message::{Phase, ToAgent};
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
@@ -227,6 +228,24 @@ impl Machine {
         if has_ended && action.boot(task.rank).is_none() && !defect!(EndedUnbegun) {
             action.seen_in(task.rank, boot_number);
             self.touch(task.action, now);
+            self.follow_late(task, now);
+        }
+    }
+
+    /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.
+    fn follow_late(&mut self, task: TaskId, now: Now) {
+        let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
+            return;
+        };
+        let (job, number, one) = (row.job.clone(), row.attempt, IdSet::from(task.rank.0..=task.rank.0));
+        let Some(attempt) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let held = &attempt.hold.ranks;
+        if held.contains(task.rank.0) || attempt.released.ranks.contains(task.rank.0) {
+            return;
+        }
+        let last = held.is_empty();
+        for name in self.settings.after.clone() {
+            self.follow(&job, number, &name, &one, last, now);
         }
     }
 }
