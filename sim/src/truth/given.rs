@@ -325,7 +325,9 @@ impl Truth {
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
             let given = &self.given;
-            let known = given.drained.contains(&host) || given.lifted.contains_key(&host);
+            // Whoever lifts it answers for it, here or in the resource manager.
+            let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
+            let known = given.drained.contains(&host) || lifted;
             // Without a hook, or while there was none, drains are in force at once, and only the store knows of them.
             let hookless = given.hook != Some(true) || given.mixed;
             if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
