@@ -11,6 +11,8 @@ use uuid::Uuid;
 
 use crate::parse::ParseError;
 
+mod boot;
+
 /// A text newtype with a checking constructor, shown and stored as its text.
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
@@ -106,19 +108,6 @@ text_id! {
 text_id! {
     /// systemd's InvocationID: 32 hexadecimal digits, new for each start of a unit (systemd.exec(5)).
     InvocationId, "invocation id", check_invocation
-}
-
-impl BootId {
-    /// An earlier user space of the same kernel: `ID+N` is that after N soft reboots (systemd-soft-reboot.service(8)).
-    #[must_use]
-    pub fn is_before(&self, other: &Self) -> bool {
-        let parts = |id: &Self| match id.as_str().rsplit_once('+') {
-            Some((kernel, soft)) => (kernel.to_owned(), soft.parse().unwrap_or(0)),
-            None => (id.as_str().to_owned(), 0_u32),
-        };
-        let ((kernel, soft), (of, later)) = (parts(self), parts(other));
-        kernel == of && soft < later
-    }
 }
 
 fn check_set(

@@ -14,7 +14,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
-use crate::task::{Ended, Process, Start};
+use crate::task::{Ended, Process, Reboot, Start};
 
 /// From the controller to an agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -144,7 +144,7 @@ pub struct Held {
     pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
-    /// As of [`FromAgent::Accepted`]; `None` for tombstones.
+    /// As of [`FromAgent::Accepted`]; of tombstones only where a boot is to be their end.
     pub limit_ms: Option<u64>,
     /// The host's own (`io.perilog.Agent.Exec`): shown, not the controller's.
     pub local: bool,
@@ -161,7 +161,8 @@ pub enum HeldState {
     Ended,
     /// Ended and acknowledged before.
     /// `past_ms`: how long nothing of it may begin any more (past its not-after); 0 while it still may.
-    Tombstone { outcome: Outcome, past_ms: u64 },
+    /// `reboot`: was a boot of the node to be its end?
+    Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
 /// Where a live task stands, for `perilog ps` and `perilog why`.

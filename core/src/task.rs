@@ -12,6 +12,10 @@ use crate::ids::{ActionName, Attempt, BootId, InvocationId, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::{ExitStatus, Outcome};
 
+mod tombstone;
+
+pub use tombstone::{Reboot, Tombstone};
+
 /// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran nothing.
 pub const NO_TASK: u8 = 66;
 /// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of sysexits.h).
@@ -321,7 +325,7 @@ pub struct Ended {
     /// A script announced a boot of its host, which is its end.
     #[serde(default)]
     pub expect_reboot: bool,
-    /// That boot has come.
+    /// That boot has come; or, where none was announced, one that undid it.
     #[serde(default)]
     pub booted: bool,
     /// Processes that were left behind and, by the plan, killed or kept.
@@ -344,6 +348,20 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// What a tombstone tells of an end: details were acknowledged before.
+    pub fn of_tombstone(outcome: Outcome, reboot: Reboot, ended_ms: u64) -> Self {
+        Self::bare(outcome, ended_ms).in_boot(reboot)
+    }
+
+    /// The same, as it stands in a boot.
+    pub fn in_boot(self, reboot: Reboot) -> Self {
+        Self { expect_reboot: reboot.is_announced(), booted: reboot.is_past(), ..self }
+    }
+
+    pub const fn reboot(&self) -> Reboot {
+        Reboot::of(self.expect_reboot, self.booted)
+    }
+
     /// An end that nothing else is known about.
     pub fn bare(outcome: Outcome, ended_ms: u64) -> Self {
         Self {
@@ -366,19 +384,6 @@ impl Ended {
             note: None,
         }
     }
-}
-
-/// What stays of a task after its end was acknowledged, until the controller forgets the attempt. At most 512 bytes on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tombstone {
-    pub task: TaskId,
-    pub job: JobId,
-    pub attempt: Attempt,
-    pub action: ActionName,
-    pub outcome: Outcome,
-    /// CLOCK_BOOTTIME in milliseconds: not removed before.
-    pub not_after_boottime_ms: u64,
-    pub local: bool,
 }
 
 /// What systemd says of a unit. Believe it only through [`crate::judge`].

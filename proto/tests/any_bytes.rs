@@ -6,7 +6,7 @@ mod common;
 
 use perilog_core::message::{FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::outcome::{Failure, Outcome};
-use perilog_core::task::{Check, Process, Step, Tail};
+use perilog_core::task::{Check, Process, Reboot, Step, Tail};
 use perilog_core::{HostList, IdSet};
 use perilog_proto::*;
 use proptest::prelude::*;
@@ -219,7 +219,8 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
         ..hello.tasks[0].clone()
     };
     hello.tasks = vec![live; MAX_PAGE];
-    let tombstone = HeldState::Tombstone { outcome: Outcome::Refused { why: long }, past_ms: u64::MAX };
+    let tombstone =
+        HeldState::Tombstone { outcome: Outcome::Refused { why: long }, past_ms: u64::MAX, reboot: Reboot::None };
     hello.tasks.iter_mut().skip(MAX_PAGE / 2).for_each(|held| held.state = tombstone.clone());
     let frame = encode_from_agent(&FromAgent::Hello(hello.clone()));
     assert!(frame.len() <= MAX_FRAME, "{}", frame.len());

@@ -74,6 +74,9 @@ mod tests {
                     outcome: Outcome::Ok,
                     not_after_boottime_ms: 0,
                     local,
+                    boot: None,
+                    expects_boot: false,
+                    limit_ms: None,
                 };
                 spool.bury(&stem, &tombstone).unwrap();
             }

@@ -29,6 +29,9 @@ fn tombstone(intent: &Intent) -> Tombstone {
         outcome: Outcome::Ok,
         not_after_boottime_ms: intent.not_after_boottime_ms,
         local: intent.local,
+        boot: Some(intent.start.boot.clone()),
+        expects_boot: true,
+        limit_ms: Some(u64::MAX),
     }
 }
 

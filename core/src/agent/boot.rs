@@ -9,9 +9,9 @@
 use crate::ids::TaskId;
 use crate::judge::{Evidence, if_it_boots, is_announced};
 use crate::message::FromAgent;
-use crate::outcome::Outcome;
-use crate::task::Ended;
+use crate::task::{Ended, Reboot};
 
+use super::ending::is_well;
 use super::io::{Effect, Now, Seen};
 use super::machine::{Cx, Machine};
 use super::task::Task;
@@ -46,7 +46,7 @@ impl Machine {
 
     /// Its scripts have ended well, and only the boot is left: how long that may take is told with it, for whoever was not told before.
     pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
-        let waits = ended.expect_reboot && !ended.booted && matches!(ended.outcome, Outcome::Ok | Outcome::Tolerable);
+        let waits = ended.reboot() == Reboot::Expected && is_well(&ended.outcome);
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
             let (within_ms, ended) = (task.left_ms(ended, cx.now), Box::new(ended.clone()));
             self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });

@@ -30,7 +30,7 @@ impl Machine {
             return self.cancel(id, cx);
         }
         if let Some(tomb) = self.tombs.get(id) {
-            return self.say_bare(cx, id, tomb.tombstone.outcome.clone());
+            return self.say_tombstone(cx, &tomb.tombstone);
         }
         if !self.tombs.is_writing(id) {
             self.refuse_later(id, job, attempt, action, cx);
@@ -55,6 +55,9 @@ impl Machine {
             outcome,
             not_after_boottime_ms: cx.now.boot_ms,
             local: false,
+            boot: None,
+            expects_boot: false,
+            limit_ms: None,
         };
         cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
         self.stems.insert(stem.clone(), id);
@@ -81,7 +84,7 @@ impl Machine {
             State::Withdrawing => (task.cancelled, task.term) = (true, true),
             State::Concluding { .. } => {}
             State::Ended { ended } | State::Burying { ended } => {
-                let finished = FromAgent::Finished { task: id, ended: ended.clone() };
+                let finished = FromAgent::Finished { task: id, ended: Box::new(task.told(ended, &self.node.boot)) };
                 self.tell(id, finished, cx);
             }
         }

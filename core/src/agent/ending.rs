@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::defect;
-use crate::ids::TaskId;
+use crate::ids::{BootId, TaskId};
 use crate::judge::{Evidence, judge};
 use crate::message::FromAgent;
 use crate::outcome::Outcome;
-use crate::task::{Ended, Process, Tombstone, UnitFacts};
+use crate::task::{Ended, Process, Reboot, Tombstone, UnitFacts};
 
 use super::backoff::Backoff;
 use super::io::{Effect, ExecReply, Level, Now, Seen};
@@ -49,9 +49,7 @@ impl Machine {
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
-        // A soft reboot leaves /run: what was to end by a boot, in another boot than it was meant for, has ended by that.
-        let booted = ended.expect_reboot && task.intent.start.boot != self.node.boot;
-        let ended = Box::new(Ended { booted, ..(**ended).clone() });
+        let ended = Box::new(task.told(ended, &self.node.boot));
         for caller in std::mem::take(&mut task.callers) {
             let reply = ExecReply::Ended(ended.clone());
             cx.push(Effect::ExecReply { caller, reply });
@@ -88,12 +86,8 @@ impl Machine {
         if let Err(text) = result {
             return task.not_written("tombstone", &text, cx);
         }
-        let tomb = Tomb {
-            tombstone: task.tombstone(&ended.outcome),
-            stem: task.stem.clone(),
-            acked: true,
-            forgotten: task.released,
-        };
+        let tomb =
+            Tomb { tombstone: task.tombstone(ended), stem: task.stem.clone(), acked: true, forgotten: task.released };
         self.tasks.remove(&id);
         if defect!(NoTombstone) {
             return self.drop_tomb(tomb, cx);
@@ -209,7 +203,7 @@ impl Task {
                 cx.push(Effect::WriteOutcome { stem: self.stem.clone(), task: self.id(), ended: ended.clone() })
             }
             State::Burying { ended } => {
-                cx.push(Effect::Bury { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(&ended.outcome)) })
+                cx.push(Effect::Bury { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(ended)) })
             }
             _ => {}
         }
@@ -225,16 +219,28 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    fn tombstone(&self, outcome: &Outcome) -> Tombstone {
+    /// Its end, as it is told in this boot.
+    pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
+        let well = is_well(&ended.outcome);
+        let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
+        ended.clone().in_boot(if well || reboot.is_announced() { reboot } else { Reboot::None })
+    }
+
+    fn tombstone(&self, ended: &Ended) -> Tombstone {
         let start = &self.intent.start;
+        let well = is_well(&ended.outcome);
+        let waits = well && ended.expect_reboot;
         Tombstone {
             task: start.task,
             job: start.job.clone(),
             attempt: start.attempt,
             action: start.action.clone(),
-            outcome: brief(outcome),
+            outcome: brief(&ended.outcome),
             not_after_boottime_ms: self.intent.not_after_boottime_ms,
             local: self.intent.local,
+            boot: well.then(|| start.boot.clone()),
+            expects_boot: waits,
+            limit_ms: self.intent.limit_ms().filter(|_| waits),
         }
     }
 }
@@ -242,6 +248,11 @@ impl Task {
 /// A unit that is loaded, or may be, keeps its tombstone: without it the next join would take the unit for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
+}
+
+/// What the next boot may be the end of, or undo.
+pub(super) const fn is_well(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Ok | Outcome::Tolerable)
 }
 
 /// Is a failed unit of this outcome one that somebody will want to look at?

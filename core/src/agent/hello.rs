@@ -1,13 +1,14 @@
 //! Hello: who this host is and everything it holds, in pages that fit a frame.
 
 use crate::hostlist::HostList;
+use crate::ids::BootId;
 use crate::idset::IdSet;
 use crate::message::{Held, HeldState, Hello, Phase};
+use crate::task::Tombstone;
 
 use super::io::Now;
 use super::machine::Machine;
 use super::task::{State, Task};
-use super::tombs::Tomb;
 
 /// Most tasks of a page.
 const PAGE_TASKS: usize = 512;
@@ -29,8 +30,8 @@ impl Machine {
         let held = self
             .tasks
             .values()
-            .filter_map(|task| held(task, now))
-            .chain(self.tombs.iter().map(|tomb| buried(tomb, now)));
+            .filter_map(|task| held(task, &self.node.boot, now))
+            .chain(self.tombs.iter().map(|tomb| buried(&tomb.tombstone, &self.node.boot, now)));
         for held in held {
             let size = TASK_BYTES + held.hosts.to_string().len() + held.ranks.to_string().len();
             let full = pages.last().is_some_and(|page: &Vec<Held>| {
@@ -60,14 +61,14 @@ impl Machine {
 }
 
 /// `None` while its intent is not on disk: that is as if it had not come yet.
-fn held(task: &Task, now: Now) -> Option<Held> {
+fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     let state = match &task.state {
         State::Recording => return None,
         State::Unconfirmed => HeldState::Unclaimed,
         State::Ended { .. } => HeldState::Ended,
         State::Burying { ended } => {
             let past_ms = now.boot_ms.saturating_sub(task.intent.not_after_boottime_ms);
-            HeldState::Tombstone { outcome: ended.outcome.clone(), past_ms }
+            HeldState::Tombstone { outcome: ended.outcome.clone(), past_ms, reboot: task.told(ended, boot).reboot() }
         }
         _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.age_ms(now) },
     };
@@ -86,8 +87,7 @@ fn held(task: &Task, now: Now) -> Option<Held> {
     })
 }
 
-fn buried(tomb: &Tomb, now: Now) -> Held {
-    let stone = &tomb.tombstone;
+fn buried(stone: &Tombstone, boot: &BootId, now: Now) -> Held {
     let past_ms = now.boot_ms.saturating_sub(stone.not_after_boottime_ms);
     Held {
         task: stone.task,
@@ -97,8 +97,8 @@ fn buried(tomb: &Tomb, now: Now) -> Held {
         ranks: IdSet::new(),
         hosts: HostList::new(),
         userid: None,
-        limit_ms: None,
+        limit_ms: stone.limit_ms,
         local: stone.local,
-        state: HeldState::Tombstone { outcome: stone.outcome.clone(), past_ms },
+        state: HeldState::Tombstone { outcome: stone.outcome.clone(), past_ms, reboot: stone.reboot(boot) },
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::ids::{JobId, TaskId};
 use crate::message::FromAgent;
 use crate::outcome::Outcome;
-use crate::task::Ended;
+use crate::task::{Ended, Tombstone};
 
 use super::backoff::Backoff;
 use super::io::{Caller, Effect, Exec, Input, Level, Node, Now};
@@ -147,7 +147,16 @@ impl Machine {
         }
     }
 
-    /// Answers with an outcome that has no file here: of a tombstone, or of a task that is not taken on.
+    pub(super) fn say_tombstone(&self, cx: &mut Cx, stone: &Tombstone) {
+        let ended = Box::new(self.told_by(stone, cx.now));
+        self.say(cx, FromAgent::Finished { task: stone.task, ended });
+    }
+
+    pub(super) fn told_by(&self, stone: &Tombstone, now: Now) -> Ended {
+        Ended::of_tombstone(stone.outcome.clone(), stone.reboot(&self.node.boot), now.wall_ms)
+    }
+
+    /// Answers with the outcome of a task that was not taken on.
     pub(super) fn say_bare(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
         let ended = Box::new(Ended::bare(outcome, cx.now.wall_ms));
         self.say(cx, FromAgent::Finished { task, ended });

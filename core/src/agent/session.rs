@@ -204,10 +204,8 @@ impl Machine {
                 }
             }
         }
-        let refusals: Vec<_> =
-            self.tombs.unacknowledged().map(|tomb| (tomb.tombstone.task, tomb.tombstone.outcome.clone())).collect();
-        for (task, outcome) in refusals {
-            self.say_bare(cx, task, outcome);
+        for tomb in self.tombs.unacknowledged() {
+            self.say_tombstone(cx, &tomb.tombstone);
         }
     }
 
@@ -238,8 +236,8 @@ impl Machine {
         match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}
             Some(task) => task.confirm(),
-            None => match self.tombs.get(id).map(|tomb| tomb.tombstone.outcome.clone()) {
-                Some(outcome) => self.say_bare(cx, id, outcome),
+            None => match self.tombs.get(id) {
+                Some(tomb) => self.say_tombstone(cx, &tomb.tombstone),
                 None => cx.note(Level::Warning, Some(id), None, "asked to begin a task that is not here"),
             },
         }

@@ -5,7 +5,7 @@ use crate::environment;
 use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::message::FromAgent;
 use crate::outcome::{Loss, Outcome};
-use crate::task::{Claim, Ended, Intent, Plan, Start};
+use crate::task::{Claim, Ended, Intent, Plan, Reboot, Start};
 
 use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
@@ -36,7 +36,8 @@ impl Machine {
             match &task.state {
                 State::Recording => {}
                 State::Ended { ended } | State::Burying { ended } => {
-                    let ended = ended.clone();
+                    let ended = Box::new(task.told(ended, &self.node.boot));
+                    self.say_last_boot(id, &ended, cx);
                     self.say(cx, FromAgent::Finished { task: id, ended });
                 }
                 _ => {
@@ -48,7 +49,13 @@ impl Machine {
             return true;
         }
         if let Some(tomb) = self.tombs.get(id) {
-            self.say_bare(cx, id, tomb.tombstone.outcome.clone());
+            let stone = &tomb.tombstone;
+            if stone.reboot(&self.node.boot) == Reboot::Expected {
+                // Who asks for it has not heard how long that may take.
+                let (within_ms, ended) = (stone.limit_ms, Box::new(self.told_by(stone, cx.now)));
+                self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
+            }
+            self.say_tombstone(cx, stone);
             return true;
         }
         self.tombs.is_writing(id)

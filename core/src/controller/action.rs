@@ -26,7 +26,7 @@ use crate::task::{Ended, Start};
 const MAX_LATE: usize = 8;
 
 /// The boots of a node are counted from 1.
-const UNKNOWN_BOOT: u32 = 0;
+pub(super) const UNKNOWN_BOOT: u32 = 0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Action {

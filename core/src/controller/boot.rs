@@ -25,12 +25,16 @@ use serde_json::json;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
 use crate::controller::machine::Machine;
+use crate::controller::settle::survives_reboot;
 use crate::defect;
 use crate::ids::{ActionId, HostName, MachineId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
-use crate::task::Ended;
+use crate::task::{Ended, Reboot};
+
+/// A boot that this store has not numbered, before the one that the node is in.
+const EARLIER: u32 = u32::MAX;
 
 /// What a rank waits for that expects its node to boot.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,11 +78,11 @@ impl Machine {
         ended: Ended,
         now: Now,
     ) {
-        if !self.speaks_for(host, task) || !self.is_in_its_boot(task) {
+        if !self.speaks_for(host, task) {
             return;
         }
         let grace = self.settings.unreachable_grace_ms;
-        let Some(machine) = self.machine_of(task) else { return };
+        let Some((boot_number, machine)) = self.boot_of(task) else { return };
         let Some(action) = self.actions.get_mut(&task.action) else { return };
         if !action.is_open_on(task.rank) {
             // It has ended here: no boot will end it any more, and its script is not told that one would.
@@ -88,6 +92,8 @@ impl Machine {
             action.accept(task.rank);
         }
         let news = !action.expected.contains_key(&task.rank);
+        // Whoever began it, and whatever boot this store had issued it to: it is in this one.
+        action.seen_in(task.rank, boot_number);
         action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
         let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
         if news {
@@ -103,9 +109,10 @@ impl Machine {
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
     }
 
-    fn machine_of(&self, task: TaskId) -> Option<MachineId> {
+    /// The boot that its node is in, and of which machine.
+    fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
-        node.map(|node| node.row.machine.clone())
+        node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
     /// Is its node in the boot that its Start was issued to?
@@ -117,7 +124,7 @@ impl Machine {
 
     /// Another boot of its node, if the rank expects one. `false`: it does not.
     pub(super) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
-        let machine = self.machine_of(task);
+        let machine = self.boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.actions.get_mut(&task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
         if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
@@ -128,6 +135,12 @@ impl Machine {
             self.lose(task, Loss::Rebooted, now);
             return true;
         }
+        let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
+        if !is_next && !survives_reboot(&action.row.name) {
+            // A soft reboot after that one has undone it.
+            self.lose(task, Loss::Rebooted, now);
+            return true;
+        }
         let ended = if expected.is_late(now) {
             expected.but(Outcome::Timeout { status: None }, "the boot that it expected came past its limit", now)
         } else {
@@ -135,52 +148,54 @@ impl Machine {
         };
         // What comes after it is a boot like any other.
         action.seen_in(task.rank, boot_number);
-        self.end_task(task, ended, now);
+        self.end_task(task, Ended { booted: true, ..ended }, now);
         true
     }
 
     /// What its node tells as the end of a task, as an end; `None`: it waits for the boot still.
     pub(super) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let well = matches!(ended.outcome, Outcome::Ok | Outcome::Tolerable);
-        let in_its_boot = self.is_in_its_boot(task);
+        // Told of a boot to come it began in the one that its node is in, whichever that is for this store.
+        let in_its_boot = ended.reboot() == Reboot::Expected || self.is_in_its_boot(task);
         let grace = self.settings.unreachable_grace_ms;
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
-        let row = node.map(|node| (node.row.boot_number, node.row.machine.clone()));
-        let Some((boot_number, machine)) = row else { return Some(ended) };
+        let Some((boot_number, machine)) = self.boot_of(task) else { return Some(ended) };
         let Some(action) = self.actions.get_mut(&task.action) else { return Some(ended) };
+        if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
+            // Where it was begun by a store that was lost, only its node knows in which boot.
+            action.seen_in(task.rank, EARLIER);
+        }
         let expects = action.expected.contains_key(&task.rank);
         if !(expects || ended.expect_reboot) || !action.is_open_on(task.rank) || defect!(BootNotAwaited) {
             return Some(ended);
         }
-        if ended.booted {
-            // It was told nobody before: a soft reboot has left it on the node, with the announcement.
-            if well {
-                action.seen_in(task.rank, boot_number);
-            }
+        if well && ended.expect_reboot {
+            // If it has come, it was told nobody before: a soft reboot has left it on the node, with the announcement.
+            action.seen_in(task.rank, boot_number);
         }
         if ended.booted || !in_its_boot {
             return Some(ended);
         }
         let lost = matches!(ended.outcome, Outcome::Lost { .. });
-        if action.row.cancelling.contains(task.rank.0) && well {
-            let told = action.expected.get(&task.rank).filter(|_| !ended.expect_reboot).map(|e| e.row.ended.clone());
-            let note = Some("cancelled while it waited for a boot".to_owned());
-            return Some(Ended { outcome: Outcome::Cancelled { status: None }, note, ..told.unwrap_or(ended) });
-        }
         if !(well || lost && expects) {
             return Some(ended);
         }
-        if well && ended.expect_reboot {
-            // Told in full, and not before, where nobody heard us in time: then the limit counts from now.
-            let within_ms = match action.expected.get(&task.rank) {
-                Some(expected) => expected.row.expects.as_ref().and_then(|expects| expects.within_ms),
-                None => action.limit(task.rank),
-            };
-            let until_ms = action.expected.get(&task.rank).map(|expected| expected.until_ms);
-            action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
-            if let (Some(expected), Some(until_ms)) = (action.expected.get_mut(&task.rank), until_ms) {
-                expected.until_ms = until_ms;
+        if well {
+            // Where nobody heard of it in time, the limit counts from now.
+            let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
+            let within_ms = match &known {
+                Some((expects, _)) => expects.as_ref().and_then(|expects| expects.within_ms),
+                None => None,
             }
+            .or(action.limit(task.rank));
+            action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+            if let (Some(expected), Some((_, Some(until)))) = (action.expected.get_mut(&task.rank), known) {
+                expected.until_ms = Some(until);
+            }
+        }
+        if action.row.cancelling.contains(task.rank.0) && well {
+            let told = action.expected.get(&task.rank).map(|expected| expected.row.ended.clone())?;
+            let note = Some("cancelled while it waited for a boot".to_owned());
+            return Some(Ended { outcome: Outcome::Cancelled { status: None }, note, ..told });
         }
         if action.stand(task.rank) != Stand::Accepted {
             action.accept(task.rank);
@@ -265,8 +280,13 @@ impl Machine {
 }
 
 impl Action {
-    /// From here on a boot of its node ends this rank, so.
+    /// From here on a boot of its node ends this rank, so. A tombstone has no details: those that were told before stand.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
+        let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
+        let ended = match told {
+            Some(told) => Ended { outcome: ended.outcome, ..told.clone() },
+            None => ended,
+        };
         let row = RankRow { task: self.task(rank), ended, late: Vec::new(), expects: Some(expects) };
         let is_over = self.expected.get(&rank).is_some_and(|expected| expected.is_over);
         self.expected.insert(rank, Expected { is_over, ..Expected::stored(row, mono_ms, grace_ms) });

@@ -21,7 +21,7 @@ use crate::controller::tally::{blamed, last_line};
 use crate::defect;
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{HostName, TaskId};
+use crate::ids::{Attempt, HostName, TaskId};
 use crate::job::Part;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
@@ -109,6 +109,13 @@ impl Machine {
     /// Drains the host of a rank on which something was begun, and that nothing cleans up after it any more.
     pub(super) fn drain_unclean(&mut self, task: TaskId, now: Now) {
         self.drain_alive(task, "had ended before this rank was known, and does not clean up there", Fault::Other, now);
+    }
+
+    /// The same of one of which its node tells only when a later attempt has begun there, which its epilog would disturb.
+    pub(super) fn drain_overtaken(&mut self, task: TaskId, by: Attempt, now: Now) {
+        let what =
+            format!("ran, as its node tells only now, and attempt {by} has begun there: nothing cleans up after it");
+        self.drain_alive(task, &what, Fault::Other, now);
     }
 
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {

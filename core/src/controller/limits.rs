@@ -18,19 +18,18 @@ const AT_ONCE_MS: u64 = 1_000;
 impl Action {
     /// Its node has told how long it may take there.
     pub(super) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
-        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.row.timeout_ms && !defect!(NodesLimitUnknown))
+        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
         else {
             return;
         };
         let limits = &mut self.row.limits;
-        if limits.get(&limit).is_some_and(|ranks| ranks.contains(rank.0)) {
-            return;
-        }
         for ranks in limits.values_mut() {
             ranks.remove(rank.0);
         }
-        limits.entry(limit).or_default().insert(rank.0);
         limits.retain(|_, ranks| !ranks.is_empty());
+        if Some(limit) != self.row.timeout_ms {
+            limits.entry(limit).or_default().insert(rank.0);
+        }
         self.moved.insert(rank.0);
     }
 

@@ -1,14 +1,17 @@
 //! What a node tells while its session stands: accepted, moved, finished. A task gets its outcome in one place only ([`Machine::end_task`]).
 
+use std::ops::Bound::{Excluded, Unbounded};
+
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::Stand;
+use crate::controller::action::{Stand, UNKNOWN_BOOT};
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::settle::survives_reboot;
 use crate::defect;
-use crate::ids::{HostName, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Phase, ToAgent};
 use crate::outcome::{Loss, Outcome};
@@ -232,6 +235,18 @@ impl Machine {
         }
     }
 
+    /// A later attempt of this job of which something was begun on this host.
+    fn begun_since(&self, job: &JobId, number: Attempt, host: &HostName) -> Option<Attempt> {
+        let later = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
+        let begun = |(_, attempt): &(&Attempt, &JobAttempt)| {
+            let rank = attempt.layout.rank(host.as_str()).map(Rank);
+            rank.is_some_and(|rank| {
+                self.of(attempt).any(|action| action.boot(rank).is_some_and(|boot| boot != UNKNOWN_BOOT))
+            })
+        };
+        later.filter(begun).map(|(later, _)| *later).next_back()
+    }
+
     /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.
     fn follow_late(&mut self, task: TaskId, now: Now) {
         let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
@@ -240,12 +255,20 @@ impl Machine {
         let (job, number, one) = (row.job.clone(), row.attempt, IdSet::from(task.rank.0..=task.rank.0));
         let Some(attempt) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&number)) else { return };
         let held = &attempt.hold.ranks;
-        if held.contains(task.rank.0) || attempt.released.ranks.contains(task.rank.0) {
+        if held.contains(task.rank.0) || attempt.released.ranks.contains(task.rank.0) || defect!(LateUnfollowed) {
             return;
         }
-        let last = held.is_empty();
-        for name in self.settings.after.clone() {
-            self.follow(&job, number, &name, &one, last, now);
+        let last = held.is_empty() && self.unheard(attempt).is_empty();
+        let host = attempt.layout.host(task.rank);
+        let covered = |name: &ActionName| {
+            let id = ActionId::of(self.settings.cluster, &job, number, name);
+            self.actions.get(&id).is_some_and(|action| action.row.ranks.contains(task.rank.0))
+        };
+        let missing: Vec<ActionName> = self.settings.after.iter().filter(|name| !covered(name)).cloned().collect();
+        let newer = host.and_then(|host| self.begun_since(&job, number, &host));
+        match newer.filter(|_| !missing.is_empty()) {
+            Some(newer) => self.drain_overtaken(task, newer, now),
+            None => missing.iter().for_each(|name| self.follow(&job, number, name, &one, last, now)),
         }
     }
 }

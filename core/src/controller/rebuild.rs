@@ -176,11 +176,10 @@ impl Machine {
         for (rank, host) in there {
             let task = TaskId { action: id, rank };
             let Some(node) = self.nodes.get_mut(&host) else { continue };
-            let (session, boot_number) = (node.session, node.row.boot_number);
-            match (session, node.stones.take(task)) {
+            match (node.session, node.stones.take(task)) {
                 (None, _) => {}
-                (Some(session), Some(stone)) => {
-                    self.settle_held(session, &host, task, &stone, boot_number, now);
+                (Some(session), Some((stone, limit_ms))) => {
+                    self.settle_held(session, &host, task, &stone, limit_ms, now);
                 }
                 // Its next Hello tells.
                 (Some(session), None) if node.stones.is_cut() => {

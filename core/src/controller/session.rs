@@ -118,6 +118,10 @@ impl Machine {
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
+            // Of soft reboots it is known how many there were.
+            Some(row) if row.machine == machine => {
+                row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
+            }
             Some(row) => row.boot_number.saturating_add(1),
             None => 1,
         };

@@ -72,8 +72,7 @@ impl Machine {
             if matches!(held.state, HeldState::Tombstone { .. }) {
                 self.stone_tells(host, held, now);
             }
-            self.limit_told(host, *task, held.limit_ms);
-            if !self.settle_held(id, host, *task, &held.state, boot_number, now) {
+            if !self.settle_held(id, host, *task, &held.state, held.limit_ms, now) {
                 forget.push(*task);
             }
         }
@@ -117,9 +116,11 @@ impl Machine {
         host: &HostName,
         task: TaskId,
         state: &HeldState,
-        boot_number: u32,
+        limit_ms: Option<u64>,
         now: Now,
     ) -> bool {
+        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return true };
+        self.limit_told(host, task, limit_ms);
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         if !is_stone && self.is_anothers(host, task) {
             // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
@@ -138,7 +139,7 @@ impl Machine {
             let is_old =
                 matches!(state, HeldState::Tombstone { past_ms, .. } if *past_ms >= self.settings.retention_ms);
             if let Some(node) = self.nodes.get_mut(host).filter(|_| is_stone) {
-                node.stones.keep(task, state);
+                node.stones.keep(task, state, limit_ms);
             }
             return !is_old;
         };
@@ -153,8 +154,8 @@ impl Machine {
         }
         let Some(action) = self.actions.get_mut(&task.action) else { return true };
         match state {
-            HeldState::Tombstone { outcome, .. } => {
-                let mut ended = Ended::bare(outcome.clone(), now.wall_ms);
+            HeldState::Tombstone { outcome, reboot, .. } => {
+                let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, now.wall_ms);
                 ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
                 if open {
                     if let Some(ended) = self.end_or_boot(task, ended, now) {

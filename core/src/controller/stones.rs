@@ -14,19 +14,20 @@ const MAX_STONES: usize = 4_096;
 /// Kept until the next Hello, which tells of all again: also while their node is away.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Stones {
-    of: BTreeMap<TaskId, HeldState>,
+    /// With their limits, where a boot is to be their end.
+    of: BTreeMap<TaskId, (HeldState, Option<u64>)>,
     /// The attempts that they are of.
     spoke: BTreeSet<(JobId, Attempt)>,
     cut: bool,
 }
 
 impl Stones {
-    pub(super) fn keep(&mut self, task: TaskId, stone: &HeldState) {
+    pub(super) fn keep(&mut self, task: TaskId, stone: &HeldState, limit_ms: Option<u64>) {
         if defect!(StoneForgotten) {
             return;
         }
         if self.of.len() < MAX_STONES {
-            self.of.insert(task, stone.clone());
+            self.of.insert(task, (stone.clone(), limit_ms));
         } else {
             self.cut = true;
         }
@@ -47,7 +48,7 @@ impl Stones {
         self.of.contains_key(&task)
     }
 
-    pub(super) fn take(&mut self, task: TaskId) -> Option<HeldState> {
+    pub(super) fn take(&mut self, task: TaskId) -> Option<(HeldState, Option<u64>)> {
         self.of.remove(&task)
     }
 

@@ -1,6 +1,7 @@
 //! What an agent says of the tasks it holds, and what it is asked about them.
 
 use perilog_core::message::{Ask as CoreAsk, Held as CoreHeld, HeldState, Hello as CoreHello, Phase as CorePhase};
+use perilog_core::task::Reboot;
 use perilog_core::{ActionName, BootId, HostList, HostName, IdSet, JobId, MachineId};
 use prost::Message;
 
@@ -52,6 +53,11 @@ pub(crate) struct Held {
     /// Missing from an older agent.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
+    /// Of a tombstone, as of [`super::ended::Ended`]; missing from an older agent.
+    #[prost(bool, tag = "13")]
+    pub expect_reboot: bool,
+    #[prost(bool, tag = "14")]
+    pub booted: bool,
 }
 
 pub(crate) mod state {
@@ -217,7 +223,10 @@ impl Held {
         // Longer ones came in no Start.
         let (ranks, hosts) =
             check_layout(ranks.len(), hosts.len()).map_or_else(|_| Default::default(), |()| (ranks, hosts));
-        let past_ms = if let HeldState::Tombstone { past_ms, .. } = &held.state { *past_ms } else { 0 };
+        let (past_ms, reboot) = match &held.state {
+            HeldState::Tombstone { past_ms, reboot, .. } => (*past_ms, *reboot),
+            _ => (0, Reboot::None),
+        };
         Self {
             task: Some(Task::of(held.task)),
             key: Some(Key::of(&held.job, held.attempt, &held.action)),
@@ -228,6 +237,8 @@ impl Held {
             state: Some(state),
             past_ms,
             limit_ms: held.limit_ms,
+            expect_reboot: reboot.is_announced(),
+            booted: reboot.is_past(),
         }
     }
 
@@ -256,9 +267,11 @@ impl Held {
                 age_ms: live.age_ms,
             },
             state::State::Ended(()) => HeldState::Ended,
-            state::State::Tombstone(outcome) => {
-                HeldState::Tombstone { outcome: outcome_value(Some(outcome)).at("tombstone")?, past_ms: self.past_ms }
-            }
+            state::State::Tombstone(outcome) => HeldState::Tombstone {
+                outcome: outcome_value(Some(outcome)).at("tombstone")?,
+                past_ms: self.past_ms,
+                reboot: Reboot::of(self.expect_reboot, self.booted),
+            },
         };
         Ok(CoreHeld {
             task: need(self.task).and_then(|task| task.value()).at("task")?,

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use perilog_core::message::{Ask, FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::outcome::{ExitStatus, Failure, Loss, Outcome};
-use perilog_core::task::{Check, Ended, Process, Start, Step, Tail};
+use perilog_core::task::{Check, Ended, Process, Reboot, Start, Step, Tail};
 use perilog_core::{
     ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostList, HostName, IdSet, JobId, MachineId, Rank, TaskId,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 use uuid::Uuid;
 
 fn text() -> impl Strategy<Value = String> {
@@ -108,7 +109,8 @@ fn held_state() -> impl Strategy<Value = HeldState> {
         Just(HeldState::Unclaimed),
         (phase(), any::<u64>()).prop_map(|(phase, age_ms)| HeldState::Live { phase, age_ms }),
         Just(HeldState::Ended),
-        (outcome(), any::<u64>()).prop_map(|(outcome, past_ms)| HeldState::Tombstone { outcome, past_ms }),
+        (outcome(), any::<u64>(), select(vec![Reboot::None, Reboot::Expected, Reboot::Come, Reboot::Since]))
+            .prop_map(|(outcome, past_ms, reboot)| HeldState::Tombstone { outcome, past_ms, reboot }),
     ]
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::message::{Ask, FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::outcome::{ExitStatus, Failure, Loss, Outcome};
-use perilog_core::task::{Check, Ended, Process, Start, Step, Tail};
+use perilog_core::task::{Check, Ended, Process, Reboot, Start, Step, Tail};
 use perilog_core::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
 use uuid::Uuid;
 
@@ -144,10 +144,20 @@ fn hello() -> Hello {
             held(HeldState::Unclaimed),
             held(HeldState::Live { phase: Phase::Starting, age_ms: 1500 }),
             held(HeldState::Ended),
-            held(HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 }),
+            held(HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None }),
         ],
         more: true,
     }
+}
+
+/// Tombstones of tasks that a boot was to end.
+fn boots() -> Hello {
+    let whole = hello();
+    let stone = |reboot| Held {
+        state: HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 7, reboot },
+        ..whole.tasks[0].clone()
+    };
+    Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(stone).into(), ..whole.clone() }
 }
 
 pub(crate) fn to_agent() -> Vec<(String, ToAgent)> {
@@ -177,6 +187,7 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
     let task = task();
     let fixed = [
         ("hello".to_owned(), FromAgent::Hello(hello())),
+        ("hello-boots".to_owned(), FromAgent::Hello(boots())),
         ("epoch-refused".to_owned(), FromAgent::EpochRefused { seen: EPOCH }),
         ("accepted".to_owned(), FromAgent::Accepted { task, limit_ms: None }),
         ("accepted-limited".to_owned(), FromAgent::Accepted { task, limit_ms: Some(600_000) }),

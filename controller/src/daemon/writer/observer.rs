@@ -9,7 +9,7 @@ use std::time::Duration;
 use perilog_core::controller::io::{Output, SessionId};
 use perilog_core::controller::{Effect, Input, Record, Snapshot};
 use perilog_core::message::{FromAgent, ToAgent};
-use perilog_core::task::Ended;
+use perilog_core::task::{Ended, Reboot};
 use perilog_core::{HostName, TaskId};
 
 use crate::metrics::Metrics;
@@ -71,7 +71,10 @@ impl Observer {
     /// What of it stands, now that the machine has spoken; and what it says itself, of boots that scripts had announced.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
-            Record::Rank(row) if row.expects.is_none() && row.ended.booted => ran(row.task, None, &row.ended),
+            // What scripts took that ended by themselves their node has told, and how long.
+            Record::Rank(row) if row.expects.is_none() && row.ended.reboot() == Reboot::Come => {
+                ran(row.task, None, &row.ended).filter(|_| row.ended.elapsed_ms.is_none())
+            }
             _ => None,
         });
         if heard.is_empty() {
@@ -222,7 +225,12 @@ mod tests {
             let ended = Ended { booted, expect_reboot: true, ..ended() };
             Record::Rank(Box::new(RankRow { task: task(rank), ended, late: Vec::new(), expects }))
         };
-        let records = vec![row(0, true, false), row(1, true, true), row(2, false, false)];
+        let mut told = row(3, true, false);
+        if let Record::Rank(row) = &mut told {
+            // It ended by itself, and its node has told of that.
+            row.ended.elapsed_ms = Some(250);
+        }
+        let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), told];
         let output = Output { records, ..acks(&[(ONE, 5)]) };
         assert_eq!(stands(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
         // Beside what sessions told.

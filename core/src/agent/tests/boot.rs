@@ -1,9 +1,10 @@
 use super::bed::Bed;
 use super::values::*;
-use crate::agent::io::{Input, Seen};
+use crate::agent::io::{Effect, Input, Node, Seen};
 use crate::ids::{BootId, TaskId};
-use crate::message::ToAgent;
-use crate::task::{Report, Start, StepRecord};
+use crate::message::{FromAgent, HeldState, ToAgent};
+use crate::outcome::Outcome;
+use crate::task::{Reboot, Report, Start, StepRecord, Tombstone};
 
 const TASK: &str = "j.1.prolog.0";
 
@@ -128,5 +129,62 @@ fn a_soft_reboot_leaves_who_announced_it() {
             (joined(vec![found(&intent, left.clone())], vec![]), &["inspect j.1.prolog.0"]),
             (inspected(intent.start.task, left), &[&format!("write-outcome {TASK} {expect}")]),
         ]);
+    }
+}
+
+/// Found by the simulator: another controller had acknowledged the end, and what stayed of it told the first one of an end without a boot.
+#[test]
+fn what_stays_of_an_end_tells_of_the_boot_and_then_that_it_came() {
+    let intent = intent("j", 1, "prolog", 0);
+    let id = intent.start.task;
+    let waits = (Some(intent.start.boot.clone()), true, intent.limit_ms());
+    let mut bed = Bed::up();
+    // One that fails is not waited for.
+    for (code, of) in [(3, (None, false, None)), (0, waits.clone())] {
+        bed = Bed::up();
+        announced(&mut bed);
+        bed.feed(stirred(id));
+        bed.feed(inspected(id, Seen { steps: steps(&[]), ..seen_exited(&intent, 1, code) }));
+        bed.feed(outcome_written(id));
+        let buries = bed.feed(ack(id));
+        let [Effect::Bury { tombstone, .. }] = &buries[..] else { panic!("{buries:?}") };
+        assert_eq!((tombstone.boot.clone(), tombstone.expects_boot, tombstone.limit_ms), of, "{code}");
+    }
+    let (boot, expects_boot, limit_ms) = waits;
+    let stone = Tombstone { boot, expects_boot, limit_ms, ..tombstone(&intent, Outcome::Ok) };
+    let expects = "hello 2 [j.1.prolog.0 tombstone ok, boot Expected]";
+    bed.reconnect(expects, &["redial 1000"]);
+    bed.feed(buried(id));
+    bed.reconnect(expects, &["redial 1000"]);
+    // The agent of this boot, and the one of the next, to which a soft reboot has left it.
+    let after = |softs| BootId::new(&format!("{}+{softs}", intent.start.boot)).unwrap();
+    for (boot, expect) in [
+        (intent.start.boot.clone(), Reboot::Expected),
+        (after(1), Reboot::Come),
+        // That one is a boot like any other.
+        (after(2), Reboot::Since),
+    ] {
+        let mut bed = Bed::of(Node { boot, ..node() });
+        bed.feed(joined(vec![], vec![stone.clone()]));
+        let told = bed.feed(Input::LinkUp { counter: 1 });
+        let [Effect::Send(FromAgent::Hello(hello))] = &told[..] else { panic!("{told:?}") };
+        let [held] = &hello.tasks[..] else { panic!("{hello:?}") };
+        bed.feed(welcome(1));
+        bed.feed(epoch_written(1));
+        let HeldState::Tombstone { reboot, .. } = held.state else { panic!("{held:?}") };
+        assert_eq!((reboot, held.limit_ms), (expect, limit_ms));
+        for (word, answers) in [
+            (start_message("j", 1, "prolog", 0), 1 + usize::from(expect == Reboot::Expected)),
+            (begin(id), 1),
+            (cancel("j", 1, "prolog", 0), 1),
+        ] {
+            let told = bed.feed(word);
+            assert_eq!(told.len(), answers, "{told:?}");
+            if let [Effect::Send(FromAgent::ExpectsBoot { within_ms, .. }), _] = told[..] {
+                assert_eq!(within_ms, limit_ms);
+            }
+            let Some(Effect::Send(FromAgent::Finished { ended, .. })) = told.last() else { panic!("{told:?}") };
+            assert_eq!((&ended.outcome, ended.reboot()), (&Outcome::Ok, expect));
+        }
     }
 }

@@ -222,4 +222,13 @@ fn the_largest_tombstone_fits_in_512_bytes() {
             assert!(bytes <= 512, "{bytes} for {}", outcome.word());
         }
     }
+    let boot = BootId::new(&"b".repeat(64)).unwrap();
+    let waits = crate::task::Tombstone {
+        boot: Some(boot),
+        expects_boot: true,
+        limit_ms: Some(u64::MAX),
+        ..tombstone(&intent, Outcome::Tolerable)
+    };
+    let bytes = serde_json::to_vec(&waits).unwrap().len();
+    assert!(bytes <= 512, "{bytes} for one that waits for a boot");
 }

@@ -238,6 +238,7 @@ pub(crate) fn processes(pids: &[u32]) -> Vec<Process> {
 
 pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> Tombstone {
     let start = &intent.start;
+    let boot = super::super::ending::is_well(&outcome).then(|| start.boot.clone());
     Tombstone {
         task: start.task,
         job: start.job.clone(),
@@ -246,6 +247,9 @@ pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> To
         outcome,
         not_after_boottime_ms: intent.not_after_boottime_ms,
         local: intent.local,
+        boot,
+        expects_boot: false,
+        limit_ms: None,
     }
 }
 

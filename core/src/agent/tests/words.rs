@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use crate::agent::io::{Effect, ExecReply, Level};
 use crate::ids::{self, TaskId};
 use crate::message::{FromAgent, Held, HeldState, Phase};
-use crate::task::Claim;
+use crate::task::{Claim, Reboot};
 
 use super::values::*;
 
@@ -102,7 +102,8 @@ pub(super) fn held_words(held: &Held) -> String {
         HeldState::Unclaimed => "unclaimed".to_owned(),
         HeldState::Live { phase, .. } => format!("live {}", phase_words(phase)),
         HeldState::Ended => "ended".to_owned(),
-        HeldState::Tombstone { outcome, .. } => format!("tombstone {outcome}"),
+        HeldState::Tombstone { outcome, reboot: Reboot::None, .. } => format!("tombstone {outcome}"),
+        HeldState::Tombstone { outcome, reboot, .. } => format!("tombstone {outcome}, boot {reboot:?}"),
     };
     format!("{} {state}", name(held.task))
 }

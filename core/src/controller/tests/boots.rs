@@ -3,11 +3,11 @@
 use super::*;
 use crate::outcome::{Loss, Verdict};
 
-const LIMIT: u64 = 600_000;
+pub(super) const LIMIT: u64 = 600_000;
 /// `unreachable_grace_ms` of these settings.
-const GRACE: u64 = 300_000;
+pub(super) const GRACE: u64 = 300_000;
 
-fn t() -> TaskId {
+pub(super) fn t() -> TaskId {
     task("prolog", "j", 0)
 }
 
@@ -17,7 +17,7 @@ fn expects(outcome: Outcome, within_ms: Option<u64>) -> FromAgent {
 }
 
 /// The scripts ended, and one of them had announced a boot.
-fn over(outcome: Outcome) -> FromAgent {
+pub(super) fn over(outcome: Outcome) -> FromAgent {
     FromAgent::Finished { task: t(), ended: Box::new(Ended { expect_reboot: true, ..Ended::bare(outcome, 1) }) }
 }
 
@@ -27,18 +27,24 @@ fn booted() -> FromAgent {
     FromAgent::Finished { task: t(), ended: Box::new(ended) }
 }
 
-fn closed(session: SessionId) -> Input {
+pub(super) fn closed(session: SessionId) -> Input {
     Input::Closed { session, why: String::new() }
 }
 
-/// n0 runs a prolog that announced a boot; n1 is slow, so that there is no verdict.
-fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
+/// n0 runs a prolog, in this boot as far as is known; n1 is slow, so that there is no verdict.
+pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
     let mut b = Bench::new();
-    let (n0, _) = b.up("n0", "b1", vec![]);
+    let (n0, _) = b.up("n0", boot, vec![]);
     let (n1, _) = b.up("n1", "b1", vec![]);
     b.run("prolog", "j", "n[0-1]");
     b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
     b.says(n1, FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
+    (b, n0)
+}
+
+/// And its script announced a boot.
+pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
+    let (mut b, n0) = accepted_in("b1");
     let effects = b.says(n0, expects(outcome, within_ms));
     assert_eq!(effects, [send(n0, ToAgent::BootExpected { task: t() })]);
     (b, n0)
@@ -133,7 +139,7 @@ fn scripts_that_end_before_the_boot_are_waited_for_unless_they_failed() {
         if waits {
             // What it left on its node says only that it ended.
             b.batch(vec![closed(n0)]);
-            let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 };
+            let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
             b.up("n0", "b1", vec![held("prolog", "j", 0, "n[0-1]", stone)]);
             assert!(b.action("prolog", "j", 0).accepted.contains(0), "{told:?}");
         }

@@ -130,7 +130,7 @@ fn what_it_covers_is_said_when_it_starts() {
 }
 
 fn held_by_node() -> Held {
-    held("stage", "j", 0, "n[0-3]", HeldState::Tombstone { outcome: exit(1), past_ms: 0 })
+    held("stage", "j", 0, "n[0-3]", HeldState::Tombstone { outcome: exit(1), past_ms: 0, reboot: Reboot::None })
 }
 
 #[test]

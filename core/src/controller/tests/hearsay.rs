@@ -10,7 +10,7 @@ const VANISHED: Outcome = Outcome::Lost { why: Loss::Vanished };
 
 /// As an agent tells of a tombstone: without ranks and hosts.
 pub(super) fn stone(action: &str, rank: u32, outcome: Outcome) -> Held {
-    let held = held(action, "j", rank, "n0", HeldState::Tombstone { outcome, past_ms: 0 });
+    let held = held(action, "j", rank, "n0", HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
     Held { ranks: IdSet::new(), hosts: crate::HostList::new(), ..held }
 }
 
@@ -90,7 +90,15 @@ fn a_tombstone_of_a_rank_by_which_an_action_grew_counts() {
 fn of_more_tombstones_than_are_kept_nothing_is_made_up() {
     let mut b = Bench::new();
     let stones = || {
-        let of = |attempt| told("prolog", attempt, 0, "n0", HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 });
+        let of = |attempt| {
+            told(
+                "prolog",
+                attempt,
+                0,
+                "n0",
+                HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None },
+            )
+        };
         (0..4_097).map(of).map(|stone| Held { ranks: IdSet::new(), hosts: crate::HostList::new(), ..stone }).collect()
     };
     let (n0, _) = b.up("n0", "b", stones());

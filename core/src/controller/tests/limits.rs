@@ -71,6 +71,25 @@ fn a_limit_that_a_node_told_is_known_after_a_restart_and_told_again_by_hello() {
     assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
 }
 
+/// An agent that comes up with another configuration tells what holds from then on, also where that is what was asked for here.
+#[test]
+fn the_limit_that_a_node_told_last_stands() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    let run = RunRequest { timeout_ms: Some(900_000), ..request("epilog", "j", Some("n0"), None) };
+    b.ask(Request::Run(run)).0.unwrap();
+    for (told, limits) in
+        [(Some(600_000), "600000: 0"), (Some(300_000), "300000: 0"), (None, "300000: 0"), (Some(900_000), "")]
+    {
+        let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: told, ..held("epilog", "j", 0, "n0", live()) }]);
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        let known = &b.action("epilog", "j", 0).limits;
+        let known: Vec<String> = known.iter().map(|(limit, ranks)| format!("{limit}: {ranks}")).collect();
+        assert_eq!(known.join(", "), limits, "{told:?}");
+    }
+}
+
 #[test]
 fn of_a_limit_nobody_tells_for_another() {
     let mut b = Bench::new();
@@ -161,7 +180,8 @@ fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
     // A tombstone of it, told by Hello, may go too.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let up = |b: &mut Bench, past_ms| {
-        let tombstone = held("prolog", "j", 0, "n0", HeldState::Tombstone { outcome: exit(1), past_ms });
+        let tombstone =
+            held("prolog", "j", 0, "n0", HeldState::Tombstone { outcome: exit(1), past_ms, reboot: Reboot::None });
         b.up("n0", "b", vec![tombstone, held("prolog", "open", 0, "n0", live())])
     };
     let (n0, effects) = up(&mut b, 30 * 86_400_000);

@@ -8,6 +8,7 @@ mod durable;
 mod external;
 mod hearsay;
 mod holds;
+mod keep;
 mod limits;
 mod milestones;
 mod order;
@@ -17,6 +18,7 @@ mod retention;
 mod scale;
 mod sessions;
 mod settling;
+mod stones;
 mod superseded;
 mod tolerance;
 mod unheard;
@@ -29,7 +31,7 @@ use crate::eventlog::Event;
 use crate::ids::*;
 use crate::message::*;
 use crate::outcome::{Failure, Outcome};
-use crate::task::{Ended, Start};
+use crate::task::{Ended, Reboot, Start};
 
 pub(super) struct Bench {
     pub(super) m: Machine,

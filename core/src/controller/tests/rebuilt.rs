@@ -228,7 +228,7 @@ fn whoever_asks_for_an_attempt_that_nodes_tell_of_ends_the_one_before() {
 /// took the place of the one that was asked for anew.
 #[test]
 fn what_a_lost_store_had_begun_is_followed_where_another_attempt_takes_its_place() {
-    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 };
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
     let stone = Held { ranks: IdSet::new(), hosts: Default::default(), ..held("prolog", "j", 0, "n0", stone) };
     // The node is there, or went away after it had told -> what the epilog is over, and what goes back at once
     for (away, followed, back) in [(false, "0", Some("1")), (true, "0-1", None)] {
@@ -252,10 +252,67 @@ fn what_a_lost_store_had_begun_is_followed_where_another_attempt_takes_its_place
     }
 }
 
+/// Found by the simulator: a prolog was withdrawn on a node as never begun, and while its other nodes still held all of it that one told that a lost
+/// store had begun it; the rank went back without an epilog.
+#[test]
+fn what_is_told_to_have_run_on_a_rank_that_was_let_go_is_followed_there_until_it_goes_back() {
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let stone = Held { ranks: IdSet::new(), hosts: Default::default(), ..held("prolog", "j", 1, "n1", stone) };
+    for (gone, followed, back) in [(false, "0-1", &["0-1"][..]), (true, "0", &["1", "0"])] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b", vec![]);
+        let (n1, _) = b.up("n1", "b", vec![]);
+        b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
+        b.run("prolog", "j", "n[0-1]");
+        b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+        b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+        assert_eq!(sets(&b).0, "0");
+        let cancelled = finished(task("prolog", "j", 0), Outcome::Cancelled { status: None });
+        if gone {
+            b.says(n0, cancelled.clone());
+        }
+        let (n1, _) = b.up("n1", "b", vec![stone.clone()]);
+        assert_eq!(sets(&b).0, followed, "{gone}");
+        b.says(n0, cancelled);
+        b.says(n0, finished(t(0), Outcome::Ok));
+        b.says(n1, finished(t(1), Outcome::Ok));
+        let given = contexts(&b, "release");
+        let given: Vec<_> = given.iter().map(|release| release["ranks"].as_str().unwrap()).collect();
+        assert_eq!(given, back, "{gone}");
+    }
+}
+
+/// Found by a review: its epilog would have run beside what another attempt had begun there, or after that.
+#[test]
+fn what_is_told_to_have_run_where_a_later_attempt_has_begun_drains_its_node_and_is_not_followed() {
+    let (text, cancelled) = (
+        "prolog: ran, as its node tells only now, and attempt 1 has begun there: nothing cleans up after it",
+        Outcome::Cancelled { status: Some(crate::outcome::ExitStatus::Signal(15)) },
+    );
+    // Does anything follow jobs there?
+    for (cleans, expect) in [(true, Some(format!("{text} (job j attempt 0)"))), (false, None)] {
+        let (mut b, n) = bench(2, |s| {
+            if !cleans {
+                s.after.clear()
+            }
+        });
+        b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+        b.run("prolog", "j", "n[0-1]");
+        b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+        b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+        // n1 has it as not begun: it is cancelled, and the next one begins there. But its runner was faster.
+        let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", HeldState::Unclaimed)]);
+        assert_eq!(starts(&effects), [(n1, 1)]);
+        b.says(n1, finished(task("prolog", "j", 1), cancelled.clone()));
+        assert!(!cleans || sets(&b).0 == "0");
+        assert_eq!(b.m.drains.get("n1").map(|drain| drain.reason.clone()), expect);
+    }
+}
+
 /// Found by the simulator: where a lost store had run the epilog a mount was begun once more, and the epilog's tombstone passed for what follows it.
 #[test]
 fn nothing_that_prepares_a_rank_begins_where_a_node_told_of_its_epilog() {
-    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 };
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
     let stone = Held { ranks: IdSet::new(), hosts: Default::default(), ..held("epilog", "j", 0, "n0", stone) };
     let run = |nodes| Request::Run(request("check", "j", nodes, None));
     for (added, nodes) in [(true, None), (true, Some("n[0-1]")), (false, Some("n[0-1]"))] {
@@ -292,10 +349,13 @@ fn what_ended_without_a_start_and_ran_is_followed() {
     let states = [
         (HeldState::Ended, true),
         (HeldState::Live { phase: Phase::Lingering { processes: vec![] }, age_ms: 1 }, true),
-        (HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 1 }, true),
+        (HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 1, reboot: Reboot::None }, true),
         (HeldState::Unclaimed, false),
         (HeldState::Live { phase: Phase::Starting, age_ms: 1 }, false),
-        (HeldState::Tombstone { outcome: Outcome::Cancelled { status: None }, past_ms: 1 }, false),
+        (
+            HeldState::Tombstone { outcome: Outcome::Cancelled { status: None }, past_ms: 1, reboot: Reboot::None },
+            false,
+        ),
     ];
     for (state, ran) in states {
         let mut b = Bench::new();

@@ -97,7 +97,8 @@ fn hello_settles_every_difference_at_once() {
             assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
         }
         // Acknowledged once to a controller whose store is gone or older.
-        let (effects, b, _) = settle(accepted, "b1", Some(HeldState::Tombstone { outcome: exit(9), past_ms: 0 }));
+        let (effects, b, _) =
+            settle(accepted, "b1", Some(HeldState::Tombstone { outcome: exit(9), past_ms: 0, reboot: Reboot::None }));
         assert_eq!(effects, [Effect::OutboxGrew]);
         assert_eq!(b.outcome(t), exit(9));
     }
@@ -122,7 +123,8 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
     }
     // A soft reboot ends all that runs and leaves /run: what the node still tells of it is of the boot before.
     for told in [false, true] {
-        for state in [HeldState::Ended, HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0 }] {
+        for state in [HeldState::Ended, HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None }]
+        {
             let mut b = Bench::new();
             let (n0, _) = b.up("n0", "b1", vec![]);
             b.up("n1", "b1", vec![]);
@@ -208,7 +210,17 @@ fn an_empty_store_is_rebuilt_from_what_nodes_hold_and_waits_for_those_who_have_n
     let row = b.action("epilog", "j", 0);
     assert_eq!((row.accepted.to_string(), row.unknown.to_string(), row.verdict), ("0".into(), "1-2".into(), None));
     b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
-    b.up("n1", "b", vec![held("epilog", "j", 1, "n[0-2]", HeldState::Tombstone { outcome: exit(2), past_ms: 0 })]);
+    b.up(
+        "n1",
+        "b",
+        vec![held(
+            "epilog",
+            "j",
+            1,
+            "n[0-2]",
+            HeldState::Tombstone { outcome: exit(2), past_ms: 0, reboot: Reboot::None },
+        )],
+    );
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
     // The same request meets the same action: nothing is started.
     assert_eq!(starts(&b.run("epilog", "j", "n[0-2]")), []);
@@ -253,7 +265,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let t = task("epilog", "j", 0);
     let told = |state| held("epilog", "j", 0, "n0", state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
-    let stone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms };
+    let stone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms, reboot: Reboot::None };
     // Should the store be lost once more, its tombstone is all that knows that it ran here.
     let (n0, effects) = b.up("n0", "b", vec![told(stone(0))]);
     assert_eq!(effects, []);
@@ -282,7 +294,8 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     b.ask(Request::Resolve { which: which("j", None), ok: true, reason: "r".into() }).0.unwrap();
-    let stone = |outcome| held("epilog", "j", 0, "n0", HeldState::Tombstone { outcome, past_ms: 0 });
+    let stone =
+        |outcome| held("epilog", "j", 0, "n0", HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
     for (outcome, late) in [
         // That nothing ran is no result of its own.
         (Outcome::Cancelled { status: None }, 0),

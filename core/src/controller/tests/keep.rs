@@ -1,0 +1,143 @@
+//! Over all of a job's actions: what was forgiven before, how many are kept, and what goes back for it.
+
+use super::release::{add, bench, contexts, finish, job};
+use super::tolerance::{check, tell, terms, verdict};
+use super::*;
+use crate::job::Terms;
+use crate::outcome::Verdict;
+
+/// What one action was forgiven is gone for the next, and as many as are to be kept are kept over all of them.
+#[test]
+fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
+    let soft = || Outcome::Tolerable;
+    for (terms, second, expect) in [
+        (terms("1"), 1, Verdict::Failed),
+        // The same rank again is the same rank.
+        (terms("1"), 0, Verdict::Ok),
+        (terms("2"), 1, Verdict::Ok),
+        (Terms { keep: Some(3), ..terms("") }, 1, Verdict::Failed),
+        // The surplus went back with the first.
+        (Terms { keep: Some(2), ..terms("") }, 1, Verdict::Failed),
+        (Terms { keep: Some(2), ..terms("") }, 3, Verdict::Ok),
+    ] {
+        let (mut b, n) = bench(4, |_| {});
+        b.ask(add("j", "n[0-3]", terms.clone())).0.unwrap();
+        // Both over all of them: one has begun before the other gave anything back.
+        b.run("prolog", "j", "n[0-3]");
+        b.run("health", "j", "n[0-3]");
+        for (action, bad) in [("prolog", 0), ("health", second)] {
+            for rank in 0..4 {
+                let outcome = if rank == bad { soft() } else { Outcome::Ok };
+                tell(&mut b, n[rank as usize], task(action, "j", rank), ended(outcome));
+            }
+        }
+        let case = format!("{terms:?} {second}");
+        assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok), "{case}");
+        assert_eq!(b.action("health", "j", 0).verdict, Some(expect), "{case}");
+        let left = b.store.attempts[0].hold.ranks.len();
+        assert!(terms.keep.is_none_or(|keep| left >= u64::from(keep)), "{case}: {left} left");
+    }
+}
+
+/// Also where as many may fail as there are.
+#[test]
+fn with_nobody_left_there_is_no_success() {
+    let soft = Outcome::Tolerable;
+    let all = Terms { shrink: true, ..terms("100%") };
+    let (b, verdict) = verdict(all, &[soft.clone(), soft], |_| {});
+    assert_eq!(verdict, Some(Verdict::Failed));
+    assert_eq!((contexts(&b, "shrink"), b.store.attempts[0].hold.ranks.to_string()), (vec![], "0-1".to_owned()));
+}
+
+/// What is run before the action that decides (`keep-after`) leaves the job its spare ranks: they are for that one.
+#[test]
+fn the_surplus_goes_back_after_the_action_that_decides() {
+    let (mut b, n) = bench(3, |_| {});
+    b.ask(add("j", "n[0-2]", Terms { keep: Some(2), ..terms("1") })).0.unwrap();
+    for name in ["check", "prolog"] {
+        b.ask(Request::Run(request(name, "j", None, None))).0.unwrap();
+        for rank in 0..3 {
+            let outcome = if (name, rank) == ("prolog", 1) { Outcome::Tolerable } else { Outcome::Ok };
+            tell(&mut b, n[rank as usize], task(name, "j", rank), ended(outcome));
+        }
+        let expect = if name == "check" { "0-2" } else { "0,2" };
+        assert_eq!(b.store.attempts[0].hold.ranks.to_string(), expect, "{name}");
+        assert_eq!(b.action(name, "j", 0).verdict, Some(Verdict::Ok));
+    }
+}
+
+/// `job-finish` is said once, of all that the job holds.
+#[test]
+fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
+    let (soft, ok) = (Outcome::Tolerable, Outcome::Ok);
+    let (mut b, _) = verdict(Terms { shrink: true, ..terms("1") }, &[soft, ok], |_| {});
+    let ranks = |b: &Bench, name: &str| -> Vec<String> {
+        contexts(b, name).iter().map(|c| c["ranks"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec![]));
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
+}
+
+/// Found by a review: those that nothing had prepared were kept, and prepared ones went back.
+#[test]
+fn who_is_kept_was_prepared() {
+    // (ranks of the prolog) -> what goes back
+    for (nodes, back) in [("n[0-3]", "2-3"), ("n[1-3]", "3"), ("n[2-3]", "")] {
+        let (mut b, n) = bench(4, |_| {});
+        b.ask(add("j", "n[0-3]", Terms { keep: Some(2), ..terms("1") })).0.unwrap();
+        b.run("prolog", "j", nodes);
+        let ranks = b.action("prolog", "j", 0).ranks.clone();
+        for rank in ranks.iter() {
+            b.says(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Ok));
+        }
+        let shed: Vec<String> =
+            contexts(&b, "shrink").iter().map(|of| of["ranks"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(shed.join(" "), back, "{nodes}");
+    }
+}
+
+/// Found by a review: `--keep 2 --tolerate 0` forgave as many as were not to be kept.
+#[test]
+fn a_tolerance_of_none_is_none_also_where_some_are_to_be_kept() {
+    let outcomes = [Outcome::Ok, Outcome::Tolerable, Outcome::Ok, Outcome::Ok];
+    for (tolerate, expect) in [("", Verdict::Ok), ("0", Verdict::Failed), ("0%", Verdict::Failed), ("1", Verdict::Ok)] {
+        let (_, verdict) = verdict(Terms { keep: Some(2), ..terms(tolerate) }, &outcomes, |_| {});
+        assert_eq!(verdict, Some(expect), "{tolerate}");
+    }
+}
+
+/// Found by a review: an action that waited began on a rank that was shed, and could fail the job there.
+#[test]
+fn what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing() {
+    let (mut b, n) = bench(3, |_| {});
+    b.ask(add("j", "n[0-2]", Terms { shrink: true, ..terms("1") })).0.unwrap();
+    b.run("prolog", "j", "n[0-2]");
+    tell(&mut b, n[2], task("prolog", "j", 2), check("lustre", "gone"));
+    b.batch(vec![Input::Closed { session: n[2], why: String::new() }]);
+    b.run("check", "j", "n[0-2]");
+    for rank in 0..2 {
+        tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
+    }
+    assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-1");
+    assert_eq!(b.outcome(task("check", "j", 2)), Outcome::Cancelled { status: None });
+    assert_eq!(contexts(&b, "cancel")[0]["why"], "the job has let go of them");
+    let (n2, effects) = b.up("n2", "b", vec![]);
+    assert_eq!(starts(&effects), [(n2, 2)], "its epilog");
+    for rank in 0..2 {
+        tell(&mut b, n[rank as usize], task("check", "j", rank), ended(Outcome::Ok));
+    }
+    assert_eq!(b.action("check", "j", 0).verdict, Some(Verdict::Ok));
+    assert_eq!(contexts(&b, "exception").len(), 1, "that of the prolog");
+    let Ok(Reply::Failed { ranks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else { panic!() };
+    assert_eq!(ranks.to_string(), "2");
+
+    // One of which nothing was begun did not go well.
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    let run = RunRequest { targets: Some("1".parse().unwrap()), ..request("check", "j", None, None) };
+    b.ask(Request::Run(run)).0.unwrap();
+    b.ask(finish("j", Some("1"))).0.unwrap();
+    assert_eq!(b.action("check", "j", 0).verdict, Some(Verdict::Cancelled));
+}

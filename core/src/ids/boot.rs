@@ -1,0 +1,25 @@
+//! Which boot came before which.
+
+use super::BootId;
+
+impl BootId {
+    /// An earlier user space of the same kernel: `ID+N` is that after N soft reboots (systemd-soft-reboot.service(8)).
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.soft_reboots_until(other).is_some_and(|reboots| reboots > 0)
+    }
+
+    /// How many soft reboots later the other one is; `None`: it is of another kernel, or an earlier one.
+    #[must_use]
+    pub fn soft_reboots_until(&self, other: &Self) -> Option<u32> {
+        let ((kernel, soft), (of, later)) = (self.parts(), other.parts());
+        later.checked_sub(soft).filter(|_| kernel == of)
+    }
+
+    fn parts(&self) -> (&str, u32) {
+        match self.as_str().rsplit_once('+') {
+            Some((kernel, soft)) => (kernel, soft.parse().unwrap_or(0)),
+            None => (self.as_str(), 0),
+        }
+    }
+}
