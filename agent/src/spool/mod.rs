@@ -99,6 +99,11 @@ impl Spool {
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         let dir = self.task(stem);
         if dir.exists() {
+            // Its directory was removed while an earlier agent held it, which wrote an end: that was of another life, and nobody could tell of it.
+            let ends = if intent.is_rebuilt() { [].as_slice() } else { &["outcome.json", BOOT_EXPECTED] };
+            for path in ends.iter().map(|name| dir.join(name)) {
+                gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))?;
+            }
             return write::json(&dir.join("intent.json"), intent);
         }
         let fresh = self.root.join("tasks").join(format!("{TEMPORARY}{stem}"));

@@ -2,7 +2,7 @@ use super::*;
 use crate::stir::Stir;
 use crate::testing;
 use perilog_core::ids;
-use perilog_core::outcome::{ExitStatus, Outcome};
+use perilog_core::outcome::{ExitStatus, Loss, Outcome};
 use perilog_core::task::StepRecord;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -37,6 +37,23 @@ fn tombstone(intent: &Intent) -> Tombstone {
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// Found by the simulator: the agent after it took that end for the task's own, and stopped what ran.
+#[test]
+fn an_end_of_another_life_goes_before_the_task_begins_anew() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    let rebuilt = Intent { not_after_boottime_ms: 0, ..intent.clone() };
+    for (intent, stays) in [(rebuilt, true), (intent, false)] {
+        // Its directory was removed, and an agent wrote what it made of that.
+        spool.write_outcome(&stem, &Ended::bare(Outcome::Lost { why: Loss::Vanished }, 7)).unwrap();
+        spool.mark_boot_expected(&stem).unwrap();
+        spool.write_intent(&stem, &intent).unwrap();
+        let boot = spool.task(&stem).join(BOOT_EXPECTED).exists();
+        assert_eq!((spool.intent(&stem), spool.outcome(&stem).is_some(), boot), (Some(intent), stays, stays));
+        spool.remove_task(&stem).unwrap();
+    }
 }
 
 #[test]

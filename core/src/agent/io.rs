@@ -196,7 +196,8 @@ pub enum Input {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Make the directory and `intent.json` in it (temp, rename). Answer: `IntentWritten`.
+    /// Make the directory and `intent.json` in it (temp, rename). Where a directory without one is there already an end in it was of another life
+    /// of the task, and goes first; not so under a rebuilt intent, which stands for that life. Answer: `IntentWritten`.
     WriteIntent {
         stem: String,
         intent: Box<Intent>,

@@ -28,7 +28,7 @@ impl World {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
                 if !full {
-                    self.nodes[at].spool.dir(&stem).intent = Some(*intent);
+                    self.nodes[at].spool.record(&stem, *intent);
                     self.enter(at, &stem, task);
                 }
                 self.answer(at, Input::IntentWritten { task, result: written });

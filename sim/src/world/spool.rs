@@ -36,6 +36,16 @@ impl Spool {
         })
     }
 
+    /// A task begins here: an end that is there already was of another life.
+    pub(crate) fn record(&mut self, stem: &str, intent: Intent) {
+        let is_rebuilt = intent.is_rebuilt();
+        let dir = self.dir(stem);
+        dir.intent = Some(intent);
+        if !is_rebuilt {
+            (dir.ended, dir.boot_expected) = (None, false);
+        }
+    }
+
     /// The directory that a runner opened, if it still has its name.
     pub(crate) fn opened(&mut self, stem: &str, serial: u64) -> Option<&mut Dir> {
         self.tasks.get_mut(stem).filter(|dir| dir.serial == serial)

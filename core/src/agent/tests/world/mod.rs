@@ -165,7 +165,11 @@ impl World {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
                 if !failed {
-                    self.dirs.entry(stem).or_default().intent = Some(*intent);
+                    let dir = self.dirs.entry(stem).or_default();
+                    if !intent.is_rebuilt() {
+                        dir.outcome = None;
+                    }
+                    dir.intent = Some(*intent);
                 }
                 vec![Input::IntentWritten { task, result }]
             }
