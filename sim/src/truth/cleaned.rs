@@ -45,6 +45,12 @@ impl Truth {
         self.cleaned.told.remove(&at);
     }
 
+    /// All that this task ran on this node it ran before its attempt was pruned: the node was told to forget that, and does not tell it again.
+    pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
+        let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
+        self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
+    }
+
     /// Ranks are given back.
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;

@@ -56,8 +56,9 @@ impl World {
             let at = (0..self.nodes.len()).find(|at| super::site::host(*at).as_str() == host)?;
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
             let stone = node.spool.tombstones.values().find(|stone| stone.task == task && !stone.local)?;
-            // Written for a task that the node never had, or lost itself.
-            let says = stone.outcome.is_of_scripts();
+            // Written for a task that the node never had, or lost itself; or one that it was told to forget, and another node brought back.
+            let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
+            let says = stone.outcome.is_of_scripts() && !forgotten;
             says.then(|| {
                 format!(
                     "{} of {} on {host} is lost (vanished), and its tombstone says {}",
