@@ -165,6 +165,11 @@ impl Outcome {
         matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
     }
 
+    /// Did every script end well, or fail only in what may be tolerated? Then the next boot may be its end, or undo it.
+    pub const fn went_well(&self) -> bool {
+        matches!(self, Self::Ok | Self::Tolerable)
+    }
+
     /// Did scripts come to this end, so that it is more than that nothing began, or that nobody knows?
     pub const fn is_of_scripts(&self) -> bool {
         match self {

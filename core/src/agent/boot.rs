@@ -11,7 +11,6 @@ use crate::judge::{Evidence, if_it_boots, is_announced};
 use crate::message::FromAgent;
 use crate::task::{Ended, Reboot};
 
-use super::ending::is_well;
 use super::io::{Effect, Now, Seen};
 use super::machine::{Cx, Machine};
 use super::task::Task;
@@ -46,7 +45,7 @@ impl Machine {
 
     /// Its scripts have ended well, and only the boot is left: how long that may take is told with it, for whoever was not told before.
     pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
-        let waits = ended.reboot() == Reboot::Expected && is_well(&ended.outcome);
+        let waits = ended.reboot() == Reboot::Expected && ended.outcome.went_well();
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
             let (within_ms, ended) = (task.left_ms(ended, cx.now), Box::new(ended.clone()));
             self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });

@@ -221,14 +221,14 @@ impl Task {
 
     /// Its end, as it is told in this boot.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
-        let well = is_well(&ended.outcome);
+        let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
         ended.clone().in_boot(if well || reboot.is_announced() { reboot } else { Reboot::None })
     }
 
     fn tombstone(&self, ended: &Ended) -> Tombstone {
         let start = &self.intent.start;
-        let well = is_well(&ended.outcome);
+        let well = ended.outcome.went_well();
         let waits = well && ended.expect_reboot;
         Tombstone {
             task: start.task,
@@ -248,11 +248,6 @@ impl Task {
 /// A unit that is loaded, or may be, keeps its tombstone: without it the next join would take the unit for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
-}
-
-/// What the next boot may be the end of, or undo.
-pub(super) const fn is_well(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Ok | Outcome::Tolerable)
 }
 
 /// Is a failed unit of this outcome one that somebody will want to look at?

@@ -154,7 +154,7 @@ impl Machine {
 
     /// What its node tells as the end of a task, as an end; `None`: it waits for the boot still.
     pub(super) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
-        let well = matches!(ended.outcome, Outcome::Ok | Outcome::Tolerable);
+        let well = ended.outcome.went_well();
         // Told of a boot to come it began in the one that its node is in, whichever that is for this store.
         let in_its_boot = ended.reboot() == Reboot::Expected || self.is_in_its_boot(task);
         let grace = self.settings.unreachable_grace_ms;
@@ -182,11 +182,8 @@ impl Machine {
         if well {
             // Where nobody heard of it in time, the limit counts from now.
             let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
-            let within_ms = match &known {
-                Some((expects, _)) => expects.as_ref().and_then(|expects| expects.within_ms),
-                None => None,
-            }
-            .or(action.limit(task.rank));
+            let told = known.as_ref().and_then(|(expects, _)| expects.as_ref()?.within_ms);
+            let within_ms = told.or(action.limit(task.rank));
             action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
             if let (Some(expected), Some((_, Some(until)))) = (action.expected.get_mut(&task.rank), known) {
                 expected.until_ms = Some(until);

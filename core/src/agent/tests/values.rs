@@ -238,7 +238,7 @@ pub(crate) fn processes(pids: &[u32]) -> Vec<Process> {
 
 pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> Tombstone {
     let start = &intent.start;
-    let boot = super::super::ending::is_well(&outcome).then(|| start.boot.clone());
+    let boot = outcome.went_well().then(|| start.boot.clone());
     Tombstone {
         task: start.task,
         job: start.job.clone(),

@@ -5,7 +5,7 @@ use crate::outcome::{Loss, Verdict};
 
 pub(super) const LIMIT: u64 = 600_000;
 /// `unreachable_grace_ms` of these settings.
-pub(super) const GRACE: u64 = 300_000;
+const GRACE: u64 = 300_000;
 
 pub(super) fn t() -> TaskId {
     task("prolog", "j", 0)
@@ -48,6 +48,13 @@ pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, Ses
     let effects = b.says(n0, expects(outcome, within_ms));
     assert_eq!(effects, [send(n0, ToAgent::BootExpected { task: t() })]);
     (b, n0)
+}
+
+/// Limit and grace pass, and it is waited for until then.
+pub(super) fn wait_in_vain(b: &mut Bench) {
+    b.pass(LIMIT + GRACE - 100);
+    assert!(b.action("prolog", "j", 0).accepted.contains(0));
+    b.pass(200);
 }
 
 #[test]
@@ -165,9 +172,7 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
         if away {
             b.batch(vec![closed(n0)]);
         }
-        b.pass(LIMIT + GRACE - 100);
-        assert!(b.action("prolog", "j", 0).accepted.contains(0));
-        b.pass(200);
+        wait_in_vain(&mut b);
         assert_eq!(b.outcome(t()), expect);
         assert!(b.m.drains.contains_key("n0"));
     }
