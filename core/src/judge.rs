@@ -12,7 +12,7 @@ mod tests;
 
 use crate::defect;
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
-use crate::task::{Claim, Ended, Intent, Process, RunResult, StepRecord, Tail, UnitFacts};
+use crate::task::{Claim, Ended, Intent, Process, RAN_NOTHING, RunResult, StepRecord, Tail, UnitFacts};
 
 pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
@@ -145,11 +145,13 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
             failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5)")))
         }
-        (None, Some(ExitStatus::Exit(code))) => Outcome::Refused {
+        (None, Some(ExitStatus::Exit(code))) if RAN_NOTHING.contains(&code) => Outcome::Refused {
             why: format!(
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
             ),
         },
+        // It had a claim, which somebody removed.
+        (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),
         (Some(_), _) if evidence.was_cancelled() => Outcome::Cancelled { status: exit },

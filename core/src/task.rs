@@ -14,12 +14,16 @@ use crate::outcome::{ExitStatus, Outcome};
 
 mod tombstone;
 
-pub use tombstone::{Reboot, Tombstone};
+pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
 /// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran nothing.
 pub const NO_TASK: u8 = 66;
 /// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
+/// ... that could not write its claim.
+pub const NO_CLAIM: u8 = 73;
+/// All of them: no runner that had a claim exits so.
+pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
 /// What the agent makes in a task's directory once the controller has it on disk that a script of it announced a boot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
@@ -157,6 +161,18 @@ impl Intent {
     /// Made from the unit of a task whose directory was gone: nothing may be claimed by it, it stands for what has begun.
     pub const fn is_rebuilt(&self) -> bool {
         self.not_after_boottime_ms == 0
+    }
+
+    /// CLOCK_BOOTTIME in milliseconds: what stays of it is kept at least as long. Of a rebuilt one only when it was found is known.
+    pub fn kept_until_boottime_ms(&self) -> u64 {
+        self.not_after_boottime_ms.max(self.accepted_boottime_ms)
+    }
+
+    /// As one that was made so.
+    #[must_use]
+    pub const fn rebuilt(mut self) -> Self {
+        self.not_after_boottime_ms = 0;
+        self
     }
 }
 

@@ -57,8 +57,8 @@ impl Daemon {
                 }
             }
             Effect::KillLingering { stem } => self.calls.kill_all(stem),
-            Effect::WriteOutcome { stem, task, ended } => {
-                let result = said(self.spool.write_outcome(&stem, &ended));
+            Effect::WriteOutcome { stem, task, ended, rebuilt } => {
+                let result = said(self.spool.write_outcome(&stem, &ended, &rebuilt));
                 fault::point_if("after-outcome", || result.is_ok());
                 self.inputs.push_back(Input::OutcomeWritten { task, result });
             }

@@ -1,17 +1,20 @@
 //! What the runner exits with, and why it may end without having run anything.
 //!
 //! With a claim the status is the scripts' (`result.json` has it too): the largest of those that count, as a shell gives it (128 + signal), or
-//! one of the constants here. Without a claim nothing was run, nothing was recorded, and the agent says `refused`.
+//! one of the constants here; never 66, 73 or 75, for which it is 1. Without a claim nothing was run and nothing was recorded; of 66, 73 and 75
+//! the agent knows that, and says `refused`.
 
+/// The claim could not be written. Nothing claimed.
+pub(crate) use perilog_core::task::NO_CLAIM;
 /// The command line, the stem, or the unit's invocation id is none. Nothing claimed.
 pub(crate) const USAGE: u8 = 2;
 /// The task's directory or its intent is missing, not to be trusted, or not this task's. Nothing claimed.
 pub(crate) use perilog_core::task::NO_TASK;
-/// The claim could not be written. Nothing claimed.
-pub(crate) const NO_CLAIM: u8 = 73;
 /// Too late, or somebody else has the claim. Nothing claimed by us.
 pub(crate) use perilog_core::task::NOT_OURS;
 
+/// The task ran, and what its scripts said cannot be said again: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean that nothing ran.
+pub(crate) const FAILED: u8 = 1;
 /// The task ran, and its result could not be written.
 pub(crate) const NO_RESULT: u8 = 74;
 /// Nothing could run as it was configured.

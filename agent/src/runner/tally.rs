@@ -2,7 +2,7 @@
 
 use perilog_core::ids::InvocationId;
 use perilog_core::outcome::ExitStatus;
-use perilog_core::task::RunResult;
+use perilog_core::task::{RAN_NOTHING, RunResult};
 
 use crate::exit;
 
@@ -102,13 +102,14 @@ impl Tally {
         }
     }
 
+    /// What the runner exits with. Not what says that it claimed nothing: where its directory is removed the agent has nothing else to go by.
     pub(crate) fn status(&self) -> u8 {
-        self.status
+        if RAN_NOTHING.contains(&self.status) { exit::FAILED } else { self.status }
     }
 
     /// One line for people.
     pub(crate) fn summary(&self) -> String {
-        format!("{} of {} scripts ran, status {}", self.ran, self.of, self.status)
+        format!("{} of {} scripts ran, status {}", self.ran, self.of, self.status())
     }
 
     pub(crate) fn result(self, invocation: InvocationId, times: Times) -> RunResult {
@@ -119,7 +120,7 @@ impl Tally {
             elapsed_ms: times.elapsed_ms,
             ran: self.ran,
             of: self.of,
-            status: self.status,
+            status: self.status(),
             worst: self.worst,
             timed_out: self.timed_out,
             cancelled: self.cancelled,
@@ -150,13 +151,16 @@ mod tests {
             (vec![tolerable(Exit(9)), ended(Exit(0))], 0, None, 2),
             (vec![tolerable(Exit(9)), ended(Exit(2))], 2, Some(Exit(2)), 2),
             (vec![not_run(127), ended(Exit(2))], 127, Some(Exit(2)), 1),
+            // They would say that nothing ran; what the script said is in `worst`.
+            (vec![ended(Exit(66))], 1, Some(Exit(66)), 1),
+            (vec![ended(Exit(75)), ended(Exit(3))], 1, Some(Exit(75)), 2),
         ] {
             let mut tally = Tally::new(9);
             let shown = format!("{ends:?}");
             for end in ends {
                 tally.add("s", end);
             }
-            assert_eq!((tally.status, tally.worst, tally.ran), (status, worst, ran), "{shown}");
+            assert_eq!((tally.status(), tally.worst, tally.ran), (status, worst, ran), "{shown}");
         }
     }
 

@@ -95,15 +95,16 @@ impl Spool {
         write::json(&self.root.join("epoch.json"), &epoch)
     }
 
-    /// Makes the directory with `intent.json` in it. In one that is there (its intent was no good) the intent is replaced.
+    /// Makes the directory with `intent.json` in it. In one that is there (its intent was no good) the intent is replaced. A task that begins leaves
+    /// nothing of another life of it: no end, and no tombstone, beside which the next agent would remove the directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         let dir = self.task(stem);
-        if dir.exists() {
-            // Its directory was removed while an earlier agent held it, which wrote an end: that was of another life, and nobody could tell of it.
-            let ends = if intent.is_rebuilt() { [].as_slice() } else { &["outcome.json", BOOT_EXPECTED] };
-            for path in ends.iter().map(|name| dir.join(name)) {
+        if !intent.is_rebuilt() {
+            for path in [self.tombstone(stem), dir.join("outcome.json"), dir.join(BOOT_EXPECTED)] {
                 gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))?;
             }
+        }
+        if dir.exists() {
             return write::json(&dir.join("intent.json"), intent);
         }
         let fresh = self.root.join("tasks").join(format!("{TEMPORARY}{stem}"));
@@ -128,10 +129,14 @@ impl Spool {
         Ok(write::json_once(&path, claim)? || read::json::<Claim>(&path).as_ref() == Some(claim))
     }
 
-    /// `outcome.json`; for a task whose directory is gone (it was rebuilt from its unit) the directory is made.
-    pub fn write_outcome(&self, stem: &str, ended: &Ended) -> Result<(), SpoolError> {
+    /// `outcome.json`. Where somebody removed the directory, or the intent in it that can be read, this one is written first.
+    pub fn write_outcome(&self, stem: &str, ended: &Ended, rebuilt: &Intent) -> Result<(), SpoolError> {
         let dir = self.task(stem);
-        make_dir(&dir, 0o700)?;
+        if defect!(OutcomeAlone) {
+            make_dir(&dir, 0o700)?;
+        } else if self.intent(stem).is_none() {
+            self.write_intent(stem, rebuilt)?;
+        }
         write::json(&dir.join("outcome.json"), ended)
     }
 

@@ -44,14 +44,32 @@ fn mode(path: &Path) -> u32 {
 fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
-    let rebuilt = Intent { not_after_boottime_ms: 0, ..intent.clone() };
-    for (intent, stays) in [(rebuilt, true), (intent, false)] {
+    let rebuilt = intent.clone().rebuilt();
+    for (intent, stays) in [(rebuilt.clone(), true), (intent, false)] {
         // Its directory was removed, and an agent wrote what it made of that.
-        spool.write_outcome(&stem, &Ended::bare(Outcome::Lost { why: Loss::Vanished }, 7)).unwrap();
+        spool.write_outcome(&stem, &Ended::bare(Outcome::Lost { why: Loss::Vanished }, 7), &rebuilt).unwrap();
         spool.mark_boot_expected(&stem).unwrap();
         spool.write_intent(&stem, &intent).unwrap();
         let boot = spool.task(&stem).join(BOOT_EXPECTED).exists();
         assert_eq!((spool.intent(&stem), spool.outcome(&stem).is_some(), boot), (Some(intent), stays, stays));
+        spool.remove_task(&stem).unwrap();
+    }
+}
+
+/// An outcome alone would be nobody's: the agent after this one would begin the task again.
+#[test]
+fn an_outcome_has_an_intent_beside_it_also_where_somebody_removed_that() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    let (rebuilt, ended) = (intent.clone().rebuilt(), Ended::bare(Outcome::Ok, 7));
+    let removes: [&dyn Fn(); 2] = [&|| fs::remove_dir_all(spool.task(&stem)).unwrap(), &|| {
+        fs::remove_file(spool.task(&stem).join("intent.json")).unwrap()
+    }];
+    for remove in removes {
+        spool.write_intent(&stem, &intent).unwrap();
+        remove();
+        spool.write_outcome(&stem, &ended, &rebuilt).unwrap();
+        assert_eq!((spool.intent(&stem), spool.outcome(&stem)), (Some(rebuilt.clone()), Some(ended.clone())));
         spool.remove_task(&stem).unwrap();
     }
 }
@@ -64,7 +82,7 @@ fn a_task_from_intent_to_tombstone() {
     assert_eq!(spool.stems().unwrap(), std::slice::from_ref(&stem));
     assert_eq!((mode(&spool.task(&stem)), mode(&spool.task(&stem).join("intent.json"))), (0o700, 0o600));
     let ended = Ended::bare(Outcome::Ok, 7);
-    spool.write_outcome(&stem, &ended).unwrap();
+    spool.write_outcome(&stem, &ended, &intent.clone().rebuilt()).unwrap();
     assert_eq!((spool.intent(&stem), spool.outcome(&stem)), (Some(intent.clone()), Some(ended)));
     // As of a runner that was killed.
     let tail: Vec<&str> = stem.rsplitn(3, '-').take(2).collect();

@@ -8,7 +8,7 @@ use crate::ids::{BootId, TaskId};
 use crate::judge::{Evidence, judge};
 use crate::message::FromAgent;
 use crate::outcome::Outcome;
-use crate::task::{Ended, Process, Reboot, Tombstone, UnitFacts};
+use crate::task::{Ended, Intent, Process, Reboot, Tombstone, UnitFacts};
 
 use super::backoff::Backoff;
 use super::io::{Effect, ExecReply, Level, Now, Seen};
@@ -93,6 +93,8 @@ impl Machine {
             return self.drop_tomb(tomb, cx);
         }
         self.tombs.keep(tomb);
+        // They may have waited for what an earlier boot left to be put away.
+        self.take_early(cx);
     }
 
     /// The tombstone of a task that was never here.
@@ -200,7 +202,8 @@ impl Task {
     pub(super) fn write_ending(&self, cx: &mut Cx) {
         match &self.state {
             State::Concluding { ended } => {
-                cx.push(Effect::WriteOutcome { stem: self.stem.clone(), task: self.id(), ended: ended.clone() })
+                let (stem, rebuilt) = (self.stem.clone(), Box::new(Intent::clone(&self.intent).rebuilt()));
+                cx.push(Effect::WriteOutcome { stem, task: self.id(), ended: ended.clone(), rebuilt });
             }
             State::Burying { ended } => {
                 cx.push(Effect::Bury { stem: self.stem.clone(), tombstone: Box::new(self.tombstone(ended)) })
@@ -236,7 +239,7 @@ impl Task {
             attempt: start.attempt,
             action: start.action.clone(),
             outcome: brief(&ended.outcome),
-            not_after_boottime_ms: self.intent.not_after_boottime_ms,
+            not_after_boottime_ms: self.intent.kept_until_boottime_ms(),
             local: self.intent.local,
             boot: well.then(|| start.boot.clone()),
             expects_boot: waits,

@@ -19,24 +19,48 @@ const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
 impl Machine {
     pub(super) fn on_exec(&mut self, caller: Caller, exec: Exec, cx: &mut Cx) {
         if !self.joined {
-            if self.early.len() < MAX_CALLERS {
-                self.early.push_back((caller, exec));
-            } else {
-                refuse(caller, "the agent is still looking for the tasks of this host, and many wait: ask again", cx);
-            }
-            return;
+            return self.wait_early(caller, exec, cx);
         }
         let id =
             TaskId { action: ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action), rank: exec.rank };
-        if self.tasks.contains_key(&id) {
-            return self.attach(caller, id, cx);
+        if let Some(task) = self.tasks.get(&id) {
+            // What a soft reboot left of it is put away first: a boot may have undone what it did.
+            return match task.intent.start.boot == self.node.boot {
+                true => self.attach(caller, id, cx),
+                false => self.wait_early(caller, exec, cx),
+            };
         }
-        if let Some(tomb) = self.tombs.get(id) {
+        if let Some(tomb) = self.tombs.get(id)
+            && !tomb.tombstone.is_undone(&self.node.boot)
+        {
             let reply = ExecReply::EndedBefore(tomb.tombstone.outcome.clone());
             return cx.push(Effect::ExecReply { caller, reply });
         }
+        // It goes from the disk with the intent.
+        let undone = self.tombs.take(id);
+        if let Some(tomb) = &undone {
+            self.stems.remove(&tomb.stem);
+        }
         if let Err(why) = self.begin_local(caller, id, exec, cx) {
+            if let Some(tomb) = undone {
+                self.stems.insert(tomb.stem.clone(), id);
+                self.tombs.keep(tomb);
+            }
             refuse(caller, why, cx);
+        }
+    }
+
+    fn wait_early(&mut self, caller: Caller, exec: Exec, cx: &mut Cx) {
+        if self.early.len() < MAX_CALLERS {
+            self.early.push_back((caller, exec));
+        } else {
+            refuse(caller, "the agent is still looking for the tasks of this host, and many wait: ask again", cx);
+        }
+    }
+
+    pub(super) fn take_early(&mut self, cx: &mut Cx) {
+        for (caller, exec) in std::mem::take(&mut self.early) {
+            self.on_exec(caller, exec, cx);
         }
     }
 

@@ -17,6 +17,9 @@ use super::io::Effect;
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
+/// What a task waits for whose name a unit has that ran nothing for it.
+pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
+
 /// Who holds the host, as seen by the next in the queue.
 #[derive(Default)]
 struct Held<'a> {
@@ -103,6 +106,11 @@ impl Machine {
             let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
+                // Nobody's, or of an end that is on disk: to stop it would stop this one.
+                .or_else(|| {
+                    (self.unloading.contains_key(&task.stem) && !defect!(StartOverUnload))
+                        .then(|| EARLIER_UNIT.to_owned())
+                })
                 .or_else(|| task.start_again.at().and(task.trouble.clone()));
             held.add(task);
             queue.push((task.id(), holder.map(Task::id), waits_for));

@@ -67,7 +67,7 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
         State::Unconfirmed => HeldState::Unclaimed,
         State::Ended { .. } => HeldState::Ended,
         State::Burying { ended } => {
-            let past_ms = now.boot_ms.saturating_sub(task.intent.not_after_boottime_ms);
+            let past_ms = now.boot_ms.saturating_sub(task.intent.kept_until_boottime_ms());
             HeldState::Tombstone { outcome: ended.outcome.clone(), past_ms, reboot: task.told(ended, boot).reboot() }
         }
         _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.age_ms(now) },

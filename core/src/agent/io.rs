@@ -245,11 +245,13 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// `outcome.json` (temp, rename); the directory is made if it is missing. Answer: `OutcomeWritten`.
+    /// `outcome.json` (temp, rename). Where the directory or its intent is gone `rebuilt` is written first: an outcome alone would be nobody's, and
+    /// its task unknown to the next agent. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,
         ended: Box<Ended>,
+        rebuilt: Box<Intent>,
     },
     /// StopUnit for one that is active/exited, ResetFailedUnit for a failed one; nothing if it is gone. Answer: `Unloaded`.
     Unload {

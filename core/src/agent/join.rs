@@ -9,15 +9,12 @@ use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
-use crate::task::{
-    Claim, Ended, Intent, Lingering, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
-    UnitFacts,
-};
+use crate::task::{Claim, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
 
 use super::ending::is_worth_a_look;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
 use super::machine::{Cx, Machine};
-use super::task::{State, is_over};
+use super::task::{State, ran_nothing};
 use super::tombs::Tomb;
 
 /// Units and directories that are nobody's, each reported once.
@@ -62,9 +59,7 @@ impl Machine {
             self.retire_unit(stem, keep, cx);
         }
         if first {
-            for (caller, exec) in std::mem::take(&mut self.early) {
-                self.on_exec(caller, exec, cx);
-            }
+            self.take_early(cx);
             self.greet(cx);
         }
     }
@@ -111,7 +106,7 @@ impl Machine {
         let Some(id) = of_intent.or(of_unit).or_else(|| self.stems.get(&found.stem).copied()) else {
             return self.join_stray(found, cx);
         };
-        if let Some(Tomb { tombstone, .. }) = self.tombs.get(id) {
+        if let Some(Tomb { tombstone, .. }) = self.tombs.get_or_writing(id) {
             spent.extend(spent_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
                 // Its burial was cut short.
@@ -171,11 +166,11 @@ impl Machine {
     }
 
     /// A unit with our ids and no intent. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim; but for
-    /// one whose runner says that it had no task either: its start came when all was over, and it stands for nothing.
+    /// one whose runner says that it had no claim: its start came when all was over, and it stands for nothing.
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
         let told_nothing = found.claim.is_none() && found.ended.is_none();
-        if found.unit.as_ref().is_some_and(had_no_task) && found.processes.is_empty() && told_nothing {
+        if found.unit.as_ref().is_some_and(ran_nothing) && found.processes.is_empty() && told_nothing {
             let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);
             cx.note(Level::Warning, Some(id), Some(&ids.job), text);
             return spent.push((0, found.stem, false));
@@ -245,12 +240,6 @@ impl Machine {
 
 fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
-}
-
-/// Did its runner find no directory, or that of a task which was another's, and say so by its exit?
-fn had_no_task(unit: &UnitFacts) -> bool {
-    const CLD_EXITED: i32 = 1;
-    is_over(unit) && unit.main_code == CLD_EXITED && [NO_TASK, NOT_OURS].map(i32::from).contains(&unit.main_status)
 }
 
 /// The unit, if it is loaded, of a task that ended like this. One of its name that carries neither its ids nor its claim is somebody else's,

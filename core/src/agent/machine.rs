@@ -33,7 +33,7 @@ pub struct Machine {
     pub(super) joined: bool,
     /// systemd can be asked.
     pub(super) bus: bool,
-    /// Callers of Exec that came before everything was found.
+    /// Callers of Exec that came before everything was found, or before what an earlier boot left of their task is put away.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
     /// The moment of the tick that was asked for and has not come.

@@ -64,6 +64,11 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
+    /// The controller has been told where every task stands: what changes from here on has to be told.
+    pub(super) const fn is_greeted(&self) -> bool {
+        matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
+    }
+
     pub(super) const fn word(&self) -> &'static str {
         match self.link {
             Link::Down => "not connected",

@@ -2,7 +2,7 @@
 
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
-use crate::task::{Claim, Ended, Intent, Process, UnitFacts};
+use crate::task::{Claim, Ended, Intent, NO_TASK, NOT_OURS, Process, RAN_NOTHING, UnitFacts};
 
 use super::backoff::Backoff;
 use super::io::{Caller, Now};
@@ -177,4 +177,19 @@ pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
+}
+
+/// Did its runner say by its exit that it has no claim, and ran nothing?
+pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
+    RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
+}
+
+/// Did it find no directory, or that of a task which was another's?
+pub(super) fn had_no_task(unit: &UnitFacts) -> bool {
+    [NO_TASK, NOT_OURS].iter().any(|status| exited_with(unit, *status))
+}
+
+fn exited_with(unit: &UnitFacts, status: u8) -> bool {
+    const CLD_EXITED: i32 = 1;
+    is_over(unit) && unit.main_code == CLD_EXITED && unit.main_status == i32::from(status)
 }

@@ -42,6 +42,15 @@ impl Tombs {
         self.kept.get(&task)
     }
 
+    /// ... also one that is on its way to disk.
+    pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
+        self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
+    }
+
+    pub(super) fn take(&mut self, task: TaskId) -> Option<Tomb> {
+        self.kept.remove(&task)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Tomb> {
         self.kept.values()
     }

@@ -6,11 +6,12 @@ use crate::message::{FromAgent, Phase};
 use crate::outcome::{Failure, Loss, Outcome};
 use crate::task::{Claim, Lingering, Process, UnitFacts};
 
+use super::guard::EARLIER_UNIT;
 use super::io::{Effect, ExecReply, Seen, StartReply};
 use super::machine::{Cx, Machine};
 use super::phase;
 use super::start::not_ours;
-use super::task::{State, Task, is_over};
+use super::task::{State, Task, had_no_task, is_over};
 
 /// Starts that systemd may leave unanswered, each found not to have happened; a bus that is replaced under us takes one or two.
 const MAX_STARTS: u32 = 6;
@@ -61,7 +62,9 @@ impl Machine {
             State::Starting => task.look.again = true,
             State::Live | State::Doubt { .. } => self.look(id, cx),
             // A start that was given up as not having happened.
-            State::Queued if task.starts > 0 => self.doubt(id, "its unit stirred".to_owned(), cx),
+            State::Queued if task.starts > 0 && !self.unloading.contains_key(&task.stem) => {
+                self.doubt(id, "its unit stirred".to_owned(), cx)
+            }
             _ => {}
         }
     }
@@ -116,6 +119,10 @@ impl Machine {
             // A claim may have gone with the directory: a unit that is there stands for a runner that had it.
             task.claimed_by_other = true;
             task.claim = ours.and_then(|unit| unit.invocation.clone()).map(Claim::Runner);
+        }
+        if ours.is_some() {
+            // To stop one that had its name before would stop this one.
+            self.unloading.remove(&task.stem);
         }
         match ours {
             None => self.observe_gone(id, seen, loaded.is_some(), claim_is_news, cx),
@@ -194,6 +201,16 @@ impl Machine {
         let ended = task.judge(Some(unit), seen, &left, cx.now);
         if task.claim.is_some() || task.claimed_by_other {
             return self.conclude(id, ended, cx);
+        }
+        // Who was told that it lives says no more that it may begin.
+        let may_begin = task.confirmed || !self.session.is_greeted();
+        if had_no_task(unit) && !task.cancelled && task.starts < MAX_STARTS && may_begin {
+            // A start of another life, which came when nothing of that was left: it ran nothing, and has only the name.
+            let stem = task.stem.clone();
+            task.loaded = None;
+            task.trouble = Some(EARLIER_UNIT.to_owned());
+            task.requeue(cx);
+            return self.retire_unit(stem, false, cx);
         }
         // Nobody claimed it; nobody shall from here on.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };

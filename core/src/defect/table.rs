@@ -129,6 +129,7 @@ table! {
     SequencesReused: "a store that was put back uses sequences again", "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
     HearsayDrains: "a node is drained for not knowing what another node says it has", "docs/semantics.md: exactly the hosts at fault are drained", Hunt::Unit { program: "core", filter: "a_node_drains_no_other_and_begins_nothing_there" };
     HearsayKeepsWaiting: "an attempt waits for what only another node says of a host that does not come", "7: a peer speaks for its own host", Hunt::Unit { program: "core", filter: "what_only_another_node_tells_keeps_nobody_waiting" };
+    StartOverUnload: "a task is started while a unit that had its name before is still to be stopped", "1: what begins ends by itself, or by its limit", Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_task_is_started_again" };
     EndedUnbegun: "what ended without a Start, and ran by a store that was lost, is not cleaned up after", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Unit { program: "core", filter: "what_ended_without_a_start_and_ran_is_followed" };
     LateUnfollowed: "what ran by a store that was lost is not cleaned up after where its rank was let go, and has not gone back", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Unit { program: "core", filter: "what_is_told_to_have_run_on_a_rank_that_was_let_go" };
     StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end", "3: unknown is never success", Hunt::Unit { program: "core", filter: "what_stays_of_an_end_tells_of_the_boot" };
@@ -138,6 +139,7 @@ table! {
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
     DirectoryGoesFirst: "a burial removes the directory before the tombstone is written", "1: one of the two is always there", Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
     AgentOverwritesClaim: "the agent's claim takes the place of a runner's", "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
+    OutcomeAlone: "an end is written into a directory whose intent somebody removed, and is nobody's", "1: a task is claimed once", Hunt::Unit { program: "agent", filter: "an_outcome_has_an_intent_beside_it" };
     RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
     RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };

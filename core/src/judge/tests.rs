@@ -111,8 +111,12 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
     #[rustfmt::skip]
     let table = [
         // No claim: no script ran.
-        (None, exited(0), no_claim(0)),
+        (None, exited(66), no_claim(66)),
+        (None, exited(73), no_claim(73)),
         (None, exited(75), no_claim(75)),
+        // None that can be read: somebody removed it.
+        (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
+        (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
         (None, exited(203), failed(F::Exec("systemd exit code 203, systemd.exec(5)".into()))),
         (None, unit("signal", 2, 9), failed(F::Signal(9))),
         (None, unit("oom-kill", 2, 9), failed(F::Oom)),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::defect;
 use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
-use crate::outcome::Outcome;
+use crate::outcome::{Loss, Outcome};
 
 /// What stays of a task after its end was acknowledged, until the controller forgets the attempt. At most 512 bytes on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,17 @@ impl Tombstone {
         let expects = self.expects_boot && !defect!(StoneForgetsBoot);
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
+
+    /// Is what it stands for to be done again, where that was for the host itself? A boot that leaves nothing in /run leaves no tombstone either.
+    pub fn is_undone(&self, now: &BootId) -> bool {
+        let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
+        is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })
+    }
+}
+
+/// Does what an action did to a node outlive its reboot? A prolog's preparations do not.
+pub fn survives_reboot(action: &ActionName) -> bool {
+    action.as_str() != "prolog"
 }
 
 /// Boots since the one that a task was for, and whether one was announced as its end.

@@ -9,11 +9,15 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one.
-    pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>) {
+    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one; `ended`: its outcome was there.
+    pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
-        let there = self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem);
-        there.filter_map(|run| run.result.as_mut()).for_each(|(_, written)| *written = false);
+        for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
+            run.traceless |= run.unloaded || run.rebooted || run.meddled || ended;
+            if let Some((_, written)) = &mut run.result {
+                *written = false;
+            }
+        }
     }
 
     pub(crate) fn is_cleared(&self, task: TaskId) -> bool {

@@ -141,14 +141,14 @@ impl Truth {
     }
 
     /// Something went wrong there, and nobody has said since that nothing is.
-    fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName) -> bool {
+    fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
         let outside = self.given.lifted_outside.get(host).copied().unwrap_or_default();
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().any(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank && of(end.task.action));
         let failed = ends.filter(|end| matches!(end.ended.outcome, Outcome::Failed { .. } | Outcome::Tolerable));
-        // What is shown with this very commit has come now.
-        let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(u64::MAX, |(since, _)| since)).max();
+        // What is shown with this very commit has come now, and so has a lift that is committed with it.
+        let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(t, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
     }
 
@@ -245,7 +245,7 @@ impl Truth {
         }
     }
 
-    pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow) {
+    pub(super) fn check_given(&mut self, store: &Snapshot, row: &AttemptRow, t: u64) {
         let (job, attempt) = (row.job.clone(), row.attempt);
         let forgetful = self.given.is_forgetful(&job);
         let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
@@ -295,7 +295,7 @@ impl Truth {
             let in_force = drain.filter(|drain| drain.confirmed && !drain.lifted);
             let is_in_book = self.is_in_book(&host);
             let is_drained = in_force.is_some() && is_in_book;
-            if !is_drained && self.is_at_fault(store, row, rank, &host) && !forgetful {
+            if !is_drained && self.is_at_fault(store, row, rank, &host, t) && !forgetful {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, it was at fault, and {host} is not drained"

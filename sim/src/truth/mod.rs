@@ -45,9 +45,9 @@ pub(crate) struct Truth {
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// (machine, boot, task) of which it was said that it was cancelled before it began.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
-    /// Their end was acknowledged, and their directory went.
-    buried: BTreeSet<TaskId>,
-    /// ... and their attempt was pruned.
+    /// Which machine wrote a task down; `true`: and has buried it, for its end was acknowledged there.
+    at_rest: BTreeMap<(TaskId, usize), bool>,
+    /// All that had them had buried them when their attempt was pruned.
     told_and_pruned: BTreeSet<TaskId>,
     /// Tasks whose runner died before it claimed, and of which signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,

@@ -47,8 +47,9 @@ pub(super) struct Run {
     pub(super) down: bool,
     /// The machine went down then, or later.
     pub(super) rebooted: bool,
-    /// Its unit is gone.
+    /// Its unit is gone; its directory was removed when only that told of it.
     pub(super) unloaded: bool,
+    pub(super) traceless: bool,
     /// What the runner made of it, and whether it could be written.
     pub(super) result: Option<(RunResult, bool)>,
 }
@@ -77,8 +78,13 @@ impl Truth {
             // forget; nobody else knows it either.
             let elsewhere = (node, of_boot) != (at, boot);
             let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
-            // Nor does anybody know of a run whose directory somebody removed, once its unit is gone: a unit that is there would have its name.
-            if !unknowable && !self.is_cleared(task) && !intent.local {
+            // Nor does anybody know of a run whose directory somebody removed when its end was in it, or its unit gone, or whose unit somebody stopped
+            // when its directory was.
+            let last = self.runs_of(task).filter(|run| run.node == at).last();
+            let traceless = last.is_some_and(|run| run.traceless);
+            // Of its own tasks a host knows what its boot has left, and for as long as it has room.
+            let over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
+            if !unknowable && !traceless && !(intent.local && over) {
                 self.broken(|| {
                     format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
                 });
@@ -119,6 +125,7 @@ impl Truth {
             down: false,
             rebooted: false,
             unloaded: false,
+            traceless: false,
             result: None,
         });
         self.by_task.entry(task).or_default().push(index);
@@ -236,11 +243,12 @@ impl Truth {
     }
 
     pub(crate) fn machine_down(&mut self, at: usize, _t: u64) {
+        let at_rest = &self.at_rest;
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
             // One whose end was acknowledged had been told before.
-            run.down |= !self.buried.contains(&run.task);
+            run.down |= at_rest.get(&(run.task, at)) != Some(&true);
             run.alive = false;
             run.left_behind = false;
         }
@@ -248,8 +256,10 @@ impl Truth {
 
     /// Somebody who is not us stops a unit.
     pub(crate) fn meddled(&mut self, at: usize, stem: &str) {
+        let cleared = &self.cleared;
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
             run.meddled = true;
+            run.traceless |= cleared.contains_key(&run.task);
         }
     }
 

@@ -23,10 +23,24 @@ pub(super) struct Stops {
     starts: BTreeMap<TaskId, (usize, u64)>,
     /// When something last failed on a node: a claim that could not be taken is tried again after a while.
     hurt: BTreeMap<usize, u64>,
+    /// Tasks of which an agent (its node) could not take the claim, and when.
+    not_taken: BTreeMap<(TaskId, usize), u64>,
     /// Tasks that were lost as offline while a session of their node stood: its number, and when.
     fenced: BTreeMap<TaskId, (u64, u64)>,
     /// Tasks that were resolved by hand before they began, while a session of their node stood: its number, and when.
     resolved: BTreeMap<TaskId, (u64, u64)>,
+}
+
+impl Stops {
+    fn is_to_try_again(&self, at: usize, task: TaskId, t: u64) -> bool {
+        self.not_taken.get(&(task, at)).is_some_and(|when| t < when + HURT_MS)
+    }
+
+    /// It is written down anew: what was said of it before was of another life of it.
+    pub(super) fn written(&mut self, task: TaskId) {
+        self.cancels.remove(&task);
+        self.forgets.remove(&task);
+    }
 }
 
 impl Truth {
@@ -56,8 +70,18 @@ impl Truth {
 
     pub(crate) fn read_cancel(&mut self, at: usize, life: u64, task: TaskId, t: u64) {
         let hurt = self.stops.hurt.get(&at).is_some_and(|when| t < when + HURT_MS);
-        if !hurt {
+        if !hurt && !self.stops.is_to_try_again(at, task, t) {
             self.stops.cancels.insert(task, (at, life));
+        }
+    }
+
+    /// `ok`: it was taken, or was another's. Else /run is full: it is tried again a little later, and a runner may be faster.
+    pub(crate) fn claim_tried(&mut self, at: usize, task: TaskId, ok: bool, t: u64) {
+        if ok {
+            self.stops.not_taken.remove(&(task, at));
+        } else {
+            self.stops.cancels.remove(&task);
+            self.stops.not_taken.insert((task, at), t);
         }
     }
 
@@ -67,12 +91,6 @@ impl Truth {
 
     pub(crate) fn read_forget(&mut self, at: usize, life: u64, tasks: &[TaskId]) {
         self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
-    }
-
-    /// It is written down anew: what was said of it before was of another life of it.
-    pub(crate) fn written(&mut self, task: TaskId) {
-        self.stops.cancels.remove(&task);
-        self.stops.forgets.remove(&task);
     }
 
     /// What an agent read may not have been done as it should be: something failed there.
@@ -103,7 +121,10 @@ impl Truth {
         calm_since: Option<u64>,
         t: u64,
     ) -> Option<String> {
-        if self.is_doubtful(task, Some(agent.0)) || self.is_cleared(task) {
+        if self.is_doubtful(task, Some(agent.0))
+            || self.is_cleared(task)
+            || self.stops.is_to_try_again(agent.0, task, t)
+        {
             return None;
         }
         if self.stops.cancels.get(&task) == Some(&agent) {

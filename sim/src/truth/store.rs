@@ -116,7 +116,7 @@ impl Truth {
                 Record::Given { job, attempt, .. } if which == 0 => {
                     let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *attempt);
                     if let Some(row) = row {
-                        self.check_given(store, row);
+                        self.check_given(store, row, t);
                     }
                 }
                 Record::Prune { job, attempt, .. } => self.pruned(which, job, *attempt),
@@ -125,7 +125,7 @@ impl Truth {
                         self.check_newest(which, store, row);
                     }
                     if which == 0 {
-                        self.check_given(store, row);
+                        self.check_given(store, row, t);
                     }
                 }
                 Record::Drain(row) if which == 0 && store.drains.contains(row) => self.check_drain(row),

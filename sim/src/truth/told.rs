@@ -67,22 +67,33 @@ impl Truth {
         }
     }
 
+    /// An agent writes a task down.
+    pub(crate) fn written(&mut self, at: usize, task: TaskId) {
+        self.at_rest.insert((task, at), false);
+        self.stops.written(task);
+    }
+
     /// An agent buries a task: its end is known where it should be.
-    pub(crate) fn buried(&mut self, task: TaskId) {
-        self.buried.insert(task);
+    pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
+        self.at_rest.insert((task, at), true);
+    }
+
+    /// ... and no other machine that has its name is left with it.
+    fn is_buried(&self, task: TaskId) -> bool {
+        let mut there = self.at_rest.range((task, 0)..=(task, usize::MAX)).map(|(_, rests)| *rests).peekable();
+        there.peek().is_some() && there.all(|rests| rests)
     }
 
     /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
     /// longer than the retention; perhaps of a rank that the attempt had in another life only. Then its action comes again, and with the attempt what
     /// follows it everywhere: what had been shown of all that was forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
-        let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.buried.contains(task));
-        let ran =
-            |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.buried.contains(&run.task);
+        let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
+        let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);
         let comes_again = shown || self.runs.iter().any(ran);
         if which == 0 {
-            let told = self.shown[which].tasks_of(job, attempt).filter(|task| self.buried.contains(task));
-            self.told_and_pruned.extend(told.copied());
+            let told = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.is_buried(*task));
+            self.told_and_pruned.extend(told.collect::<Vec<_>>());
         }
         self.cleaned.pruned(job, attempt, self.runs.len());
         if comes_again {

@@ -28,6 +28,7 @@ impl World {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
                 if !full {
+                    self.truth.written(at, task);
                     self.nodes[at].spool.record(&stem, *intent);
                     self.enter(at, &stem, task);
                 }
@@ -55,6 +56,7 @@ impl World {
             }
             Effect::TakeClaim { stem, task, claim } => {
                 let result = written.map(|()| self.nodes[at].spool.take_claim(&stem, &claim));
+                self.truth.claim_tried(at, task, !full, self.t);
                 self.answer(at, Input::ClaimTaken { task, result });
             }
             Effect::SignalRunner { stem, signal } => {
@@ -71,9 +73,11 @@ impl World {
                 let of = self.looked(at, &stem);
                 self.call(at, Pending::Told, Call::KillAll { stem, of }, 0, false);
             }
-            Effect::WriteOutcome { stem, task, ended } => {
+            Effect::WriteOutcome { stem, task, ended, rebuilt } => {
                 if !full {
-                    self.nodes[at].spool.dir(&stem).ended = Some(*ended);
+                    let dir = self.nodes[at].spool.dir(&stem);
+                    dir.intent.get_or_insert(*rebuilt);
+                    dir.ended = Some(*ended);
                 }
                 self.answer(at, Input::OutcomeWritten { task, result: written });
             }
@@ -92,7 +96,7 @@ impl World {
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;
                 if !full {
-                    self.truth.buried(task);
+                    self.truth.buried(at, task);
                     self.nodes[at].spool.bury(&stem, *tombstone, how != Some(How::Half));
                     self.leave_roll(at, &stem);
                 }
@@ -220,7 +224,7 @@ impl World {
         };
         self.say(|| format!("n{at} tells a caller: {outcome}"));
         if let Some((_, task)) = self.callers.get(&caller) {
-            let boot = self.nodes[at].power_ons();
+            let boot = self.nodes[at].boot;
             self.truth.told(at, boot, *task, outcome);
         }
     }

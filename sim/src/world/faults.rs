@@ -105,7 +105,7 @@ impl World {
             if let Some(agent) = node.agent.as_mut() {
                 agent.watched.remove(&stem);
             }
-            self.truth.cleared(at, &stem, dir.intent.map(|intent| intent.start.task));
+            self.truth.cleared(at, &stem, dir.intent.map(|intent| intent.start.task), dir.ended.is_some());
         }
     }
 

@@ -71,11 +71,6 @@ impl Node {
         site::boot(self.machine, self.power_ons, self.soft)
     }
 
-    /// Times that it was switched on: /run lasts as long as that.
-    pub(crate) const fn power_ons(&self) -> u64 {
-        self.power_ons
-    }
-
     pub(crate) fn identity(&self) -> Identity {
         Identity {
             host: self.host.clone(),

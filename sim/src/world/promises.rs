@@ -65,7 +65,6 @@ impl World {
             // Whoever may forget it may be asked for it again.
             Effect::RemoveTombstone { task, .. } => self.truth.forgotten(*task),
             Effect::WriteIntent { stem, intent } => {
-                self.truth.written(intent.start.task);
                 if let Some(why) = self.not_configured(at, intent) {
                     self.violate("7 configured", &format!("n{at} takes on {stem}, and {why}"));
                 }

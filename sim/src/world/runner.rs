@@ -1,7 +1,7 @@
 //! The runner inside its unit: claim, scripts in order, result, exit; as `agent/src/runner` does it.
 
 use perilog_core::ExitStatus;
-use perilog_core::task::{Claim, NO_TASK, NOT_OURS, OnError, RunResult, StepRecord};
+use perilog_core::task::{Claim, NO_CLAIM, NO_TASK, NOT_OURS, OnError, RAN_NOTHING, RunResult, StepRecord};
 
 use super::World;
 use super::event::Act;
@@ -10,7 +10,7 @@ use super::systemd::{Exit, Leftover, Life};
 use crate::rng::Rng;
 
 /// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
-const NO_CLAIM: u8 = 73;
+const FAILED: u8 = 1;
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
@@ -303,6 +303,9 @@ impl World {
         let elapsed = self.t.saturating_sub(unit.runner.began_at);
         let Some(result) = &mut unit.runner.result else { return };
         (result.ended_ms, result.elapsed_ms) = (at_ms, elapsed);
+        if RAN_NOTHING.contains(&result.status) {
+            result.status = FAILED;
+        }
         let written = result.clone();
         if !is_written && result.status == 0 {
             result.status = NO_RESULT;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
 use perilog_core::controller::io::ReleasePolicy;
-use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Report, Retries, Run};
+use perilog_core::task::{Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
     ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
     MilestoneName, ResourceName, ResourceSet, TaskId,
@@ -318,7 +318,13 @@ fn script(dice: &mut Rng) -> Script {
         _ => dice.skewed(1, 20_000),
     };
     let status = match dice.below(10) {
-        0 => ExitStatus::Exit(dice.range(1, 255) as u8),
+        // Some as a runner says that it ran nothing.
+        0 => ExitStatus::Exit(match dice.range(1, 255) as u8 {
+            201..219 => NO_TASK,
+            219..237 => NO_CLAIM,
+            237.. => NOT_OURS,
+            status => status,
+        }),
         1 => ExitStatus::Signal([9, 11, 6][dice.below(3)]),
         2 => ExitStatus::Exit(1),
         _ => ExitStatus::Exit(0),

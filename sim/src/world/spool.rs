@@ -43,6 +43,7 @@ impl Spool {
         dir.intent = Some(intent);
         if !is_rebuilt {
             (dir.ended, dir.boot_expected) = (None, false);
+            self.tombstones.remove(stem);
         }
     }
 

@@ -1,8 +1,9 @@
 use super::bed::Bed;
 use super::values::*;
-use crate::agent::io::{Caller, Effect, Exec, Input};
-use crate::ids::TaskId;
-use crate::task::{Plan, Report};
+use crate::agent::io::{Caller, Effect, Exec, Found, Input, Node};
+use crate::ids::{BootId, TaskId};
+use crate::outcome::{Failure, Loss, Outcome};
+use crate::task::{Ended, Plan, Report};
 
 fn call(caller: Caller, exec: Exec) -> Input {
     Input::Exec { caller, exec }
@@ -48,6 +49,43 @@ fn a_caller_starts_a_task_and_is_told_how_it_goes_and_ends_without_a_controller(
         (buried(id()), &[]),
         (call(3, exec("j", 1, "prolog", 0)), &["reply 3 ended before failed (exit 3)"]),
     ]);
+}
+
+/// A soft reboot leaves /run, and with it what says that the task went well.
+#[test]
+fn what_a_boot_undid_is_done_again() {
+    let (ok, failed) = (Outcome::Ok, Outcome::Failed { why: Failure::Exit(3) });
+    let (lost, after) = (Outcome::Lost { why: Loss::Rebooted }, format!("{BOOT}+1"));
+    for (action, outcome, boot, again) in [
+        ("prolog", &ok, BOOT, false),
+        ("prolog", &ok, &after, true),
+        ("prolog", &lost, &after, true),
+        ("prolog", &failed, &after, false),
+        // What it did outlives the boot.
+        ("epilog", &ok, &after, false),
+    ] {
+        let intent = local_intent("j", 1, action, 0);
+        let expect = match again {
+            true => format!("write-intent local:j.1.{action}.0"),
+            false => format!("reply 1 ended before {outcome}"),
+        };
+        let cold = || Bed::of(Node { boot: BootId::new(boot).unwrap(), ..node() });
+        let mut bed = cold();
+        bed.check(joined(vec![], vec![tombstone(&intent, outcome.clone())]), &[]);
+        bed.check(call(1, exec("j", 1, action, 0)), &[&expect]);
+        if boot == BOOT {
+            continue;
+        }
+        // Not buried yet: who asks waits for that.
+        let ended = Some(Ended::bare(outcome.clone(), 7));
+        let mut bed = cold();
+        bed.check(
+            joined(vec![Found { ended, ..found(&intent, seen_nothing()) }], vec![]),
+            &[&format!("bury local:j.1.{action}.0 {outcome}")],
+        );
+        bed.check(call(1, exec("j", 1, action, 0)), &[]);
+        bed.check(buried(intent.start.task), &[&expect]);
+    }
 }
 
 #[test]

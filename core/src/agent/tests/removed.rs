@@ -2,11 +2,23 @@
 
 use super::bed::Bed;
 use super::values::*;
-use crate::agent::io::{Found, Seen};
+use crate::agent::io::{Effect, Found, Seen};
 use crate::task::Intent;
 
 fn gone(seen: Seen) -> Seen {
     Seen { claim: None, result: None, gone: true, ..seen }
+}
+
+/// An outcome alone would be nobody's: its task would be begun again when its agent dies before it is told.
+#[test]
+fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
+    let mut bed = Bed::up();
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.feed(stirred(id));
+    let effects = bed.feed(inspected(id, gone(seen_exited(&intent("j", 1, "prolog", 0), 1, 3))));
+    let [Effect::WriteOutcome { rebuilt, .. }] = &effects[..] else { unreachable!() };
+    assert!(rebuilt.is_rebuilt(), "a runner that is still to come must not claim");
+    assert_eq!(rebuilt.start.task, id);
 }
 
 /// Made from its unit by an agent before us, which died before it had taken the claim for the runner.

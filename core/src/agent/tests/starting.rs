@@ -1,8 +1,8 @@
 use super::bed::Bed;
 use super::values::*;
 use crate::agent::io::{Input, Seen, StartReply};
-use crate::ids::TaskId;
-use crate::task::Claim;
+use crate::ids::{self, TaskId};
+use crate::task::{Claim, NO_TASK, NOT_OURS};
 
 /// A task whose StartUnit is not answered.
 pub(super) fn starting(bed: &mut Bed) -> TaskId {
@@ -70,6 +70,37 @@ fn a_unit_that_exists_is_adopted_by_its_ids_or_by_its_claim_and_otherwise_refuse
         // What is not ours is not unloaded.
         bed.check(outcome_written(id), &[&format!("finished j.1.prolog.0 {refused}*")]);
     }
+}
+
+/// A start of another life of the task, which systemd came to when nothing of that life was left.
+#[test]
+fn a_unit_that_found_no_task_goes_before_the_task_is_started_again() {
+    let intent = intent("j", 1, "prolog", 0);
+    let ghost = |code| Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) };
+    let mut bed = Bed::up();
+    bed.unloads = false;
+    let id = starting(&mut bed);
+    let unloaded = Input::Unloaded { stem: ids::stem(&intent.start.action, &intent.start.job, id), result: Ok(()) };
+    let waiting = "moved j.1.prolog.0 waiting for an earlier unit of its name to go";
+    bed.checks([
+        (start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]),
+        (inspected(id, ghost(NO_TASK)), &["unload j.1.prolog.0", waiting, "wake 250"]),
+    ]);
+    // To be stopped while it is the next one's would end that.
+    bed.pass(250, &["wake 10001"]);
+    bed.check(unloaded, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
+    // One that never finds it is given up.
+    bed.unloads = true;
+    for _ in 0..4 {
+        bed.feed(queued(id));
+        bed.feed(stirred(id));
+        bed.feed(inspected(id, ghost(NOT_OURS)));
+        bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
+    }
+    bed.feed(queued(id));
+    bed.feed(stirred(id));
+    let refused = "refused (the runner did not claim the task and ran nothing (exit 66): its unit's journal says why)";
+    bed.check(inspected(id, ghost(NO_TASK)), &[&format!("take-claim j.1.prolog.0 {refused}")]);
 }
 
 #[test]

@@ -41,8 +41,8 @@ fn a_unit_that_vanished_before_its_claim_is_lost_with_the_claim_taken() {
 fn a_runner_that_never_claimed_is_never_a_success_and_the_claim_is_taken_first() {
     let intent = intent("j", 1, "prolog", 0);
     for (code, outcome) in [
-        (0, "refused (the runner did not claim the task and ran nothing (exit 0): its unit's journal says why)"),
-        (75, "refused (the runner did not claim the task and ran nothing (exit 75): its unit's journal says why)"),
+        (0, "failed (the runner ended with exit 0 and no result)"),
+        (73, "refused (the runner did not claim the task and ran nothing (exit 73): its unit's journal says why)"),
         (203, "failed (cannot execute: systemd exit code 203, systemd.exec(5))"),
     ] {
         let mut bed = Bed::up();
@@ -61,7 +61,7 @@ fn a_claim_that_nobody_can_read_is_taken_for_that_of_the_unit_and_does_not_go_ro
     let torn = Seen { claim: None, ..seen_exited(&intent("j", 1, "prolog", 0), 1, 0) };
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (inspected(id, torn.clone()), &["take-claim j.1.prolog.0 refused*"]),
+        (inspected(id, torn.clone()), &["take-claim j.1.prolog.0 failed*"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
         (inspected(id, torn), &["write-outcome j.1.prolog.0 ok"]),
     ]);

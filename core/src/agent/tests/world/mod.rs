@@ -165,6 +165,9 @@ impl World {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
                 if !failed {
+                    if !intent.is_rebuilt() {
+                        self.tombs.remove(&stem);
+                    }
                     let dir = self.dirs.entry(stem).or_default();
                     if !intent.is_rebuilt() {
                         dir.outcome = None;
@@ -212,9 +215,11 @@ impl World {
                 self.empty(&stem);
                 vec![]
             }
-            Effect::WriteOutcome { stem, task, ended } => {
+            Effect::WriteOutcome { stem, task, ended, rebuilt } => {
                 if !failed {
-                    self.dirs.entry(stem).or_default().outcome = Some(*ended);
+                    let dir = self.dirs.entry(stem).or_default();
+                    dir.intent.get_or_insert(*rebuilt);
+                    dir.outcome = Some(*ended);
                 }
                 vec![Input::OutcomeWritten { task, result }]
             }
