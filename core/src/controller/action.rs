@@ -232,6 +232,22 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
+    /// Scripts of this rank live, which was given up as lost. `false`: it was not, or that was told already.
+    pub(super) fn lives_after_all(&mut self, rank: Rank) -> bool {
+        let lost = |row: &RankRow| matches!(row.ended.outcome, Outcome::Lost { .. });
+        let is_news = self.ended.get(&rank).is_some_and(lost) && !self.row.lingering.contains(rank.0);
+        if is_news {
+            self.lingers_too_long(rank);
+        }
+        is_news
+    }
+
+    /// What came late of such a rank, at last.
+    pub(super) fn has_lived_after_all(&self, rank: Rank) -> Option<Ended> {
+        let row = self.ended.get(&rank).filter(|_| self.row.lingering.contains(rank.0))?;
+        row.late.last().cloned()
+    }
+
     /// Nothing more is to come.
     pub(super) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);

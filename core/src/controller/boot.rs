@@ -25,13 +25,12 @@ use serde_json::json;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::settle::survives_reboot;
 use crate::defect;
 use crate::ids::{ActionId, HostName, MachineId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
-use crate::task::{Ended, Reboot};
+use crate::task::{Ended, Reboot, survives_reboot};
 
 /// A boot that this store has not numbered, before the one that the node is in.
 const EARLIER: u32 = u32::MAX;

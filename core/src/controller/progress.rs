@@ -9,13 +9,13 @@ use crate::controller::action::{Stand, UNKNOWN_BOOT};
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
-use crate::controller::settle::survives_reboot;
+use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Phase, ToAgent};
 use crate::outcome::{Loss, Outcome};
-use crate::task::Ended;
+use crate::task::{Ended, survives_reboot};
 
 impl Machine {
     pub(super) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
@@ -128,6 +128,7 @@ impl Machine {
             }
             _ => {}
         }
+        self.lives_after_all(task, &phase, now);
         self.watch_lingering(task, &phase, now);
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
@@ -153,6 +154,17 @@ impl Machine {
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_stuck(task, &what, now);
+    }
+
+    /// Its scripts live, though it was given up as lost: whoever lifts the drain for that could not know. Told once: who lifts it after this has
+    /// seen it.
+    pub(super) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
+        let Some(action) = self.actions.get_mut(&task.action).filter(|_| !is_before_its_begin(phase)) else { return };
+        if !action.lives_after_all(task.rank) || defect!(LostMayLive) {
+            return;
+        }
+        self.touch(task.action, now);
+        self.drain_stuck(task, "lives, and had been given up as lost", now);
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
@@ -208,9 +220,13 @@ impl Machine {
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
             "outcome": outcome.word(), "result": outcome.to_string()});
-        let job = action.row.job.clone();
+        let (job, lived) = (action.row.job.clone(), action.has_lived_after_all(task.rank));
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
+        }
+        if let Some(ended) = lived {
+            // Its node is drained for its life, of which a boot is rid; not of what it ended with.
+            self.drain_for(task, &ended, now);
         }
         self.event(&job, now, "late", context);
         self.touch(task.action, now);

@@ -15,6 +15,7 @@
 //! | ended           | unclaimed                      | Cancel: fenced |
 //! | ended           | waits for its turn, or starts  | Cancel: fenced |
 //! | ended           | live                           | goes on; its result comes late; was it never begun here, it is taken for begun |
+//! | ended as lost   | live, begun                    | the same, and its node is drained for it, once |
 //! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
 //! | told of by others | holds nothing | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
@@ -31,15 +32,10 @@ use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
-use crate::ids::{ActionId, ActionName, HostName, TaskId};
+use crate::ids::{ActionId, HostName, TaskId};
 use crate::message::{Held, HeldState, ToAgent};
 use crate::outcome::{Loss, Outcome};
-use crate::task::Ended;
-
-/// Does what an action did to a node outlive its reboot? A prolog's preparations do not.
-pub(super) fn survives_reboot(action: &ActionName) -> bool {
-    action.as_str() != "prolog"
-}
+use crate::task::{Ended, survives_reboot};
 
 /// Has a script of it run? A tombstone says so by its outcome.
 const fn has_begun(state: &HeldState) -> bool {
@@ -197,6 +193,7 @@ impl Machine {
                 if open {
                     self.past_its_limit(host, task, phase, now);
                 }
+                self.lives_after_all(task, phase, now);
                 self.watch_lingering(task, phase, now);
                 self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));
             }

@@ -187,6 +187,44 @@ fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_h
     assert_eq!(b.store.ranks[0].late.len(), 1);
 }
 
+/// Found by the simulator: an operator had lifted the drain of a node that was away, and its rank went back while a script of it lived.
+#[test]
+fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
+    let t = task("prolog", "j", 0);
+    let running = || Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
+    let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
+    let lives = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
+    // Lifted before the node comes with it, in Hello or after; or not at all: who lifts it knows that the node was away.
+    for (lifted, by_hello) in [(true, true), (true, false), (false, true)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b1", vec![]);
+        b.run("prolog", "j", "n0");
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        b.pass(60_000);
+        assert_eq!(drained(&b).as_deref(), Some("prolog: lost (the node is offline) (job j attempt 0)"));
+        if lifted {
+            lift(&mut b);
+        }
+        let comes = |phase| vec![held("prolog", "j", 0, "n0", HeldState::Live { phase, age_ms: 10 })];
+        let (n0, _) = b.up_again("n0", comes(if by_hello { running() } else { Phase::Starting }));
+        if !by_hello {
+            assert_eq!(drained(&b), None, "it has not begun");
+            b.says(n0, FromAgent::Moved { task: t, phase: running(), age_ms: 10 });
+        }
+        assert_eq!(drained(&b), lives);
+        // Who lifts it now has seen that, also by the controller after this one.
+        lift(&mut b);
+        let mut b = b.restart();
+        b.up_again("n0", comes(running()));
+        assert_eq!(drained(&b), None);
+        // A boot that is rid of a script is not rid of what it ended with.
+        let (n0, _) = b.up_again("n0", vec![]);
+        b.says(n0, finished(t, exit(4)));
+        assert_eq!(drained(&b).as_deref(), Some("prolog: failed (exit 4) after 5ms (job j attempt 0)"));
+    }
+}
+
 impl Bench {
     /// The same agent with a newer session.
     fn up_again(&mut self, host: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
