@@ -202,52 +202,6 @@ impl Action {
         self.changed = true;
     }
 
-    /// A script of this rank is past its limit. `false`: that was told already.
-    pub(super) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
-        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) {
-            return false;
-        }
-        self.forget_overdue(rank);
-        self.row.overdue.entry(script.to_owned()).or_default().insert(rank.0);
-        self.moved.insert(rank.0);
-        true
-    }
-
-    /// Was a script of this rank told of as past its limit?
-    pub(super) fn was_overdue(&self, rank: Rank) -> bool {
-        self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
-    }
-
-    fn forget_overdue(&mut self, rank: Rank) {
-        self.row.overdue.retain(|_, ranks| {
-            ranks.remove(rank.0);
-            !ranks.is_empty()
-        });
-    }
-
-    /// The node of this rank is drained for what its scripts left behind.
-    pub(super) fn lingers_too_long(&mut self, rank: Rank) {
-        self.lingering.remove(&rank);
-        self.row.lingering.insert(rank.0);
-        self.moved.insert(rank.0);
-    }
-
-    /// Scripts of this rank live, which was given up as lost. `false`: it was not, or that was told already.
-    pub(super) fn lives_after_all(&mut self, rank: Rank) -> bool {
-        let lost = |row: &RankRow| matches!(row.ended.outcome, Outcome::Lost { .. });
-        let is_news = self.ended.get(&rank).is_some_and(lost) && !self.row.lingering.contains(rank.0);
-        if is_news {
-            self.lingers_too_long(rank);
-        }
-        is_news
-    }
-
-    /// What came late of such a rank, at last.
-    pub(super) fn has_lived_after_all(&self, rank: Rank) -> Option<Ended> {
-        let row = self.ended.get(&rank).filter(|_| self.row.lingering.contains(rank.0))?;
-        row.late.last().cloned()
-    }
-
     /// Nothing more is to come.
     pub(super) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);

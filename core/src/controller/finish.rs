@@ -250,7 +250,9 @@ impl Machine {
         now: Now,
     ) {
         let id = ActionId::of(self.settings.cluster, job, number, name);
-        let ranks = &ranks.union(&self.begun_by_others(job, number));
+        let covered = self.actions.get(&id).map(|action| action.row.ranks.clone()).unwrap_or_default();
+        let ranks = ranks.union(&self.begun_by_others(job, number));
+        let ranks = &ranks.difference(&self.overtaken(id, job, number, &ranks.difference(&covered), now));
         if ranks.is_empty() && !self.actions.contains_key(&id) {
             return;
         }
@@ -278,6 +280,28 @@ impl Machine {
             row.held = Part::default();
         }
         self.begin(row, now);
+    }
+
+    /// Of these ranks those on whose nodes a later attempt has begun, which what follows this one (`by`) would disturb: their nodes are drained. Not
+    /// where it was there already, as their nodes tell; nor where only nodes have told of both attempts: nobody knows then which the job is in.
+    fn overtaken(&mut self, by: ActionId, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) -> IdSet {
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let Some(attempt) = attempt.filter(|_| self.has_later_begun(job, number) && !defect!(OvertakenFollowed)) else {
+            return IdSet::new();
+        };
+        let later = |rank: Rank| {
+            let host = attempt.layout.host(rank)?;
+            let stones = self.nodes.get(&host).map(|node| &node.stones);
+            let was_there = stones.is_some_and(|of| of.is_cut() || of.has(TaskId { action: by, rank }));
+            self.begun_since(job, number, &host, |later| !later.rebuilt).filter(|_| !was_there)
+        };
+        let task = |rank: Rank| self.of(attempt).find(|of| of.row.ranks.contains(rank.0)).map(|of| of.task(rank));
+        let found = ranks.iter().map(Rank).filter_map(|rank| Some((task(rank)?, later(rank)?)));
+        let overtaken: Vec<(TaskId, Attempt)> = found.collect();
+        for (task, later) in &overtaken {
+            self.drain_overtaken(*task, *later, now);
+        }
+        overtaken.iter().map(|(task, _)| task.rank.0).collect()
     }
 
     /// Of an attempt that is over, and that nobody holds there any more: ranks on which another store had something begun that this one does not know, as

@@ -251,8 +251,23 @@ impl Machine {
         }
     }
 
+    /// Was anything begun, anywhere, of a later attempt of this job that is not known from nodes alone?
+    pub(super) fn has_later_begun(&self, job: &JobId, number: Attempt) -> bool {
+        let later = self.jobs.get(job).map(|entry| entry.attempts.range((Excluded(number), Unbounded)));
+        later
+            .into_iter()
+            .flatten()
+            .any(|(_, attempt)| !attempt.rebuilt && self.of(attempt).any(|action| !action.row.boots.is_empty()))
+    }
+
     /// A later attempt of this job of which something was begun on this host.
-    fn begun_since(&self, job: &JobId, number: Attempt, host: &HostName) -> Option<Attempt> {
+    pub(super) fn begun_since(
+        &self,
+        job: &JobId,
+        number: Attempt,
+        host: &HostName,
+        counts: impl Fn(&JobAttempt) -> bool,
+    ) -> Option<Attempt> {
         let later = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
         let begun = |(_, attempt): &(&Attempt, &JobAttempt)| {
             let rank = attempt.layout.rank(host.as_str()).map(Rank);
@@ -260,7 +275,7 @@ impl Machine {
                 self.of(attempt).any(|action| action.boot(rank).is_some_and(|boot| boot != UNKNOWN_BOOT))
             })
         };
-        later.filter(begun).map(|(later, _)| *later).next_back()
+        later.filter(|(_, attempt)| counts(attempt)).filter(begun).map(|(later, _)| *later).next_back()
     }
 
     /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.
@@ -281,7 +296,7 @@ impl Machine {
             self.actions.get(&id).is_some_and(|action| action.row.ranks.contains(task.rank.0))
         };
         let missing: Vec<ActionName> = self.settings.after.iter().filter(|name| !covered(name)).cloned().collect();
-        let newer = host.and_then(|host| self.begun_since(&job, number, &host));
+        let newer = host.and_then(|host| self.begun_since(&job, number, &host, |_| true));
         match newer.filter(|_| !missing.is_empty()) {
             Some(newer) => self.drain_overtaken(task, newer, now),
             None => missing.iter().for_each(|name| self.follow(&job, number, name, &one, last, now)),

@@ -78,7 +78,9 @@ impl Truth {
         }
         let (host, number) = (site::host(run.node), run.step.0);
         let before = |open: &&Open| open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
-        if let Some(open) = self.attempts.open.values().find(before) {
+        // What has begun goes on: a node that was away may bring an attempt back that was pruned.
+        let begins = run.starts.as_slice() == [1];
+        if let Some(open) = self.attempts.open.values().find(before).filter(|_| begins) {
             let text =
                 format!("{} begins, and {} of attempt {} has not ended on {host}", run.stem, open.name, open.attempt);
             return self.broken(|| format!("6 attempts: {text}"));

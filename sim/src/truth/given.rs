@@ -394,11 +394,11 @@ impl Truth {
             if bad.iter().all(soft) && most && enough { Verdict::Ok } else { strict }
         };
         let mut may = match row.name.as_str() {
-            "epilog" => vec![strict],
+            // Of what follows a job nothing is left out.
+            "epilog" => vec![of_all],
             _ => vec![forgiving(false)],
         };
         if self.given.lenient || others {
-            // Of what follows a job nothing is left out.
             may.extend([strict, of_all, forgiving(true)]);
         }
         may

@@ -84,7 +84,8 @@ impl Truth {
             let traceless = last.is_some_and(|run| run.traceless);
             // Of its own tasks a host knows what its boot has left, and for as long as it has room.
             let over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
-            if !unknowable && !traceless && !(intent.local && over) {
+            let is_other = intent.local && over;
+            if !unknowable && !traceless && !is_other {
                 self.broken(|| {
                     format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
                 });
