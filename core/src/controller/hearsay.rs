@@ -23,7 +23,7 @@ use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::message::Held;
+use crate::message::{Held, HeldState};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
@@ -55,6 +55,9 @@ impl Machine {
         let attempt = self.jobs.get(&held.job).and_then(|entry| entry.attempts.get(&held.attempt));
         if let Some(rank) = attempt.and_then(|attempt| attempt.layout.rank(host.as_str())) {
             self.own(&held.job, held.attempt, &IdSet::from(rank..=rank), now);
+            if matches!(&held.state, HeldState::Tombstone { outcome, .. } if outcome.is_of_scripts()) {
+                self.follow_told(&held.job, held.attempt, Rank(rank), None, now);
+            }
         }
     }
 

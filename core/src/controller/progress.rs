@@ -283,23 +283,32 @@ impl Machine {
         let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
             return;
         };
-        let (job, number, one) = (row.job.clone(), row.attempt, IdSet::from(task.rank.0..=task.rank.0));
-        let Some(attempt) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let (job, number) = (row.job.clone(), row.attempt);
+        self.follow_told(&job, number, task.rank, Some(task), now);
+    }
+
+    /// The same, by a tombstone of an action that this store does not know (`task`: one that it does).
+    pub(super) fn follow_told(&mut self, job: &JobId, number: Attempt, rank: Rank, task: Option<TaskId>, now: Now) {
+        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
         let held = &attempt.hold.ranks;
-        if held.contains(task.rank.0) || attempt.released.ranks.contains(task.rank.0) || defect!(LateUnfollowed) {
+        if held.contains(rank.0) || attempt.released.ranks.contains(rank.0) || defect!(LateUnfollowed) {
             return;
         }
         let last = held.is_empty() && self.unheard(attempt).is_empty();
-        let host = attempt.layout.host(task.rank);
+        let host = attempt.layout.host(rank);
         let covered = |name: &ActionName| {
-            let id = ActionId::of(self.settings.cluster, &job, number, name);
-            self.actions.get(&id).is_some_and(|action| action.row.ranks.contains(task.rank.0))
+            let id = ActionId::of(self.settings.cluster, job, number, name);
+            self.actions.get(&id).is_some_and(|action| action.row.ranks.contains(rank.0))
         };
         let missing: Vec<ActionName> = self.settings.after.iter().filter(|name| !covered(name)).cloned().collect();
-        let newer = host.and_then(|host| self.begun_since(&job, number, &host, |_| true));
-        match newer.filter(|_| !missing.is_empty()) {
-            Some(newer) => self.drain_overtaken(task, newer, now),
-            None => missing.iter().for_each(|name| self.follow(&job, number, name, &one, last, now)),
+        let newer = host.and_then(|host| self.begun_since(job, number, &host, |_| true));
+        let overtaken = newer.filter(|_| !missing.is_empty()).zip(task);
+        match overtaken {
+            Some((newer, task)) => self.drain_overtaken(task, newer, now),
+            None => {
+                let one = IdSet::from(rank.0..=rank.0);
+                missing.iter().for_each(|name| self.follow(job, number, name, &one, last, now));
+            }
         }
     }
 }

@@ -266,6 +266,26 @@ fn a_store_that_was_lost_meets_both_again() {
     }
 }
 
+/// Found by the simulator: a store that was lost had run something there, and the rank went back without an epilog, for here nothing was begun on it.
+#[test]
+fn what_its_tombstone_tells_before_a_rank_goes_back_is_cleaned_up_after() {
+    for (outcome, ran) in [(Outcome::Ok, true), (Outcome::Cancelled { status: None }, false)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b", vec![]);
+        let (n1, _) = b.up("n1", "b", vec![]);
+        b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
+        b.run("check", "j", "n[0-1]");
+        b.says(n0, FromAgent::Accepted { task: of(0, "check", 0), limit_ms: None });
+        again(&mut b, 1);
+        // Of an action that this store does not know.
+        let (n1, effects) = b.up("n1", "b", vec![stone("prolog", 1, outcome)]);
+        assert_eq!(
+            (begun(&effects), starts(&effects)),
+            if ran { (named("epilog", "0"), vec![(n1, 1)]) } else { (named("prolog", "1"), vec![(n1, 1)]) }
+        );
+    }
+}
+
 /// Found by the simulator: a node that had been away for longer than the retention brought its attempt back, and the epilog of that came over all
 /// nodes of the job, which another attempt was at work on.
 #[test]
