@@ -282,26 +282,31 @@ impl Machine {
         self.begin(row, now);
     }
 
-    /// Of these ranks those on whose nodes a later attempt has begun, which what follows this one (`by`) would disturb: their nodes are drained. Not
-    /// where it was there already, as their nodes tell; nor where only nodes have told of both attempts: nobody knows then which the job is in.
+    /// Of these ranks those on whose nodes a later attempt has begun, which what follows this one (`by`) would disturb: their nodes are drained, but for
+    /// those that tell that it was there. Not where only nodes have told of the later one: nobody knows then which the job is in.
     fn overtaken(&mut self, by: ActionId, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) -> IdSet {
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         let Some(attempt) = attempt.filter(|_| self.has_later_begun(job, number) && !defect!(OvertakenFollowed)) else {
             return IdSet::new();
         };
-        let later = |rank: Rank| {
-            let host = attempt.layout.host(rank)?;
-            let stones = self.nodes.get(&host).map(|node| &node.stones);
-            let was_there = stones.is_some_and(|of| of.is_cut() || of.has(TaskId { action: by, rank }));
-            self.begun_since(job, number, &host, |later| !later.rebuilt).filter(|_| !was_there)
+        let later = |rank: Rank| self.begun_since(job, number, &attempt.layout.host(rank)?, |later| later.asked);
+        let overtaken: Vec<(Rank, Attempt)> =
+            ranks.iter().map(Rank).filter_map(|rank| Some((rank, later(rank)?))).collect();
+        let was_there = |rank: Rank| {
+            let node = attempt.layout.host(rank).and_then(|host| self.nodes.get(&host));
+            node.is_some_and(|node| node.stones.has(TaskId { action: by, rank }))
         };
-        let task = |rank: Rank| self.of(attempt).find(|of| of.row.ranks.contains(rank.0)).map(|of| of.task(rank));
-        let found = ranks.iter().map(Rank).filter_map(|rank| Some((task(rank)?, later(rank)?)));
-        let overtaken: Vec<(TaskId, Attempt)> = found.collect();
-        for (task, later) in &overtaken {
-            self.drain_overtaken(*task, *later, now);
+        // Named by what is known to have covered it, or by what else there is of the attempt.
+        let of = |rank: Rank| {
+            let covers = |action: &&Action| action.row.ranks.contains(rank.0) && !self.follows(action);
+            self.of(attempt).find(covers).or_else(|| self.of(attempt).next()).map(|action| action.task(rank))
+        };
+        let unclean = overtaken.iter().filter(|(rank, _)| !was_there(*rank));
+        let unclean: Vec<(TaskId, Attempt)> = unclean.filter_map(|(rank, later)| Some((of(*rank)?, *later))).collect();
+        for (task, later) in unclean {
+            self.drain_overtaken(task, later, now);
         }
-        overtaken.iter().map(|(task, _)| task.rank.0).collect()
+        overtaken.iter().map(|(rank, _)| rank.0).collect()
     }
 
     /// Of an attempt that is over, and that nobody holds there any more: ranks on which another store had something begun that this one does not know, as

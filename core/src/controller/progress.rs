@@ -251,13 +251,13 @@ impl Machine {
         }
     }
 
-    /// Was anything begun, anywhere, of a later attempt of this job that is not known from nodes alone?
+    /// Was anything begun, anywhere, of a later attempt of this job that somebody has asked for?
     pub(super) fn has_later_begun(&self, job: &JobId, number: Attempt) -> bool {
         let later = self.jobs.get(job).map(|entry| entry.attempts.range((Excluded(number), Unbounded)));
         later
             .into_iter()
             .flatten()
-            .any(|(_, attempt)| !attempt.rebuilt && self.of(attempt).any(|action| !action.row.boots.is_empty()))
+            .any(|(_, attempt)| attempt.asked && self.of(attempt).any(|action| !action.row.boots.is_empty()))
     }
 
     /// A later attempt of this job of which something was begun on this host.
