@@ -71,8 +71,11 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     signal(&cluster, "dbus", "CONT")?;
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
-    let (word, text) = cluster.outcome("late", "prolog", 0)?;
-    assert!(word == "refused" && text.contains("the runner did not claim the task"), "{text}");
+    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
+    // It was the runner that found so.
+    let said = "journalctl --sync; journalctl --no-pager -o cat --unit='perilog-task-prolog-late-0-*'";
+    let said = cluster.node(0)?.sh(said)?;
+    ensure!(said.contains("this start is no longer wanted"), "{said}");
     assert_nothing_ran(&cluster)
 }
 
