@@ -57,9 +57,9 @@ impl Action {
         is_news
     }
 
-    /// What came late of such a rank, at last.
-    pub(super) fn has_lived_after_all(&self, rank: Rank) -> Option<Ended> {
-        let row = self.ended.get(&rank).filter(|_| self.row.lingering.contains(rank.0))?;
+    /// What came late, at last, of a rank that was given up as lost.
+    pub(super) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
+        let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
         row.late.last().cloned()
     }
 

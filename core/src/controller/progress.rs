@@ -220,12 +220,12 @@ impl Machine {
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
             "outcome": outcome.word(), "result": outcome.to_string()});
-        let (job, lived) = (action.row.job.clone(), action.has_lived_after_all(task.rank));
+        let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
         }
-        if let Some(ended) = lived {
-            // Its node is drained for its life, of which a boot is rid; not of what it ended with.
+        if let Some(ended) = found.filter(|_| outcome.is_of_scripts()) {
+            // Whoever lifts a drain for its being away, or alive, could not know how it ended; nor is a boot rid of that.
             self.drain_for(task, &ended, now);
         }
         self.event(&job, now, "late", context);

@@ -88,9 +88,10 @@ impl Machine {
         self.reboot_cleans(host);
     }
 
-    /// What prepares a rank waits for its node, and that has told of what follows the job there: a store that was lost had begun it.
+    /// What prepares a rank has yet to come to its node, and that has told of what follows the job there: a store that was lost had begun it.
     fn had_followed(&self, task: TaskId, told: impl Fn(TaskId) -> bool) -> bool {
-        let waits = |action: &&Action| action.stand(task.rank) == Stand::Waiting && !self.follows(action);
+        let is_to_come = |action: &Action| matches!(action.stand(task.rank), Stand::Waiting | Stand::Sent);
+        let waits = |action: &&Action| is_to_come(action) && !self.follows(action);
         let Some(row) = self.actions.get(&task.action).filter(waits).map(|action| &action.row) else { return false };
         let follower = |name| ActionId::of(self.settings.cluster, &row.job, row.attempt, name);
         self.settings.after.iter().any(|name| told(TaskId { action: follower(name), rank: task.rank }))

@@ -328,16 +328,20 @@ fn nothing_that_prepares_a_rank_begins_where_a_node_told_of_its_epilog() {
             assert_eq!(starts(&b.run("check", "j", "n1")), [(n1, 1)]);
         }
     }
-    // Its node told only later: what waits for it there does not begin, whether or not the epilog waits behind it.
-    for finished in [false, true] {
+    // Its node told only later: what waits for it there, or was sent and never came, does not begin, whether or not the epilog waits behind it.
+    for (finished, sent) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut b = Bench::new();
         b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        let n0 = sent.then(|| b.up("n0", "b", vec![]).0);
         b.run("check", "j", "n[0-1]");
+        if let Some(session) = n0 {
+            b.batch(vec![Input::Closed { session, why: String::new() }]);
+        }
         if finished {
             b.ask(finish("j", None)).0.unwrap();
         }
         let (_, effects) = b.up("n0", "b", vec![stone.clone()]);
-        assert_eq!(starts(&effects), [], "{finished}");
+        assert_eq!(starts(&effects), [], "{finished} {sent}");
         assert_eq!(b.outcome(task("check", "j", 0)), Outcome::Cancelled { status: None });
     }
 }

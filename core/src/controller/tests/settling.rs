@@ -225,6 +225,27 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     }
 }
 
+/// Found by a review: only where its scripts were seen alive did its end count.
+#[test]
+fn what_was_given_up_as_lost_and_has_failed_drains_its_node_again() {
+    let t = task("prolog", "j", 0);
+    for (outcome, drained) in [
+        (Outcome::Ok, None),
+        (exit(4), Some("prolog: failed (exit 4) after 5ms (job j attempt 0)")),
+        (Outcome::Cancelled { status: None }, None),
+    ] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b1", vec![]);
+        b.run("prolog", "j", "n0");
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        b.pass(60_000);
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        let (n0, _) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+        b.says(n0, finished(t, outcome));
+        assert_eq!(b.store.drains.first().map(|drain| drain.reason.as_str()), drained);
+    }
+}
+
 impl Bench {
     /// The same agent with a newer session.
     fn up_again(&mut self, host: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
