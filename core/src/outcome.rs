@@ -179,6 +179,11 @@ impl Outcome {
         }
     }
 
+    /// May a script have begun for it, as far as its node knows?
+    pub const fn may_have_begun(&self) -> bool {
+        self.is_of_scripts() || matches!(self, Self::Lost { why: Loss::Vanished | Loss::Rebooted })
+    }
+
     /// The status of the scripts as a shell gives it, where there is one.
     pub fn status(&self) -> Option<u8> {
         match self {

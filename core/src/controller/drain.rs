@@ -147,7 +147,10 @@ impl Machine {
         }
         let stuck = boot_number.filter(|_| fault == Fault::Stuck);
         // Drained again before the hook has lifted it: one that it knows of stays.
-        let since_ms = now.wall_ms.max(self.drains.get(host).map_or(0, |drain| drain.since_ms.saturating_add(1)));
+        let before =
+            self.drains.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
+        let (after, telling) = before.unwrap_or_default();
+        let since_ms = now.wall_ms.max(after);
         let confirmed = !self.settings.drain_hook;
         self.drain_failed.remove(host);
         self.put_drain(DrainRow {
@@ -160,7 +163,7 @@ impl Machine {
             told: false,
             stuck,
             again: None,
-            telling: since_ms,
+            telling: since_ms.max(telling),
             asked_ms: since_ms,
         });
         if confirmed {

@@ -289,7 +289,7 @@ impl Machine {
         let Some(attempt) = attempt.filter(|_| self.has_later_begun(job, number) && !defect!(OvertakenFollowed)) else {
             return IdSet::new();
         };
-        let later = |rank: Rank| self.begun_since(job, number, &attempt.layout.host(rank)?, |later| later.asked);
+        let later = |rank: Rank| self.begun_since(job, number, &attempt.layout.host(rank)?);
         let overtaken: Vec<(Rank, Attempt)> =
             ranks.iter().map(Rank).filter_map(|rank| Some((rank, later(rank)?))).collect();
         let was_there = |rank: Rank| {

@@ -34,6 +34,8 @@ impl Machine {
         let (job, number) = (row.job.clone(), row.attempt);
         self.own(&job, number, &IdSet::from(task.rank.0..=task.rank.0), now);
         self.give_way(&job, host, now);
+        // The job may have let go of the rank as of one where nothing was begun.
+        self.follow_late(task, now);
     }
 
     /// Was it finished, as far as is known, before anybody told of this rank?
@@ -55,8 +57,8 @@ impl Machine {
         let attempt = self.jobs.get(&held.job).and_then(|entry| entry.attempts.get(&held.attempt));
         if let Some(rank) = attempt.and_then(|attempt| attempt.layout.rank(host.as_str())) {
             self.own(&held.job, held.attempt, &IdSet::from(rank..=rank), now);
-            if matches!(&held.state, HeldState::Tombstone { outcome, .. } if outcome.is_of_scripts()) {
-                self.follow_told(&held.job, held.attempt, Rank(rank), None, now);
+            if matches!(&held.state, HeldState::Tombstone { outcome, .. } if outcome.may_have_begun()) {
+                self.follow_told(&held.job, held.attempt, Rank(rank), now);
             }
         }
     }

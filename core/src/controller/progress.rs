@@ -103,7 +103,10 @@ impl Machine {
                 }
             }
             // Too late for us: it must not begin. If it has begun, Cancel stops it.
-            Stand::Ended => self.send_cancel(id, task, "it has ended for the controller"),
+            Stand::Ended => {
+                self.send_cancel(id, task, "it has ended for the controller");
+                self.had_begun(host, task, now);
+            }
             Stand::Accepted | Stand::Ok | Stand::NotMine => {}
         }
     }
@@ -209,7 +212,7 @@ impl Machine {
             self.task_says(task, name);
         }
         let outcome = ended.outcome.clone();
-        if outcome.is_of_scripts() {
+        if outcome.may_have_begun() {
             self.had_begun(host, task, now);
         }
         let Some(action) = self.actions.get_mut(&task.action) else {
@@ -260,14 +263,8 @@ impl Machine {
             .any(|(_, attempt)| attempt.asked && self.of(attempt).any(|action| !action.row.boots.is_empty()))
     }
 
-    /// A later attempt of this job of which something was begun on this host.
-    pub(super) fn begun_since(
-        &self,
-        job: &JobId,
-        number: Attempt,
-        host: &HostName,
-        counts: impl Fn(&JobAttempt) -> bool,
-    ) -> Option<Attempt> {
+    /// A later attempt of this job that somebody has asked for, and of which something was begun on this host.
+    pub(super) fn begun_since(&self, job: &JobId, number: Attempt, host: &HostName) -> Option<Attempt> {
         let later = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
         let begun = |(_, attempt): &(&Attempt, &JobAttempt)| {
             let rank = attempt.layout.rank(host.as_str()).map(Rank);
@@ -275,40 +272,32 @@ impl Machine {
                 self.of(attempt).any(|action| action.boot(rank).is_some_and(|boot| boot != UNKNOWN_BOOT))
             })
         };
-        later.filter(|(_, attempt)| counts(attempt)).filter(begun).map(|(later, _)| *later).next_back()
+        later.filter(|(_, attempt)| attempt.asked).filter(begun).map(|(later, _)| *later).next_back()
     }
 
     /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.
-    fn follow_late(&mut self, task: TaskId, now: Now) {
+    pub(super) fn follow_late(&mut self, task: TaskId, now: Now) {
         let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
             return;
         };
         let (job, number) = (row.job.clone(), row.attempt);
-        self.follow_told(&job, number, task.rank, Some(task), now);
+        self.follow_told(&job, number, task.rank, now);
     }
 
-    /// The same, by a tombstone of an action that this store does not know (`task`: one that it does).
-    pub(super) fn follow_told(&mut self, job: &JobId, number: Attempt, rank: Rank, task: Option<TaskId>, now: Now) {
+    /// The same, by a tombstone of an action that this store may not know.
+    pub(super) fn follow_told(&mut self, job: &JobId, number: Attempt, rank: Rank, now: Now) {
         let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
         let held = &attempt.hold.ranks;
         if held.contains(rank.0) || attempt.released.ranks.contains(rank.0) || defect!(LateUnfollowed) {
             return;
         }
         let last = held.is_empty() && self.unheard(attempt).is_empty();
-        let host = attempt.layout.host(rank);
         let covered = |name: &ActionName| {
             let id = ActionId::of(self.settings.cluster, job, number, name);
             self.actions.get(&id).is_some_and(|action| action.row.ranks.contains(rank.0))
         };
         let missing: Vec<ActionName> = self.settings.after.iter().filter(|name| !covered(name)).cloned().collect();
-        let newer = host.and_then(|host| self.begun_since(job, number, &host, |_| true));
-        let overtaken = newer.filter(|_| !missing.is_empty()).zip(task);
-        match overtaken {
-            Some((newer, task)) => self.drain_overtaken(task, newer, now),
-            None => {
-                let one = IdSet::from(rank.0..=rank.0);
-                missing.iter().for_each(|name| self.follow(job, number, name, &one, last, now));
-            }
-        }
+        let one = IdSet::from(rank.0..=rank.0);
+        missing.iter().for_each(|name| self.follow(job, number, name, &one, last, now));
     }
 }

@@ -37,11 +37,10 @@ use crate::message::{Held, HeldState, ToAgent};
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
-/// Has a script of it run? A tombstone says so by its outcome.
+/// Has a script of it run, or may one yet? A runner may be faster than a cancel. A tombstone says so by its outcome.
 const fn has_begun(state: &HeldState) -> bool {
     match state {
-        HeldState::Ended => true,
-        HeldState::Live { phase, .. } => !is_before_its_begin(phase),
+        HeldState::Ended | HeldState::Live { .. } => true,
         HeldState::Unclaimed | HeldState::Tombstone { .. } => false,
     }
 }
@@ -161,6 +160,8 @@ impl Machine {
                 } else if outcome.is_of_scripts() {
                     // A store that was restored may not have what had come late.
                     self.on_late(host, task, ended, now);
+                } else if outcome.may_have_begun() {
+                    self.had_begun(host, task, now);
                 }
             }
             HeldState::Unclaimed if !open && defect!(BeginEnded) => {

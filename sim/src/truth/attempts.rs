@@ -80,14 +80,16 @@ impl Truth {
         let before = |open: &&Open| open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
         // What has begun goes on: a node that was away may bring an attempt back that was pruned.
         let begins = run.starts.as_slice() == [1];
-        if let Some(open) = self.attempts.open.values().find(before).filter(|_| begins) {
+        // So may one that knows of a second attempt already, and what comes back is in nobody's hand.
+        let known = || self.attempts.open.iter().filter(|(id, _)| !self.doubtful.contains(id)).map(|(_, open)| open);
+        if let Some(open) = known().find(before).filter(|_| begins) {
             let text =
                 format!("{} begins, and {} of attempt {} has not ended on {host}", run.stem, open.name, open.attempt);
             return self.broken(|| format!("6 attempts: {text}"));
         }
         let here = |open: &&Open| open.job == run.job && open.attempt == number && open.hosts.contains(host.as_str());
         let is_epilog = run.step.1.as_str() == "epilog";
-        let beside = self.attempts.open.values().filter(here).find(|open| is_epilog && prepares(&open.name));
+        let beside = known().filter(here).find(|open| is_epilog && prepares(&open.name));
         if let Some(open) = beside {
             let text = format!("{} begins, and {} has not ended on {host}", run.stem, open.name);
             return self.broken(|| format!("5 epilog: {text}"));
@@ -123,7 +125,8 @@ impl Truth {
             let works = |of: &External| {
                 of.resources.iter().any(|n| external.resources.contains(n) && !of.ended.contains_key(n))
             };
-            !mine.is_disjoint(&hosts(other, &other.open())) || other.external.as_deref().is_some_and(works)
+            let at_work = !self.doubtful.contains(&other.id) && !mine.is_disjoint(&hosts(other, &other.open()));
+            at_work || other.external.as_deref().is_some_and(works)
         });
         if let Some(other) = beside {
             let text = format!("{} of {} begins, and {} of attempt {}", row.name, row.job, other.name, other.attempt);

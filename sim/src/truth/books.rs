@@ -86,6 +86,8 @@ impl Truth {
                 told.part.extend_with(&part);
                 let last = body["final"].as_bool().unwrap_or_default();
                 let after = std::mem::replace(&mut told.last, last);
+                // What a node that comes later has of a rebuilt one goes back after what was the last.
+                let after = after && !attempt.rebuilt;
                 if part.is_empty() || twice || after || last != (told.part == whole) {
                     return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part));
                 }

@@ -350,12 +350,16 @@ fn nothing_that_prepares_a_rank_begins_where_a_node_told_of_its_epilog() {
 #[test]
 fn what_ended_without_a_start_and_ran_is_followed() {
     let t = task("prolog", "j", 0);
+    let lost = |why| HeldState::Tombstone { outcome: Outcome::Lost { why }, past_ms: 1, reboot: Reboot::None };
     let states = [
         (HeldState::Ended, true),
         (HeldState::Live { phase: Phase::Lingering { processes: vec![] }, age_ms: 1 }, true),
         (HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 1, reboot: Reboot::None }, true),
         (HeldState::Unclaimed, false),
-        (HeldState::Live { phase: Phase::Starting, age_ms: 1 }, false),
+        // Its runner may be faster than the cancel.
+        (HeldState::Live { phase: Phase::Starting, age_ms: 1 }, true),
+        (lost(crate::outcome::Loss::Vanished), true),
+        (lost(crate::outcome::Loss::Offline), false),
         (
             HeldState::Tombstone { outcome: Outcome::Cancelled { status: None }, past_ms: 1, reboot: Reboot::None },
             false,
