@@ -80,7 +80,7 @@ CREATE TABLE actions (
     resolving TEXT NOT NULL DEFAULT '[]', -- [{ranks, ok, reason, by}] that wait for a drain
     external TEXT,                      -- a service outside runs it: its lease, and how its resources ended
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
-    lingering TEXT NOT NULL DEFAULT '', -- open ranks whose nodes were drained for what scripts left behind
+    lingering TEXT NOT NULL DEFAULT '', -- open ranks whose nodes were drained for what scripts left behind, or given up as lost and alive
     limits TEXT NOT NULL DEFAULT '{}'   -- {milliseconds: ranks} that nodes have told of, where they are other than timeout_ms
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);

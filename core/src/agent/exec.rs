@@ -54,7 +54,7 @@ impl Machine {
         if self.early.len() < MAX_CALLERS {
             self.early.push_back((caller, exec));
         } else {
-            refuse(caller, "the agent is still looking for the tasks of this host, and many wait: ask again", cx);
+            refuse(caller, "the agent is not ready for this task yet, and many wait: ask again", cx);
         }
     }
 

@@ -149,8 +149,8 @@ impl Machine {
         // Drained again before the hook has lifted it: one that it knows of stays.
         let before =
             self.drains.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
-        let (after, telling) = before.unwrap_or_default();
-        let since_ms = now.wall_ms.max(after);
+        let (earliest_ms, telling) = before.unwrap_or_default();
+        let since_ms = now.wall_ms.max(earliest_ms);
         let confirmed = !self.settings.drain_hook;
         self.drain_failed.remove(host);
         self.put_drain(DrainRow {

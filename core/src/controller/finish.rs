@@ -1,10 +1,12 @@
 //! `job add`, `job finish`, `job cancel`: what a job holds, and how it lets go of it. In one step with that, what follows the job (its epilog,
 //! its housekeeping) takes the ranks over, so that nobody finds them free in between.
 
+use std::ops::Bound::{Excluded, Unbounded};
+
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::Action;
+use crate::controller::action::{Action, UNKNOWN_BOOT};
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
 use crate::controller::layout::Layout;
@@ -12,7 +14,7 @@ use crate::controller::machine::Machine;
 use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
-use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, ResourceName, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
@@ -307,6 +309,27 @@ impl Machine {
             self.drain_overtaken(task, later, now);
         }
         overtaken.iter().map(|(rank, _)| rank.0).collect()
+    }
+
+    /// Was anything begun, anywhere, of a later attempt of this job that somebody has asked for?
+    fn has_later_begun(&self, job: &JobId, number: Attempt) -> bool {
+        let later = self.jobs.get(job).map(|entry| entry.attempts.range((Excluded(number), Unbounded)));
+        later
+            .into_iter()
+            .flatten()
+            .any(|(_, attempt)| attempt.asked && self.of(attempt).any(|action| !action.row.boots.is_empty()))
+    }
+
+    /// A later attempt of this job that somebody has asked for, and of which something was begun on this host.
+    fn begun_since(&self, job: &JobId, number: Attempt, host: &HostName) -> Option<Attempt> {
+        let later = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
+        let begun = |(_, attempt): &(&Attempt, &JobAttempt)| {
+            let rank = attempt.layout.rank(host.as_str()).map(Rank);
+            rank.is_some_and(|rank| {
+                self.of(attempt).any(|action| action.boot(rank).is_some_and(|boot| boot != UNKNOWN_BOOT))
+            })
+        };
+        later.filter(|(_, attempt)| attempt.asked).filter(begun).map(|(later, _)| *later).next_back()
     }
 
     /// Of an attempt that is over, and that nobody holds there any more: ranks on which another store had something begun that this one does not know, as

@@ -1,12 +1,9 @@
 //! What a node tells while its session stands: accepted, moved, finished. A task gets its outcome in one place only ([`Machine::end_task`]).
 
-use std::ops::Bound::{Excluded, Unbounded};
-
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::{Stand, UNKNOWN_BOOT};
-use crate::controller::attempt::JobAttempt;
+use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::resolve::is_before_its_begin;
@@ -252,27 +249,6 @@ impl Machine {
             self.touch(task.action, now);
             self.follow_late(task, now);
         }
-    }
-
-    /// Was anything begun, anywhere, of a later attempt of this job that somebody has asked for?
-    pub(super) fn has_later_begun(&self, job: &JobId, number: Attempt) -> bool {
-        let later = self.jobs.get(job).map(|entry| entry.attempts.range((Excluded(number), Unbounded)));
-        later
-            .into_iter()
-            .flatten()
-            .any(|(_, attempt)| attempt.asked && self.of(attempt).any(|action| !action.row.boots.is_empty()))
-    }
-
-    /// A later attempt of this job that somebody has asked for, and of which something was begun on this host.
-    pub(super) fn begun_since(&self, job: &JobId, number: Attempt, host: &HostName) -> Option<Attempt> {
-        let later = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
-        let begun = |(_, attempt): &(&Attempt, &JobAttempt)| {
-            let rank = attempt.layout.rank(host.as_str()).map(Rank);
-            rank.is_some_and(|rank| {
-                self.of(attempt).any(|action| action.boot(rank).is_some_and(|boot| boot != UNKNOWN_BOOT))
-            })
-        };
-        later.filter(|(_, attempt)| attempt.asked).filter(begun).map(|(later, _)| *later).next_back()
     }
 
     /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.

@@ -13,7 +13,7 @@
 //! | open            | live, ended                    | accepted; `Finished` follows |
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
-//! | ended           | waits for its turn, or starts  | Cancel: fenced |
+//! | ended           | waits for its turn, or starts  | Cancel: fenced; was it never begun here, it is taken for begun |
 //! | ended           | live                           | goes on; its result comes late; was it never begun here, it is taken for begun |
 //! | ended as lost   | live, begun                    | the same, and its node is drained for it, once |
 //! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |

@@ -83,9 +83,9 @@ impl Truth {
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
             // Of its own tasks a host knows what its boot has left, and for as long as it has room.
-            let over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
-            let is_other = intent.local && over;
-            if !unknowable && !traceless && !is_other {
+            let is_over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
+            let is_anew = intent.local && is_over;
+            if !unknowable && !traceless && !is_anew {
                 self.broken(|| {
                     format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
                 });

@@ -9,8 +9,9 @@ use super::site::{self, Behaviour};
 use super::systemd::{Exit, Leftover, Life};
 use crate::rng::Rng;
 
-/// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
+/// What its unit says for a script that exited with what means that the runner ran nothing.
 const FAILED: u8 = 1;
+/// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;

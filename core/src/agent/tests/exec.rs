@@ -179,10 +179,7 @@ fn callers_that_come_before_everything_was_found_wait_for_it() {
     for caller in 0..64 {
         bed.check(call(caller, exec("j", 1, "prolog", 0)), &[]);
     }
-    bed.check(
-        call(64, exec("j", 1, "prolog", 0)),
-        &["reply 64 refused: the agent is still looking for the tasks of this host*"],
-    );
+    bed.check(call(64, exec("j", 1, "prolog", 0)), &["reply 64 refused: the agent is not ready for this task yet*"]);
     for caller in 1..64 {
         bed.check(Input::Hangup { caller }, &[]);
     }
