@@ -36,7 +36,7 @@ pub struct Config {
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
-    /// A file each, which takes a page of /run.
+    /// A file each, which takes a page of /run. Past it the oldest goes that the controller has on disk and no Start can come for any more.
     pub max_tombstones: Within<16, 16_384>,
     /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
     pub max_tasks: Within<1, 400>,

@@ -39,6 +39,7 @@ impl Machine {
 
     /// A task that was never here: a tombstone refuses it, should it still come.
     fn refuse_later(&mut self, id: TaskId, job: &JobId, attempt: Attempt, action: &ActionName, cx: &mut Cx) {
+        self.make_room(cx);
         let outcome = Outcome::Cancelled { status: None };
         let stem = ids::stem(action, job, id);
         let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;

@@ -137,6 +137,18 @@ impl Machine {
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
+    /// Room for one task more. A task that is known by nothing but a tombstone here is one of a store that was lost, or of an old copy of it: of
+    /// those the newest are remembered, as many as there is room for.
+    pub(super) fn make_room(&mut self, cx: &mut Cx) {
+        while self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones {
+            let (kept, unloading, boot) = (&self.kept_failed, &self.unloading, &self.node.boot);
+            let stays =
+                |tomb: &Tomb| has_unit(kept, unloading, tomb) || tomb.tombstone.reboot(boot) == Reboot::Expected;
+            let Some(tomb) = self.tombs.evict_told(cx.now, stays) else { return };
+            self.drop_tomb(tomb, cx);
+        }
+    }
+
     pub(super) fn drop_tomb(&mut self, tomb: Tomb, cx: &mut Cx) {
         self.stems.remove(&tomb.stem);
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });

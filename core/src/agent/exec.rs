@@ -75,6 +75,7 @@ impl Machine {
         while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
+        self.make_room(cx);
         let start = Start {
             task: id,
             job: exec.job,

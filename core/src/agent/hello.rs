@@ -70,7 +70,7 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
             let past_ms = now.boot_ms.saturating_sub(task.intent.kept_until_boottime_ms());
             HeldState::Tombstone { outcome: ended.outcome.clone(), past_ms, reboot: task.told(ended, boot).reboot() }
         }
-        _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.age_ms(now) },
+        _ => HeldState::Live { phase: task.phase.clone().unwrap_or(Phase::Starting), age_ms: task.phase_age_ms(now) },
     };
     let start = &task.intent.start;
     Some(Held {

@@ -1,6 +1,6 @@
-//! Coming up, and coming back after the bus was gone: what directories, units and tombstones say together (the table of DESIGN.md
-//! section 3). At start everything is new and is taken as it was found; later, what we know of our tasks is newer than what was found while
-//! it was being found, so they are looked at again, and only what is new to us is taken.
+//! Coming up, and coming back after the bus was gone: what directories, units and tombstones say together. At start everything is new and is taken as
+//! it was found; later, what we know of our tasks is newer than what was found while it was being found, so they are looked at again, and only
+//! what is new to us is taken.
 
 use std::collections::BTreeMap;
 

@@ -75,7 +75,8 @@ impl Machine {
         }
     }
 
-    /// Everything that could grow, by its name; 0 each, but for tombstones that wait to be forgotten, when all is over.
+    /// Everything that could grow, by its name; 0 each, but for tombstones that wait to be forgotten, when all is over. Not what has a bound of its own:
+    /// units for a post-mortem, names of what is not ours.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),

@@ -197,7 +197,7 @@ impl Machine {
                 State::Burying { .. } | State::Recording => {}
                 _ => {
                     if unsaid {
-                        let age_ms = task.age_ms(cx.now);
+                        let age_ms = task.phase_age_ms(cx.now);
                         let (phase, limit_ms) = (task.phase.clone(), task.intent.limit_ms());
                         self.say(cx, FromAgent::Accepted { task: id, limit_ms });
                         if let Some(phase) = phase {

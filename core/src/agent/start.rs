@@ -24,6 +24,7 @@ impl Machine {
         if self.answer_known(task, cx) {
             return;
         }
+        self.make_room(cx);
         match self.admit(start, None, false, cx.now) {
             Ok(intent) => self.record(intent, cx),
             Err(outcome) => self.say_bare(cx, task, outcome),
@@ -78,7 +79,7 @@ impl Machine {
         let held = self.tasks.len() + self.tombs.len();
         if held >= policy.max_tombstones {
             return Err(refused(format!(
-                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); they go when the controller forgets them"
+                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when nothing can ask for it any more (not-after)"
             )));
         }
         let stem = ids::stem(&start.action, &start.job, start.task);

@@ -87,6 +87,8 @@ pub(super) struct Task {
     pub(super) trouble: Option<String>,
 
     pub(super) phase: Option<Phase>,
+    /// CLOCK_BOOTTIME when its first script began, where this agent has started it.
+    pub(super) running_from_ms: Option<u64>,
     pub(super) milestones: Vec<String>,
     /// How many of them this session was told.
     pub(super) milestones_told: usize,
@@ -124,6 +126,7 @@ impl Task {
             write_again: Backoff::default(),
             trouble: None,
             phase: None,
+            running_from_ms: None,
             milestones: Vec::new(),
             milestones_told: 0,
             boot: None,
@@ -145,6 +148,11 @@ impl Task {
 
     pub(super) fn age_ms(&self, now: Now) -> u64 {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
+    }
+
+    /// The same of what it does: from the begin of its scripts, however long they had waited for that.
+    pub(super) fn phase_age_ms(&self, now: Now) -> u64 {
+        now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
     /// May a script of it be alive, or begin without another word from us? That of an unconfirmed one may: the agent before us may have asked

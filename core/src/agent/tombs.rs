@@ -1,5 +1,5 @@
-//! What stays of tasks that are over: tombstones, until the controller forgets their attempt. They answer for their task; past their cap
-//! nothing new is taken on.
+//! What stays of tasks that are over: tombstones, until the controller forgets their attempt. They answer for their task. Past their cap the oldest
+//! goes that nothing can mean any more (docs/decisions/0006-what-we-measured-otherwise.md); where there is none nothing new is taken on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,6 +137,16 @@ impl Tombs {
         }
         let oldest = own().filter(|tomb| !stays(tomb)).min_by_key(|tomb| tomb.tombstone.not_after_boottime_ms)?;
         let task = oldest.tombstone.task;
+        self.kept.remove(&task)
+    }
+
+    /// The oldest that the controller has on disk and that no Start can come for any more, but for those that `stays` wants.
+    pub(super) fn evict_told(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
+        let is_past = |tomb: &&Tomb| tomb.tombstone.not_after_boottime_ms <= now.boot_ms;
+        let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && is_past(tomb) && !stays(tomb);
+        let tombs = self.kept.values().filter(may_go);
+        let (at, task) = tombs.map(|tomb| (tomb.tombstone.not_after_boottime_ms, tomb.tombstone.task)).min()?;
+        self.forgotten.remove(&(at, task));
         self.kept.remove(&task)
     }
 

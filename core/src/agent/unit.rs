@@ -173,7 +173,7 @@ impl Machine {
         if task.intent.local || !self.session.is_open() {
             return;
         }
-        let age_ms = task.age_ms(cx.now);
+        let age_ms = task.phase_age_ms(cx.now);
         for name in task.milestones.iter().skip(task.milestones_told) {
             let phase = Phase::Milestone { name: name.clone() };
             cx.push(Effect::Send(FromAgent::Moved { task: id, phase, age_ms }));
@@ -276,9 +276,12 @@ impl Machine {
         if task.phase.as_ref() == Some(&phase) {
             return;
         }
+        if task.starts > 0 && matches!(phase, Phase::Running { .. }) {
+            task.running_from_ms.get_or_insert(cx.now.boot_ms);
+        }
         task.phase = Some(phase.clone());
         task.tell_callers(&phase, cx);
-        let age_ms = task.age_ms(cx.now);
+        let age_ms = task.phase_age_ms(cx.now);
         self.tell(id, FromAgent::Moved { task: id, phase, age_ms }, cx);
     }
 }

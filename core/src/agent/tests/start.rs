@@ -166,6 +166,37 @@ fn past_the_cap_of_tombstones_starts_are_refused_until_some_are_forgotten() {
     bed.check(start_message("l", 1, "prolog", 0), &["write-intent l.1.prolog.0"]);
 }
 
+/// Found by a review: with the defaults a node whose jobs were short came to its cap within the controller's retention, and refused all from then on.
+#[test]
+fn past_the_cap_the_oldest_tombstone_goes_that_nothing_can_mean_any_more() {
+    let mut node = node();
+    (node.policy.max_tombstones, node.policy.keep_failed) = (3, 1);
+    let mut bed = Bed::up_as(node);
+    // Its unit is kept for whoever looks at it: as long as that stays, its tombstone does.
+    let failed = bed.ended("h", 1, "prolog", 3, &["finished h.1.prolog.0 failed (exit 3)"]);
+    bed.check(ack(failed), &["bury h.1.prolog.0 failed (exit 3)"]);
+    bed.check(buried(failed), &[]);
+    bed.buried("j", 1, "prolog");
+    bed.now.boot_ms += 1;
+    bed.buried("k", 1, "prolog");
+    bed.now.boot_ms = 10_000;
+    bed.check(start_message("l", 1, "prolog", 0), &["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]);
+    // Of k a Start may still come.
+    bed.check(
+        start_message("m", 1, "prolog", 0),
+        &["finished m.1.prolog.0 refused (this host holds 3 tasks and tombstones*"],
+    );
+    bed.now.boot_ms += 1;
+    let cancel = ToAgent::Cancel {
+        task: task("m", 1, "prolog", 0),
+        job: job("m"),
+        attempt: crate::ids::Attempt::from_number(1),
+        action: action("prolog"),
+        why: String::new(),
+    };
+    bed.check(message(cancel), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
+}
+
 #[test]
 fn a_name_that_an_orphan_has_is_refused_until_it_is_gone() {
     let mut bed = Bed::cold();

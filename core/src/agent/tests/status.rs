@@ -1,6 +1,7 @@
 use super::bed::Bed;
 use super::values::*;
 use crate::agent::io::{Effect, Input};
+use crate::message::FromAgent;
 use crate::outcome::Outcome;
 
 #[test]
@@ -31,6 +32,33 @@ fn the_status_line_counts_what_there_is() {
         bed.machine.status_line(),
         "not connected; 2 running, 1 starting, 1 waiting, 1 to be acknowledged; no system bus"
     );
+}
+
+/// Found by a review: what was told was the time since it had been accepted, so that for the controller its limit counted from there.
+#[test]
+fn what_is_told_of_a_run_is_as_old_as_its_run_however_long_it_had_waited() {
+    let mut bed = Bed::up();
+    let first = bed.live("j", 1, "prolog", 0);
+    bed.feed(start_message("j", 1, "epilog", 0));
+    let id = task("j", 1, "epilog", 0);
+    bed.feed(intent_written(id));
+    bed.now.boot_ms = 5_000;
+    bed.feed(stirred(first));
+    bed.feed(inspected(first, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)));
+    bed.feed(outcome_written(first));
+    bed.feed(queued(id));
+    let mut seen = seen_running(&intent("j", 1, "epilog", 0), 1);
+    for (at, step, age) in [(5_100, begin_step(0, "a", 1), 0), (5_700, begin_step(1, "b", 1), 600)] {
+        bed.now.boot_ms = at;
+        seen.steps.push(step);
+        bed.feed(stirred(id));
+        let effects = bed.feed(inspected(id, seen.clone()));
+        let told = effects.iter().find_map(|effect| match effect {
+            Effect::Send(FromAgent::Moved { task, age_ms, .. }) if *task == id => Some(*age_ms),
+            _ => None,
+        });
+        assert_eq!(told, Some(age), "{effects:?}");
+    }
 }
 
 #[test]

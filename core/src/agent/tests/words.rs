@@ -13,7 +13,7 @@ use super::values::*;
 /// Every task that a test may speak of, by id and by stem.
 static NAMES: LazyLock<(HashMap<TaskId, String>, HashMap<String, String>)> = LazyLock::new(|| {
     let (mut by_id, mut by_stem) = (HashMap::new(), HashMap::new());
-    for j in ["j", "k", "l"] {
+    for j in ["h", "j", "k", "l", "m"] {
         for a in ["prolog", "epilog", "sweep", "mount", "nothing"] {
             for (attempt, rank) in (0..5).flat_map(|attempt| (0..5).map(move |rank| (attempt, rank))) {
                 let name = format!("{j}.{attempt}.{a}.{rank}");
