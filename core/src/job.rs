@@ -153,6 +153,11 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Are ranks that failed a check given back, and the job goes on without them?
+    pub const fn sheds(&self) -> bool {
+        self.shrink || self.keep.is_some()
+    }
+
     /// Can a job of so many ranks be held to it?
     ///
     /// # Errors

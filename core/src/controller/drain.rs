@@ -118,6 +118,12 @@ impl Machine {
         self.drain_alive(task, &what, Fault::Other, now);
     }
 
+    /// The same of one whose rank was given back before its node told.
+    pub(super) fn drain_returned(&mut self, task: TaskId, now: Now) {
+        let what = "ran, as its node tells only now, and its rank had gone back: nothing cleans up after it";
+        self.drain_alive(task, what, Fault::Other, now);
+    }
+
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
         let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));

@@ -11,6 +11,7 @@
 //! no `job finish` ends it. Attempts that no request has meant give way to newer ones rank by rank, each by the word of its own node; to one that
 //! was asked for all of them.
 
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use serde_json::json;
@@ -47,8 +48,7 @@ impl Machine {
 
     /// A tombstone of a task that this store does not know speaks for its rank, too.
     pub(super) fn stone_tells(&mut self, host: &HostName, held: &Held, now: Now) {
-        let known = |action: &Action| action.stand(held.task.rank) != Stand::NotMine;
-        if self.actions.get(&held.task.action).is_some_and(known) {
+        if self.knows(held.task) {
             return;
         }
         if let Some(node) = self.nodes.get_mut(host) {
@@ -60,6 +60,19 @@ impl Machine {
             if matches!(&held.state, HeldState::Tombstone { outcome, .. } if outcome.may_have_begun()) {
                 self.follow_told(&held.job, held.attempt, Rank(rank), now);
             }
+        }
+    }
+
+    fn knows(&self, task: TaskId) -> bool {
+        self.actions.get(&task.action).is_some_and(|action| action.stand(task.rank) != Stand::NotMine)
+    }
+
+    /// What a node tells by its tombstones of tasks that this store does not know.
+    pub(super) fn keep_stones(&mut self, host: &HostName, told: &BTreeMap<TaskId, Held>) {
+        let is_stone = |held: &&Held| matches!(held.state, HeldState::Tombstone { .. });
+        let unknown: Vec<&Held> = told.values().filter(is_stone).filter(|held| !self.knows(held.task)).collect();
+        if let Some(node) = self.nodes.get_mut(host) {
+            unknown.iter().for_each(|held| node.stones.keep(held.task, &held.state, held.limit_ms));
         }
     }
 

@@ -102,6 +102,14 @@ impl Machine {
         }
     }
 
+    /// Its node is there: it has the time that a Start may take from now on, however long it was away.
+    pub(super) fn arm_start(&mut self, task: TaskId, now: Now) {
+        if let Some(action) = self.actions.get_mut(&task.action) {
+            action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
+        }
+        self.check_by(task.action, now.mono_ms.saturating_add(self.settings.start_grace_ms));
+    }
+
     /// Its scripts run: from here on, and not from when it was sent, its limit counts; it may have waited for its turn on its node.
     pub(super) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.actions.get_mut(&task.action)

@@ -243,8 +243,9 @@ impl Machine {
         self.close_batch(now)
     }
 
-    /// Everything that could grow, by its name; 0 each, but for sessions, when all is over and past its retention.
-    pub fn sizes(&self) -> [(&'static str, usize); 6] {
+    /// Everything that could grow, by its name; 0 each, but for sessions, when all is over and past its retention. Not what a node told of by its
+    /// tombstones, of which so many are kept for each.
+    pub fn sizes(&self) -> [(&'static str, usize); 9] {
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
         [
             ("sessions", self.sessions.len()),
@@ -253,6 +254,9 @@ impl Machine {
             ("tasks by node", of_nodes),
             ("outbox entries", self.outbox.len()),
             ("questions", self.questions.len()),
+            ("hosts whose drain is waited for", self.undrained.len() + self.drain_failed.len()),
+            ("sessions that are asked whether they live", self.probing.len()),
+            ("callers that wait for quiet", self.quiet_waits.len()),
         ]
     }
 
@@ -394,6 +398,8 @@ impl Machine {
         let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
             return;
         };
+        // A boot may have undone what was tolerable.
+        node.failed.retain(|failed| *failed != task);
         if node.failed.len() >= FAILED_KEPT {
             node.failed.remove(0);
         }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::Stand;
+use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::resolve::is_before_its_begin;
@@ -69,10 +69,20 @@ impl Machine {
         let Some(action) = self.actions.get(&task.action) else { return false };
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
-        ended.outcome == Outcome::Ok
+        self.counts_on(action, &ended.outcome)
             && !survives_reboot(&action.row.name)
             && node.is_some_and(other)
             && !defect!(BootKeepsProlog)
+    }
+
+    /// Does the job go on with what ended like this there? Where it sheds the ranks that failed a check it does not.
+    pub(super) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
+        let row = &action.row;
+        let sheds = || {
+            let attempt = self.jobs.get(&row.job).and_then(|entry| entry.attempts.get(&row.attempt));
+            attempt.is_some_and(|attempt| attempt.terms.sheds())
+        };
+        outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
     pub(super) fn on_accepted(
@@ -248,6 +258,24 @@ impl Machine {
             action.seen_in(task.rank, boot_number);
             self.touch(task.action, now);
             self.follow_late(task, now);
+            self.unclean_since(task, now);
+        }
+    }
+
+    /// Its rank has gone back already, as one where nothing was begun: what follows the job follows it there no more, where it has not been there.
+    fn unclean_since(&mut self, task: TaskId, now: Now) {
+        let Some(action) = self.actions.get(&task.action).filter(|action| !self.follows(action)) else { return };
+        let (job, number) = (&action.row.job, action.row.attempt);
+        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let cleans = |name: &ActionName| {
+            let by = TaskId { action: ActionId::of(self.settings.cluster, job, number, name), rank: task.rank };
+            let covers = |action: &Action| action.row.ranks.contains(task.rank.0);
+            self.actions.get(&by.action).is_some_and(covers) || node.is_some_and(|node| node.stones.has(by))
+        };
+        let is_back = attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0));
+        if is_back && !self.settings.after.iter().all(cleans) && !defect!(LateUnfollowed) {
+            self.drain_returned(task, now);
         }
     }
 

@@ -4,9 +4,10 @@
 //! | we think        | the node's Hello               | then |
 //! |-----------------|--------------------------------|------|
 //! | sent, accepted  | another boot                   | `lost (rebooted)` |
-//! | ok of a prolog without verdict | another boot    | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
+//! | ok or tolerable, of a prolog without verdict | another boot | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
 //! | sent, accepted, and a boot was announced | another boot | its end, [`crate::controller::boot`] |
-//! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there |
+//! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there; it has start-grace from now on |
+//! | waiting, of an attempt that is over | holds nothing | cancelled: it never was there |
 //! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
 //! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked, or an operator's word waits |
@@ -62,6 +63,8 @@ impl Machine {
                 self.undo(*task, boot_number, now);
             }
         }
+        // All of them, before one of them is looked at: what follows another may come after it.
+        self.keep_stones(host, &held);
         let mut forget = Vec::new();
         for (task, held) in &held {
             if matches!(held.state, HeldState::Tombstone { .. }) {
@@ -99,7 +102,12 @@ impl Machine {
     /// A prolog that went well in a boot that is over, whether or not a /run that outlived it still tells so.
     fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
-        let undone = action.stand(task.rank) == Stand::Ok && action.boot(task.rank) != Some(boot_number);
+        let had_done = match action.stand(task.rank) {
+            Stand::Ok => true,
+            Stand::Ended => action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome)),
+            _ => false,
+        };
+        let undone = had_done && action.boot(task.rank) != Some(boot_number);
         if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
             self.lose(task, Loss::Rebooted, now);
         }
@@ -209,6 +217,13 @@ impl Machine {
         true
     }
 
+    /// What prepares a rank for an attempt that another one has taken the place of: it was let be only for as long as it might have begun already.
+    fn is_superseded(&self, task: TaskId) -> bool {
+        let Some(action) = self.actions.get(&task.action).filter(|action| !self.follows(action)) else { return false };
+        let attempt = self.jobs.get(&action.row.job).and_then(|entry| entry.attempts.get(&action.row.attempt));
+        attempt.is_some_and(|attempt| !attempt.open && !attempt.hold.ranks.contains(task.rank.0))
+    }
+
     /// A task that we think is on the node, and that its Hello did not tell of.
     fn settle_absent(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId, now: Now) {
         let Some(action) = self.actions.get(&task.action) else {
@@ -218,8 +233,17 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
+            Stand::Waiting if self.is_superseded(task) => {
+                let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
+                ended.note =
+                    Some("another attempt had taken its place when its node told that it was never there".to_owned());
+                self.end_task(task, ended, now);
+            }
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
-            Stand::Waiting => self.start_on(id, task, boot_number, boot, now),
+            Stand::Waiting => {
+                self.arm_start(task, now);
+                self.start_on(id, task, boot_number, boot, now);
+            }
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),

@@ -26,7 +26,7 @@ impl Stones {
         if defect!(StoneForgotten) {
             return;
         }
-        if self.of.len() < MAX_STONES {
+        if self.of.len() < MAX_STONES || self.of.contains_key(&task) {
             self.of.insert(task, (stone.clone(), limit_ms));
         } else {
             self.cut = true;

@@ -68,7 +68,7 @@ impl Machine {
         // Of what the job has still: others may have gone back before.
         let left = attempt.hold.ranks.difference(&bad).len();
         // A job that sheds its last rank does not go on.
-        let sheds = attempt.terms.shrink || attempt.terms.keep.is_some();
+        let sheds = attempt.terms.sheds();
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         Forgiveness { ranks, enough, lost: self.settings.tolerate_lost, shed }
@@ -106,7 +106,7 @@ impl Machine {
             }
             _ => IdSet::new(),
         };
-        let mut back = if terms.shrink || terms.keep.is_some() { bad.union(&surplus) } else { IdSet::new() };
+        let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
         // Where others have still to begin they are not asked for theirs.
         back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
         let resources = action.bad_resources();

@@ -299,7 +299,7 @@ impl Truth {
         match self.shown[which].outcomes.get(&task) {
             Some(before) if before == outcome => return,
             Some(before) => {
-                let undone = *before == Outcome::Ok
+                let undone = before.went_well()
                     && *outcome == (Outcome::Lost { why: Loss::Rebooted })
                     && name.as_str() == "prolog"
                     && !judged;

@@ -88,7 +88,7 @@ fn a_boot_that_was_announced_is_the_end_that_was_told_and_the_next_boot_is_one_l
                 b.batch(vec![closed(n0)]);
                 b.up("n0", "b3", vec![]);
                 let lost = Outcome::Lost { why: Loss::Rebooted };
-                assert_eq!(b.outcome(t()), if outcome == Outcome::Ok { lost } else { outcome.clone() });
+                assert_eq!(b.outcome(t()), if outcome.went_well() { lost } else { outcome.clone() });
             }
         }
     }
@@ -255,6 +255,11 @@ fn what_waits_for_a_node_that_is_to_boot_has_all_the_time_that_takes_and_no_more
         if comes {
             let (n0, effects) = b.up("n0", "b2", vec![]);
             assert_eq!(starts(&effects), [(n0, 0)]);
+            // From then on it has the time that a Start may take.
+            b.pass(59_000);
+            assert!(b.action("check", "other", 0).sent.contains(0));
+            b.pass(1_000);
+            assert_eq!(b.outcome(check), Outcome::Lost { why: Loss::Offline });
         } else {
             b.pass(20_000);
             b.pass(1);

@@ -1,5 +1,7 @@
 //! A store that was lost while a job let go of its ranks one by one: its epilog had grown, and each node tells of what it had when it began there.
 
+use std::collections::BTreeSet;
+
 use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::idset::IdSet;
@@ -306,6 +308,62 @@ fn what_is_told_to_have_run_where_a_later_attempt_has_begun_drains_its_node_and_
         b.says(n1, finished(task("prolog", "j", 1), cancelled.clone()));
         assert!(!cleans || sets(&b).0 == "0");
         assert_eq!(b.m.drains.get("n1").map(|drain| drain.reason.clone()), expect);
+    }
+}
+
+/// Found by a review: of two tombstones of one Hello the one that tells of the epilog may come second.
+#[test]
+fn an_epilog_that_its_node_tells_of_too_has_cleaned_up_there_whichever_comes_first() {
+    let ok = || HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let mut epilog_second = BTreeSet::new();
+    for name in ["j", "k", "l", "m", "n", "o", "p", "q"] {
+        let (mut b, n) = bench(2, |_| {});
+        b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+        b.run("prolog", name, "n[0-1]");
+        b.says(n[0], FromAgent::Accepted { task: task("prolog", name, 0), limit_ms: None });
+        b.ask(Request::Run(request("prolog", name, None, Some(1)))).0.unwrap();
+        let (n1, effects) = b.up("n1", "b", vec![]);
+        assert_eq!(starts(&effects), [(n1, 1)]);
+        b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
+        let stones = ["prolog", "epilog"].map(|action| held(action, name, 1, "n[0-1]", ok()));
+        epilog_second.insert(stones[0].task < stones[1].task);
+        b.up("n1", "b", stones.to_vec());
+        assert_eq!(b.store.drains, [], "{name}");
+    }
+    assert_eq!(epilog_second.len(), 2, "both orders");
+}
+
+/// Found by a review: an old copy of the store had begun nothing there, and the rank had gone back when its node came.
+#[test]
+fn what_is_told_to_have_run_on_a_rank_that_has_gone_back_drains_its_node_unless_that_was_cleaned_up() {
+    let stone = || HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let of = |action: &str, state| held(action, "j", 0, "n0", state);
+    let why = "prolog: ran, as its node tells only now, and its rank had gone back: nothing cleans up after it (job j attempt 0)";
+    for (holds, expect) in [
+        (vec![of("prolog", HeldState::Ended)], Some(why)),
+        (vec![of("prolog", HeldState::Live { phase: Phase::Starting, age_ms: 1 })], Some(why)),
+        (vec![of("prolog", stone())], Some(why)),
+        (vec![of("prolog", stone()), of("epilog", stone())], None),
+        (vec![of("prolog", HeldState::Ended), of("epilog", HeldState::Unclaimed)], None),
+        (vec![of("prolog", HeldState::Unclaimed)], None),
+        (vec![], None),
+    ] {
+        let mut b = Bench::new();
+        b.run("prolog", "j", "n0");
+        b.ask(Request::Cancel { which: which("j", None), why: "user".into() }).0.unwrap();
+        b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+        assert_eq!(contexts(&b, "release").len(), 1);
+        let (n0, _) = b.up("n0", "b", holds.clone());
+        let drained = |b: &Bench| b.store.drains.first().map(|row| row.reason.clone());
+        assert_eq!(drained(&b).as_deref(), expect, "{holds:?}");
+        // Whoever lifts that has seen it.
+        if expect.is_some() {
+            b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+            b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+            let mut b = b.restart();
+            b.up("n0", "b", holds);
+            assert_eq!(drained(&b), None);
+        }
     }
 }
 

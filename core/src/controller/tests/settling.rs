@@ -1,6 +1,8 @@
 //! What a node holds against what we think, row by row of `settle`'s table; and completions as they come.
 
+use super::release::add;
 use super::*;
+use crate::job::{Terms, Tolerance};
 use crate::outcome::{Loss, Verdict};
 
 #[test]
@@ -120,6 +122,23 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.up("n0", "b2", vec![]);
         assert_eq!(b.action(action, "j", 0).ok.is_empty(), lost, "{action}");
+    }
+    // What failed in a check alone is counted on too, but by a job that gives such nodes back.
+    for shrink in [false, true] {
+        let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink, ..Terms::default() };
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b1", vec![]);
+        b.up("n1", "b1", vec![]);
+        b.ask(add("j", "n[0-1]", terms)).0.unwrap();
+        b.run("prolog", "j", "n[0-1]");
+        let t = task("prolog", "j", 0);
+        b.says(n0, finished(t, Outcome::Tolerable));
+        b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+        b.up("n0", "b2", vec![]);
+        assert_eq!(b.outcome(t) == (Outcome::Lost { why: Loss::Rebooted }), !shrink);
+        let why = b.ask(Request::Why { host: crate::HostName::new("n0").unwrap() }).0.unwrap();
+        let Reply::Why(why) = why else { panic!("{why:?}") };
+        assert_eq!(why.failed.len(), 1, "once");
     }
     // A soft reboot ends all that runs and leaves /run: what the node still tells of it is of the boot before.
     for told in [false, true] {

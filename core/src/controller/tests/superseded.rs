@@ -139,6 +139,20 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     assert_eq!(begun(&effects), named("prolog", "2"));
 }
 
+/// Found by a review: of a node that nobody had heard of it was left to begin, for it might have begun already; and it began when the node said that
+/// it had not.
+#[test]
+fn what_its_node_never_had_does_not_begin_for_an_attempt_that_is_over() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    b.run("prolog", "j", "n[0-1]");
+    again(&mut b, 1);
+    let (_, effects) = b.up("n1", "b", vec![]);
+    assert!(!begun(&effects).contains(&("prolog".to_owned(), "0".to_owned())), "{effects:?}");
+    assert_eq!(b.outcome(of(0, "prolog", 1)), Outcome::Cancelled { status: None });
+    end(&mut b, n0, of(0, "prolog", 0), Outcome::Ok);
+}
+
 #[test]
 fn without_anything_begun_it_goes_back_at_once() {
     let (mut b, _) = bench(2, |_| {});
