@@ -181,13 +181,7 @@ impl Cluster {
 
     /// What the controller says of a job.
     pub fn job(&self, job: &str) -> Result<JobView> {
-        #[derive(Deserialize)]
-        struct Show {
-            job: JobView,
-        }
-        let text = self.perilog(&["--json", "show", job])?.ok()?;
-        let show: Show = serde_json::from_str(&text).with_context(|| format!("what `perilog show` says: {text}"))?;
-        Ok(show.job)
+        shown(&self.perilog(&["--json", "show", job])?.ok()?)
     }
 
     /// Waits until the controller sees every node that is on.
@@ -221,15 +215,29 @@ impl Cluster {
 
     /// What the controller says of a job, held against the ledger; `scripts` as for [`ledger::compare`].
     pub fn compare(&self, job: &str, scripts: &[(&str, &[&str])]) -> Result<Comparison> {
+        self.compare_to(job, &self.job(job)?, scripts)
+    }
+
+    pub(crate) fn compare_to(&self, job: &str, view: &JobView, scripts: &[(&str, &[&str])]) -> Result<Comparison> {
         let mut ledger = self.ledger()?;
         ledger.runs.retain(|key, _| key.job == job);
-        Ok(ledger::compare(&ledger, &ledger::known(&self.job(job)?), scripts))
+        Ok(ledger::compare(&ledger, &ledger::known(view), scripts))
     }
 
     /// Kills the main process of a unit, as nothing that is well does.
     pub fn kill_unit(node: &Node, unit: &str) -> Result<()> {
         node.systemctl(&["kill", "--kill-whom=main", "--signal=KILL", unit]).map(drop)
     }
+}
+
+/// What `perilog --json show JOB` says.
+pub(crate) fn shown(text: &str) -> Result<JobView> {
+    #[derive(Deserialize)]
+    struct Show {
+        job: JobView,
+    }
+    let show: Show = serde_json::from_str(text).with_context(|| format!("what `perilog show` says: {text}"))?;
+    Ok(show.job)
 }
 
 /// Lets the agent of a node see the node's own boot id, and not the machine's.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, shown};
 use crate::command::Output;
 
 const STORE: &str = "/var/lib/perilog/controller.db";
@@ -72,6 +72,14 @@ impl Cluster {
     /// `perilog` at the second controller.
     pub fn second(&self, arguments: &[&str]) -> Result<Output> {
         self.controller()?.run(&[&["perilog", "--socket", "/run/perilog/second.sock"], arguments].concat())
+    }
+
+    /// The second one tells the truth of this job and all of it: of `action` one script, `10-gate`.
+    pub fn assert_second_true(&self, job: &str, action: &str) -> Result<()> {
+        let view = shown(&self.second(&["--json", "show", job])?.ok()?)?;
+        let comparison = self.compare_to(job, &view, &[(action, &["10-gate"])])?;
+        ensure!(comparison.holds(), "the second and the ledgers differ:\n{comparison}\n{}", self.bed().diagnosis());
+        Ok(())
     }
 
     /// Has a node's agent dial these, in this order, from now on.

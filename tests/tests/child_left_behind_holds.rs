@@ -19,7 +19,7 @@ fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
     assert!(why.contains("sleep 987654") && why.contains("perilog kill"), "{why}");
     cluster.node(0)?.sh("pkill -f '^sleep 987654$'")?;
     assert_eq!(cluster.wait_end(&mut run)?, 0);
-    cluster.assert_true("j", &["epilog"])
+    cluster.assert_ran("j", &["epilog"])
 }
 
 #[test]

@@ -30,20 +30,21 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
     // What ends now is kept: the reserve is for this.
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
-    cluster.assert_true("j", &["prolog"])?;
+    cluster.assert_ran("j", &["prolog"])?;
     cluster.wait_journal("ctl", "perilog-controller", &["disk is full", "no new prolog"])?;
     let refused = cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n[0-1]"])?;
     assert!(!refused.success() && refused.stderr.contains("disk"), "{refused}");
     assert!(cluster.perilog(&["status"])?.ok()?.contains("the disk under the store is full"));
     cluster.perilog(&["run", "epilog", "--job", "j", "--nodes", "n[0-1]"])?;
-    cluster.assert_true("j", &["prolog", "epilog"])?;
+    cluster.assert_ran("j", &["prolog", "epilog"])?;
+    assert_eq!(cluster.runs("j")?.len(), 4, "the epilogs ran");
 
     controller.sh("rm /var/lib/perilog/filler")?;
     cluster.bed().wait_until("there is room again", SOON, || {
         Ok(!cluster.perilog(&["status"])?.ok()?.contains("the disk under the store is full"))
     })?;
     cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n[0-1]"])?;
-    cluster.assert_true("k", &["prolog"])?;
+    cluster.assert_ran("k", &["prolog"])?;
     assert!(cluster.runs("k")?.len() == 2, "once, and not for the refused one");
     assert_eq!(pid()?, before, "without a restart");
     Ok(())

@@ -19,5 +19,5 @@ fn the_status_of_a_script_that_ended_with_nobody_there_arrives() -> Result<()> {
     cluster.start_agent(1)?;
     cluster.start_controller()?;
     cluster.wait_end(&mut run)?;
-    cluster.assert_true("j", &["epilog"])
+    cluster.assert_ran("j", &["epilog"])
 }

@@ -16,7 +16,7 @@ fn the_status_of_a_script_that_ended_without_a_controller_arrives() -> Result<()
     cluster.start_controller()?;
     // `run` was there before the kill: it has attached again by itself.
     cluster.wait_end(&mut run)?;
-    cluster.assert_true("j", &["prolog"])
+    cluster.assert_ran("j", &["prolog"])
 }
 
 #[test]
@@ -41,5 +41,5 @@ fn what_was_shown_before_the_kill_is_shown_after_it() -> Result<()> {
     assert!(after.starts_with(&events), "the job's log was:\n{events}\nand is:\n{after}");
     cluster.open_gate(1)?;
     cluster.wait_end(&mut run)?;
-    cluster.assert_true("j", &["prolog"])
+    cluster.assert_ran("j", &["prolog"])
 }

@@ -17,7 +17,7 @@ fn the_status_of_a_script_that_ended_behind_a_cut_arrives_when_it_heals() -> Res
     assert!(!run.has_ended()?, "ended without rank 1");
     cluster.node(1)?.heal()?;
     cluster.wait_end(&mut run)?;
-    cluster.assert_true("j", &["prolog"])
+    cluster.assert_ran("j", &["prolog"])
 }
 
 /// Longer than the kernels keep a silent connection (60 s): the session is gone, and so is what was under way in it.
@@ -40,5 +40,5 @@ fn the_status_arrives_after_a_cut_that_outlasted_the_session() -> Result<()> {
     assert!(!run.has_ended()?, "ended without rank 1: {}", run.output()?);
     cluster.node(1)?.heal()?;
     cluster.wait_end(&mut run)?;
-    cluster.assert_true("j", &["prolog"])
+    cluster.assert_ran("j", &["prolog"])
 }

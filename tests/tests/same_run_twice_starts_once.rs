@@ -13,7 +13,7 @@ fn two_callers_of_one_action_share_it() -> Result<()> {
     let codes = [cluster.wait_end(&mut both[0])?, cluster.wait_end(&mut both[1])?];
     assert_eq!(codes[0], codes[1]);
     assert_eq!(cluster.runs("j")?.len(), 2, "one run of the script on each rank");
-    cluster.assert_true("j", &["prolog"])?;
+    cluster.assert_ran("j", &["prolog"])?;
     // And long after: attached, told again, nothing started.
     let again = cluster.perilog(&words)?;
     assert_eq!(again.code(), Some(codes[0]), "{again}");

@@ -36,12 +36,14 @@ struct Row {
 #[derive(Debug)]
 pub struct Comparison {
     rows: Vec<Row>,
+    /// Actions that are expected, and of which neither side knows a task.
+    absent: Vec<String>,
 }
 
 impl Comparison {
     /// Whether the controller tells the truth, and tells all of it.
     pub fn holds(&self) -> bool {
-        !self.rows.is_empty() && self.rows.iter().all(|row| row.faults.is_empty())
+        !self.rows.is_empty() && self.faults().is_empty()
     }
 
     /// How many tasks were compared.
@@ -59,11 +61,12 @@ impl Comparison {
             let (job, attempt, action, rank) = &row.task;
             format!("job {job} attempt {attempt}: {action} of rank {rank}: {fault}")
         };
-        self.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| line(row, fault))).collect()
+        let of_rows = self.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| line(row, fault)));
+        of_rows.chain(self.absent.iter().map(|action| format!("nobody knows of any {action}"))).collect()
     }
 }
 
-/// Holds `known` against `ledger`. `scripts` are those that an action which ran must have started, by action name.
+/// Holds `known` against `ledger`. `scripts` are those that an action which ran must have started, by action name: of each there is a task.
 ///
 /// * A script starts at most once per task.
 /// * `ok`: every script of the action started and ended with 0.
@@ -94,7 +97,10 @@ pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) ->
         }
         Row { ledger: ledger_cell(ran), known: known_cell(said), faults, task }
     });
-    Comparison { rows: rows.collect() }
+    let rows: Vec<Row> = rows.collect();
+    let is_absent = |action: &&str| !rows.iter().any(|row| row.task.2 == **action);
+    let absent = scripts.iter().map(|(action, _)| *action).filter(is_absent).map(str::to_owned).collect();
+    Comparison { rows, absent }
 }
 
 fn task(key: &Key) -> Task {
@@ -251,6 +257,8 @@ mod tests {
         assert!(compare(&ran, std::slice::from_ref(&ok), &[]).holds());
         assert_eq!(compare(&ran, &[ok.clone(), ok.clone()], &[]).faults().len(), 1);
         assert!(!compare(&Ledger::default(), &[], &[]).holds(), "nothing compared proves nothing");
+        let epilog = compare(&ran, std::slice::from_ref(&ok), &[("prolog", &["a"]), ("epilog", &["a"])]);
+        assert_eq!(epilog.faults(), ["nobody knows of any epilog"]);
         let steps = Known { scripts: [("a".to_owned(), Some(1))].into(), ..ok };
         assert_eq!(compare(&ran, &[steps], &[]).faults().len(), 1);
     }
