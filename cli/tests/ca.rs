@@ -294,7 +294,7 @@ fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {
     assert!(let_in(&ca, "nodes/n1").is_err());
 }
 
-/// The reviewer's root had umask 077, and its controller could neither be reloaded nor started again.
+/// Root had umask 077, and the controller could neither be reloaded nor started again.
 #[test]
 fn under_a_strict_umask_others_read_what_is_for_them_and_an_owner_keeps_their_files() {
     let ca = Ca::new();

@@ -323,7 +323,10 @@ impl World {
                 return false;
             }
             Sprung::No => self.carry_out(at, effect, None),
-            Sprung::How(how) => self.carry_out(at, effect, Some(how)),
+            Sprung::How(how) => {
+                self.injected += 1;
+                self.carry_out(at, effect, Some(how));
+            }
             Sprung::After(fault) => {
                 self.carry_out(at, effect, None);
                 self.spring(at, fault);

@@ -97,11 +97,11 @@ impl World {
                 let task = tombstone.task;
                 if !full {
                     self.truth.buried(at, task);
-                    self.nodes[at].spool.bury(&stem, *tombstone, how != Some(How::Half));
+                    self.nodes[at].spool.bury(&stem, *tombstone, !matches!(how, Some(How::Half { .. })));
                     self.leave_roll(at, &stem);
                 }
-                if how == Some(How::Half) {
-                    return self.kill_agent(at, 500);
+                if let Some(How::Half { down_ms }) = how {
+                    return self.kill_agent(at, down_ms);
                 }
                 self.answer(at, Input::Buried { task, result: written });
             }
@@ -164,7 +164,7 @@ impl World {
             // It arrives at the end of all days.
             Some(How::Unanswered { happens: false }) => self.call(at, pending, call, u64::MAX / 4, true),
             Some(How::Late { ms }) => self.call(at, pending, call, ms, false),
-            Some(How::Half) | None => self.call(at, pending, call, 0, false),
+            Some(How::Half { .. }) | None => self.call(at, pending, call, 0, false),
         }
     }
 

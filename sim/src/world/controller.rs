@@ -259,7 +259,10 @@ impl World {
         let sprung = if which == 0 && !records.is_empty() { self.traps.controller("commit") } else { Sprung::No };
         match sprung {
             Sprung::Before(Spring::CrashBefore { down_ms }) => return self.spring_controller(which, down_ms),
-            Sprung::How(How::Fails) => return self.commit_failed(which, effects),
+            Sprung::How(How::Fails) => {
+                self.injected += 1;
+                return self.commit_failed(which, effects);
+            }
             _ => {}
         }
         if !records.is_empty() && self.t < self.controllers[which].full_until {

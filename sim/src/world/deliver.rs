@@ -80,9 +80,9 @@ impl World {
                 self.leaves(which, effect, false);
                 self.spring_controller(which, down_ms);
             }
-            Sprung::How(How::Half) => {
+            Sprung::How(How::Half { down_ms }) => {
                 self.leaves(which, effect, true);
-                self.spring_controller(which, 500);
+                self.spring_controller(which, down_ms);
             }
             _ => self.leaves(which, effect, false),
         }

@@ -95,7 +95,6 @@ pub(crate) enum Event {
         which: usize,
         life: u64,
     },
-    /// The hooks look whether there is something to tell.
     /// The drain hook has ended well.
     Hooked {
         life: u64,
@@ -103,6 +102,7 @@ pub(crate) enum Event {
         telling: u64,
         lifted: bool,
     },
+    /// The hooks look whether there is something to tell.
     Hooks {
         life: u64,
     },

@@ -28,7 +28,7 @@ pub(crate) enum Sprung {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Fails,
-    Half,
+    Half { down_ms: u64 },
     Unanswered { happens: bool },
     Late { ms: u64 },
 }
@@ -61,7 +61,7 @@ impl Traps {
         match spring {
             Spring::CrashBefore { .. } | Spring::PowerBefore { .. } => Sprung::Before(spring),
             Spring::CrashAfter { .. } | Spring::PowerAfter { .. } => Sprung::After(spring),
-            Spring::CrashWithin { .. } => Sprung::How(How::Half),
+            Spring::CrashWithin { down_ms } => Sprung::How(How::Half { down_ms }),
             Spring::Fail => Sprung::How(How::Fails),
             Spring::Unanswered { happens } => Sprung::How(How::Unanswered { happens }),
             Spring::Late { ms } => Sprung::How(How::Late { ms }),
@@ -77,10 +77,9 @@ impl World {
         self.say(|| format!("TRAP on n{at}: {spring:?}"));
         match spring {
             Spring::PowerBefore { down_ms } | Spring::PowerAfter { down_ms } => self.power_fail(at, down_ms),
-            Spring::CrashBefore { down_ms } | Spring::CrashAfter { down_ms } | Spring::CrashWithin { down_ms } => {
-                self.kill_agent(at, down_ms);
-            }
-            Spring::Fail | Spring::Unanswered { .. } | Spring::Late { .. } => {}
+            Spring::CrashBefore { down_ms } | Spring::CrashAfter { down_ms } => self.kill_agent(at, down_ms),
+            // Carried out with the effect itself.
+            Spring::CrashWithin { .. } | Spring::Fail | Spring::Unanswered { .. } | Spring::Late { .. } => {}
         }
     }
 }
