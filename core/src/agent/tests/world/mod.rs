@@ -62,8 +62,8 @@ pub(super) struct World {
     invocations: u8,
 
     pub(super) outstanding: Vec<Effect>,
-    /// Units whose changes this agent is told on this bus, and changes that were not told yet.
-    interest: BTreeSet<String>,
+    /// Units whose changes this agent is told on this bus, as those of which task, and changes that were not told yet.
+    interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
     pub(super) stirs: BTreeSet<String>,
 
@@ -96,7 +96,7 @@ impl World {
             late: Vec::new(),
             invocations: 0,
             outstanding: Vec::new(),
-            interest: BTreeSet::new(),
+            interest: BTreeMap::new(),
             watch_empty: BTreeSet::new(),
             stirs: BTreeSet::new(),
             ran: BTreeMap::new(),
@@ -180,7 +180,7 @@ impl World {
                 vec![Input::Started { task: intent.start.task, reply: self.start(stem, *intent, fate) }]
             }
             Effect::Watch { stem, task } => {
-                self.interest.insert(stem);
+                self.interest.insert(stem, task);
                 vec![Input::Stirred { task }]
             }
             Effect::WatchEmpty { task, .. } => {

@@ -29,7 +29,7 @@ impl World {
             Fate::Swallowed => return unknown,
             Fate::Late => {
                 self.ever_late = true;
-                self.interest.insert(stem);
+                self.interest.insert(stem, intent.start.task);
                 self.late.push(intent);
                 return unknown;
             }
@@ -37,7 +37,7 @@ impl World {
         }
         let exists = self.units.contains_key(&stem);
         if !exists {
-            self.interest.insert(stem);
+            self.interest.insert(stem, intent.start.task);
             self.load(intent);
         }
         match (fate, exists) {
@@ -127,7 +127,7 @@ impl World {
     }
 
     pub(super) fn stir(&mut self, stem: &str) {
-        if self.bus && self.interest.contains(stem) {
+        if self.bus && self.interest.contains_key(stem) {
             self.stirs.insert(stem.to_owned());
         }
     }
@@ -137,7 +137,9 @@ impl World {
         let at = at % self.stirs.len().max(1);
         let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
         self.stirs.remove(&stem);
-        let task = self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
+        // Also of one whose directory could not be written.
+        let in_dir = || self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
+        let task = self.interest.get(&stem).copied().or_else(in_dir);
         if let Some(task) = task.filter(|_| self.bus) {
             self.feed(Input::Stirred { task });
         }
