@@ -3,7 +3,8 @@ use super::values::*;
 use crate::agent::io::{Effect, Input};
 use crate::ids::BootId;
 use crate::message::ToAgent;
-use crate::task::Start;
+use crate::outcome::Outcome;
+use crate::task::{Start, Tombstone};
 
 fn changed(change: impl Fn(&mut Start)) -> Input {
     let mut start = start("j", 1, "prolog", 0);
@@ -195,6 +196,35 @@ fn past_the_cap_the_oldest_tombstone_goes_that_nothing_can_mean_any_more() {
         why: String::new(),
     };
     bed.check(message(cancel), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
+}
+
+#[test]
+fn past_the_cap_a_tombstone_stays_that_was_not_acknowledged_or_waits_for_a_boot() {
+    let refused = |holds: u32| format!("finished l.1.prolog.0 refused (this host holds {holds} tasks and tombstones*");
+    let mut node = node();
+    node.policy.max_tombstones = 1;
+    // A cancel of what never came: until the controller knows of its end.
+    let mut bed = Bed::up_as(node.clone());
+    let id = task("j", 1, "prolog", 0);
+    bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
+    bed.check(buried(id), &["finished j.1.prolog.0 cancelled"]);
+    bed.now.boot_ms = 20_000;
+    bed.check(start_message("l", 1, "prolog", 0), &[&refused(1)]);
+    bed.check(ack(id), &[]);
+    bed.check(start_message("l", 1, "prolog", 0), &["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]);
+    // That a boot is to be its end nobody else on this host knows.
+    for (expects_boot, expect) in
+        [(false, vec!["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]), (true, vec![&*refused(1)])]
+    {
+        let stone = tombstone(&intent("j", 1, "prolog", 0), Outcome::Ok);
+        let mut bed = Bed::of(node.clone());
+        bed.check(joined(vec![], vec![Tombstone { expects_boot, ..stone }]), &[]);
+        bed.feed(Input::LinkUp { counter: 1 });
+        bed.feed(welcome(1));
+        bed.feed(epoch_written(1));
+        bed.now.boot_ms = 20_000;
+        bed.check(start_message("l", 1, "prolog", 0), &expect);
+    }
 }
 
 #[test]
