@@ -140,11 +140,13 @@ impl Machine {
     /// Room for one task more. A task that is known by nothing but a tombstone here is one of a store that was lost, or of an old copy of it: of
     /// those the newest are remembered, as many as there is room for.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
-        while self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones {
-            let (kept, unloading, boot) = (&self.kept_failed, &self.unloading, &self.node.boot);
-            let stays =
-                |tomb: &Tomb| has_unit(kept, unloading, tomb) || tomb.tombstone.reboot(boot) == Reboot::Expected;
-            let Some(tomb) = self.tombs.evict_told(cx.now, stays) else { return };
+        let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
+        if surplus == 0 {
+            return;
+        }
+        let (kept, unloading, boot) = (&self.kept_failed, &self.unloading, &self.node.boot);
+        let stays = |tomb: &Tomb| has_unit(kept, unloading, tomb) || tomb.tombstone.reboot(boot) == Reboot::Expected;
+        for tomb in self.tombs.evict_told(surplus, cx.now, stays) {
             self.drop_tomb(tomb, cx);
         }
     }

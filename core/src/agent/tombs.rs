@@ -140,14 +140,20 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// The oldest that the controller has on disk and that no Start can come for any more, but for those that `stays` wants.
-    pub(super) fn evict_told(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
+    /// The oldest that the controller has on disk and that no Start can come for any more, so many at most, but for those that `stays` wants.
+    pub(super) fn evict_told(&mut self, most: usize, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let is_past = |tomb: &&Tomb| tomb.tombstone.not_after_boottime_ms <= now.boot_ms;
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && is_past(tomb) && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);
-        let (at, task) = tombs.map(|tomb| (tomb.tombstone.not_after_boottime_ms, tomb.tombstone.task)).min()?;
-        self.forgotten.remove(&(at, task));
-        self.kept.remove(&task)
+        let mut go: Vec<_> = tombs.map(|tomb| (tomb.tombstone.not_after_boottime_ms, tomb.tombstone.task)).collect();
+        go.sort_unstable();
+        go.truncate(most);
+        go.iter()
+            .filter_map(|key| {
+                self.forgotten.remove(key);
+                self.kept.remove(&key.1)
+            })
+            .collect()
     }
 
     /// Those that the controller was not told of, or did not confirm.

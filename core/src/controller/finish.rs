@@ -296,7 +296,7 @@ impl Machine {
             ranks.iter().map(Rank).filter_map(|rank| Some((rank, later(rank)?))).collect();
         let was_there = |rank: Rank| {
             let node = attempt.layout.host(rank).and_then(|host| self.nodes.get(&host));
-            node.is_some_and(|node| node.stones.has(TaskId { action: by, rank }))
+            node.is_some_and(|node| node.stones.ran(TaskId { action: by, rank }))
         };
         // Named by what is known to have covered it, or by what else there is of the attempt.
         let of = |rank: Rank| {

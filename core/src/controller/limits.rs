@@ -2,7 +2,7 @@
 //! controller listens: a restart or a clock step makes nothing late.
 
 use crate::controller::action::Action;
-use crate::controller::io::{Now, RankRow};
+use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::controller::views::list;
 use crate::defect;
@@ -47,14 +47,18 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Scripts of this rank live, which was given up as lost. `false`: it was not, or that was told already.
-    pub(super) fn lives_after_all(&mut self, rank: Rank) -> bool {
-        let lost = |row: &RankRow| matches!(row.ended.outcome, Outcome::Lost { .. });
-        let is_news = self.ended.get(&rank).is_some_and(lost) && !self.row.lingering.contains(rank.0);
-        if is_news {
-            self.lingers_too_long(rank);
-        }
-        is_news
+    /// Scripts of this rank live, which had ended like this: it was given up as lost, or is back and was never begun. `None`: neither, or that was told
+    /// already.
+    pub(super) fn lives_after_all(&mut self, rank: Rank, is_back: bool) -> Option<Outcome> {
+        let could_not_know = |outcome: &Outcome| match outcome {
+            Outcome::Lost { .. } => true,
+            Outcome::Cancelled { status: None } => is_back,
+            _ => false,
+        };
+        let had_ended = self.ended.get(&rank).map(|row| row.ended.outcome.clone());
+        let had_ended = had_ended.filter(|outcome| could_not_know(outcome) && !self.row.lingering.contains(rank.0))?;
+        self.lingers_too_long(rank);
+        Some(had_ended)
     }
 
     /// What came late, at last, of a rank that was given up as lost.

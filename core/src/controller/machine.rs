@@ -103,6 +103,8 @@ pub(super) struct Batch {
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Milestones that were said, by who said them.
     pub(super) said: BTreeMap<Saying, IdSet>,
+    /// Whose end nodes told of when it had ended here.
+    pub(super) came_late: BTreeSet<TaskId>,
     /// Hosts whose drain has come into force, or was lifted.
     pub(super) in_force: BTreeSet<HostName>,
     pub(super) wake_ms: Option<u64>,
@@ -279,6 +281,7 @@ impl Machine {
         // What ends lets others begin, a verdict lets go, and what is let go may begin what follows: until nothing is left to look at.
         let mut changed = BTreeSet::new();
         self.tell_milestones(now);
+        self.drain_unclean_since(now);
         loop {
             self.settle_resolved(now);
             let Some(id) = self.batch.touched.pop_first() else { break };

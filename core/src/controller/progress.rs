@@ -166,15 +166,20 @@ impl Machine {
         self.drain_stuck(task, &what, now);
     }
 
-    /// Its scripts live, though it was given up as lost: whoever lifts the drain for that could not know. Told once: who lifts it after this has
-    /// seen it.
+    /// Its scripts live, though it was given up as lost, or went back as one where nothing was begun: whoever lifts the drain for that, or has the
+    /// node, could not know. Told once: who lifts it after this has seen it.
     pub(super) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
+        let is_back = self.actions.get(&task.action).is_some_and(|action| self.is_back(action, task.rank));
         let Some(action) = self.actions.get_mut(&task.action).filter(|_| !is_before_its_begin(phase)) else { return };
-        if !action.lives_after_all(task.rank) || defect!(LostMayLive) {
+        let Some(had_ended) = action.lives_after_all(task.rank, is_back).filter(|_| !defect!(LostMayLive)) else {
             return;
-        }
+        };
+        let what = match had_ended {
+            Outcome::Lost { .. } => "lives, and had been given up as lost",
+            _ => "lives, and its rank had gone back as one where nothing was begun",
+        };
         self.touch(task.action, now);
-        self.drain_stuck(task, "lives, and had been given up as lost", now);
+        self.drain_stuck(task, what, now);
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
@@ -234,7 +239,12 @@ impl Machine {
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
         }
-        if let Some(ended) = found.filter(|_| outcome.is_of_scripts()) {
+        if outcome.is_of_scripts() {
+            self.batch.came_late.insert(task);
+        }
+        // Of what a boot undid it is said that it was.
+        let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
+        if let Some(ended) = found.filter(|ended| outcome.is_of_scripts() && !undone(ended)) {
             // Whoever lifts a drain for its being away, or alive, could not know how it ended; nor is a boot rid of that.
             self.drain_for(task, &ended, now);
         }
@@ -258,25 +268,35 @@ impl Machine {
             action.seen_in(task.rank, boot_number);
             self.touch(task.action, now);
             self.follow_late(task, now);
-            self.unclean_since(task, now);
         }
     }
 
-    /// Its rank has gone back already, as one where nothing was begun: what follows the job follows it there no more, where it has not been there.
-    fn unclean_since(&mut self, task: TaskId, now: Now) {
-        let Some(action) = self.actions.get(&task.action).filter(|action| !self.follows(action)) else { return };
-        let (job, number) = (&action.row.job, action.row.attempt);
-        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+    /// What ran, as its node told in this batch, on ranks that had gone back already: nothing follows it there any more. Looked at when all that the
+    /// node tells is known: what follows it may have been there, or may be.
+    pub(super) fn drain_unclean_since(&mut self, now: Now) {
+        for task in std::mem::take(&mut self.batch.came_late) {
+            if self.is_unclean_since(task) && !defect!(LateUnfollowed) {
+                self.drain_returned(task, now);
+            }
+        }
+    }
+
+    fn is_unclean_since(&self, task: TaskId) -> bool {
+        let Some(action) = self.actions.get(&task.action).filter(|action| !self.follows(action)) else { return false };
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let cleans = |name: &ActionName| {
-            let by = TaskId { action: ActionId::of(self.settings.cluster, job, number, name), rank: task.rank };
-            let covers = |action: &Action| action.row.ranks.contains(task.rank.0);
-            self.actions.get(&by.action).is_some_and(covers) || node.is_some_and(|node| node.stones.has(by))
+            let id = ActionId::of(self.settings.cluster, &action.row.job, action.row.attempt, name);
+            let by = TaskId { action: id, rank: task.rank };
+            let covers = |of: &Action| !matches!(of.stand(task.rank), Stand::NotMine | Stand::Unknown);
+            self.actions.get(&id).is_some_and(covers) || node.is_some_and(|node| node.stones.ran(by))
         };
-        let is_back = attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0));
-        if is_back && !self.settings.after.iter().all(cleans) && !defect!(LateUnfollowed) {
-            self.drain_returned(task, now);
-        }
+        self.is_back(action, task.rank) && !self.settings.after.iter().all(cleans)
+    }
+
+    /// Has this rank of its attempt been given back?
+    fn is_back(&self, action: &Action, rank: Rank) -> bool {
+        let attempt = self.jobs.get(&action.row.job).and_then(|entry| entry.attempts.get(&action.row.attempt));
+        attempt.is_some_and(|attempt| attempt.released.ranks.contains(rank.0))
     }
 
     /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.

@@ -156,7 +156,7 @@ impl Machine {
             redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
         };
         self.batch.effects.push(Effect::Send { session: id, message: welcome });
-        self.settle(id, &host, tasks, now);
+        self.settle(id, &host, tasks, known.is_none(), now);
     }
 
     /// A frame of a session that stands.

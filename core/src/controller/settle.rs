@@ -7,7 +7,7 @@
 //! | ok or tolerable, of a prolog without verdict | another boot | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
 //! | sent, accepted, and a boot was announced | another boot | its end, [`crate::controller::boot`] |
 //! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there; it has start-grace from now on |
-//! | waiting, of an attempt that is over | holds nothing | cancelled: it never was there |
+//! | waiting, of an attempt that is over, on a node that nobody had heard of | holds nothing | cancelled: it never was there |
 //! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
 //! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked, or an operator's word waits |
@@ -47,7 +47,8 @@ const fn has_begun(state: &HeldState) -> bool {
 }
 
 impl Machine {
-    pub(super) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, now: Now) {
+    /// `is_new`: nobody had heard of this node.
+    pub(super) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, is_new: bool, now: Now) {
         // The host's own tasks are its own: nobody tells when they end, so they are not shown as if it were known.
         let held: Vec<Held> = held.into_iter().filter(|h| !h.local).collect();
         for held in &held {
@@ -79,6 +80,13 @@ impl Machine {
                 let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
                 ended.note =
                     Some("what follows the job had been there, as the node told: nothing would follow this".to_owned());
+                self.end_task(task, ended, now);
+                continue;
+            }
+            if is_new && self.is_superseded(task) {
+                let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
+                ended.note =
+                    Some("another attempt had taken its place when its node told that it was never there".to_owned());
                 self.end_task(task, ended, now);
                 continue;
             }
@@ -217,9 +225,11 @@ impl Machine {
         true
     }
 
-    /// What prepares a rank for an attempt that another one has taken the place of: it was let be only for as long as it might have begun already.
+    /// What prepares a rank for an attempt that another one has taken the place of: on a node that nobody had heard of it was let be, for it might
+    /// have begun already (`withdraw`).
     fn is_superseded(&self, task: TaskId) -> bool {
-        let Some(action) = self.actions.get(&task.action).filter(|action| !self.follows(action)) else { return false };
+        let waits = |action: &&Action| action.stand(task.rank) == Stand::Waiting && !self.follows(action);
+        let Some(action) = self.actions.get(&task.action).filter(waits) else { return false };
         let attempt = self.jobs.get(&action.row.job).and_then(|entry| entry.attempts.get(&action.row.attempt));
         attempt.is_some_and(|attempt| !attempt.open && !attempt.hold.ranks.contains(task.rank.0))
     }
@@ -233,12 +243,6 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
-            Stand::Waiting if self.is_superseded(task) => {
-                let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
-                ended.note =
-                    Some("another attempt had taken its place when its node told that it was never there".to_owned());
-                self.end_task(task, ended, now);
-            }
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.arm_start(task, now);

@@ -48,6 +48,12 @@ impl Stones {
         self.of.contains_key(&task)
     }
 
+    /// Did scripts of it run?
+    pub(super) fn ran(&self, task: TaskId) -> bool {
+        let ran = |stone: &HeldState| matches!(stone, HeldState::Tombstone { outcome, .. } if outcome.is_of_scripts());
+        self.of.get(&task).is_some_and(|(stone, _)| ran(stone))
+    }
+
     pub(super) fn take(&mut self, task: TaskId) -> Option<(HeldState, Option<u64>)> {
         self.of.remove(&task)
     }

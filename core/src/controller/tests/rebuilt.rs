@@ -336,17 +336,28 @@ fn an_epilog_that_its_node_tells_of_too_has_cleaned_up_there_whichever_comes_fir
 /// Found by a review: an old copy of the store had begun nothing there, and the rank had gone back when its node came.
 #[test]
 fn what_is_told_to_have_run_on_a_rank_that_has_gone_back_drains_its_node_unless_that_was_cleaned_up() {
-    let stone = || HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let cancelled = || Outcome::Cancelled { status: None };
+    let stone = |outcome| HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None };
     let of = |action: &str, state| held(action, "j", 0, "n0", state);
-    let why = "prolog: ran, as its node tells only now, and its rank had gone back: nothing cleans up after it (job j attempt 0)";
-    for (holds, expect) in [
-        (vec![of("prolog", HeldState::Ended)], Some(why)),
-        (vec![of("prolog", HeldState::Live { phase: Phase::Starting, age_ms: 1 })], Some(why)),
-        (vec![of("prolog", stone())], Some(why)),
-        (vec![of("prolog", stone()), of("epilog", stone())], None),
-        (vec![of("prolog", HeldState::Ended), of("epilog", HeldState::Unclaimed)], None),
-        (vec![of("prolog", HeldState::Unclaimed)], None),
-        (vec![], None),
+    let (prolog, epilog) = (|state| of("prolog", state), |state| of("epilog", state));
+    let runs = Phase::Running { script: "a".into(), index: 1, of: 1, progress: None };
+    let live = |phase| HeldState::Live { phase, age_ms: 1 };
+    let ran = Some("prolog: ran, as its node tells only now, and its rank had gone back: nothing cleans up after it");
+    let lives = Some("prolog: lives, and its rank had gone back as one where nothing was begun");
+    // What its Hello has -> why it is drained; what it finishes as -> and then.
+    for (holds, expect, ended, then) in [
+        (vec![prolog(HeldState::Ended)], None, Some(Outcome::Ok), ran),
+        (vec![prolog(HeldState::Ended)], None, Some(cancelled()), None),
+        (vec![prolog(live(Phase::Starting))], None, Some(cancelled()), None),
+        (vec![prolog(live(Phase::Starting))], None, Some(exit(1)), ran),
+        (vec![prolog(live(runs))], lives, Some(Outcome::Ok), lives),
+        (vec![prolog(stone(Outcome::Ok))], ran, None, ran),
+        (vec![prolog(stone(Outcome::Ok)), epilog(stone(Outcome::Ok))], None, None, None),
+        // It was refused, or taken back before it began: it has cleaned up nothing.
+        (vec![prolog(stone(Outcome::Ok)), epilog(stone(cancelled()))], ran, None, ran),
+        (vec![prolog(HeldState::Ended), epilog(HeldState::Unclaimed)], None, Some(Outcome::Ok), None),
+        (vec![prolog(HeldState::Unclaimed)], None, None, None),
+        (vec![], None, None, None),
     ] {
         let mut b = Bench::new();
         b.run("prolog", "j", "n0");
@@ -354,16 +365,46 @@ fn what_is_told_to_have_run_on_a_rank_that_has_gone_back_drains_its_node_unless_
         b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
         assert_eq!(contexts(&b, "release").len(), 1);
         let (n0, _) = b.up("n0", "b", holds.clone());
-        let drained = |b: &Bench| b.store.drains.first().map(|row| row.reason.clone());
-        assert_eq!(drained(&b).as_deref(), expect, "{holds:?}");
+        let why = |b: &Bench| b.store.drains.first().map(|row| row.reason.clone());
+        let of_job = |why: Option<&str>| why.map(|why| format!("{why} (job j attempt 0)"));
+        assert_eq!(why(&b), of_job(expect), "{holds:?}");
+        if let Some(ended) = ended {
+            b.says(n0, finished(task("prolog", "j", 0), ended));
+        }
+        assert_eq!(why(&b), of_job(then), "{holds:?}");
         // Whoever lifts that has seen it.
-        if expect.is_some() {
+        if then.is_some() {
             b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
             b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
             let mut b = b.restart();
             b.up("n0", "b", holds);
-            assert_eq!(drained(&b), None);
+            assert_eq!(why(&b), None);
         }
+    }
+}
+
+/// Found by a review: that another node had told of its epilog too passed for its being there.
+#[test]
+fn an_epilog_that_only_another_node_tells_of_cleans_up_nothing() {
+    for other_first in [true, false] {
+        let mut b = Bench::new();
+        b.run("prolog", "j", "n[0-1]");
+        b.ask(Request::Cancel { which: which("j", None), why: "user".into() }).0.unwrap();
+        b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+        assert_eq!(contexts(&b, "release").len(), 1);
+        let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+        let mut nodes = [
+            ("n0", vec![held("epilog", "j", 0, "n[0-1]", live())]),
+            ("n1", vec![held("prolog", "j", 1, "n[0-1]", stone)]),
+        ];
+        if !other_first {
+            nodes.reverse();
+        }
+        for (host, holds) in nodes {
+            b.up(host, "b", holds);
+        }
+        let drained: Vec<&str> = b.store.drains.iter().map(|row| row.host.as_str()).collect();
+        assert_eq!(drained, ["n1"], "{other_first}");
     }
 }
 

@@ -161,6 +161,18 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
             assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted }, "told before: {told}, {state:?}");
         }
     }
+    // That it was tolerable was told before: the drain is for the boot that undid it.
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b1", vec![]);
+    b.up("n1", "b1", vec![]);
+    b.run("prolog", "j", "n[0-1]");
+    b.says(n0, finished(task("prolog", "j", 0), Outcome::Tolerable));
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    let state = HeldState::Tombstone { outcome: Outcome::Tolerable, past_ms: 0, reboot: Reboot::Since };
+    b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n0", state)]);
+    assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Rebooted });
+    let newest = b.store.drains[0].newest().reason;
+    assert!(newest.contains("rebooted"), "{newest}");
     // After the verdict a boot changes nothing.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);

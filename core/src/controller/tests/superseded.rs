@@ -153,6 +153,20 @@ fn what_its_node_never_had_does_not_begin_for_an_attempt_that_is_over() {
     end(&mut b, n0, of(0, "prolog", 0), Outcome::Ok);
 }
 
+/// Found by a review: by a configuration in which nothing follows jobs any more an epilog that waited passed for what prepares a rank.
+#[test]
+fn an_epilog_that_waits_is_begun_though_nothing_follows_jobs_any_more() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
+    again(&mut b, 1);
+    b.settings.after.clear();
+    b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
+    let effects = b.says(n0, finished(of(0, "prolog", 0), Outcome::Ok));
+    assert_eq!(begun(&effects), named("epilog", "0"));
+}
+
 #[test]
 fn without_anything_begun_it_goes_back_at_once() {
     let (mut b, _) = bench(2, |_| {});
