@@ -81,6 +81,8 @@ pub(super) struct Node {
     pub(super) note: Option<String>,
     /// Of tasks that are not known here.
     pub(super) stones: Stones,
+    /// Others tell of tasks that it did not tell of in its Hello, and it was asked by a probe of this number whether its session lives.
+    pub(super) asked: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -423,6 +425,7 @@ impl Node {
             failed: Vec::new(),
             note: None,
             stones: Stones::default(),
+            asked: None,
         }
     }
 }

@@ -166,7 +166,8 @@ impl Machine {
         }
     }
 
-    /// Nodes that have said Hello in this controller's time have told by their tombstones how it ended there, or hold nothing of it.
+    /// Nodes that have said Hello in this controller's time have told by their tombstones how it ended there, or hold nothing of it where their session
+    /// lives.
     fn settle_rebuilt(&mut self, id: ActionId, teller: &HostName, now: Now) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let Some(action) = self.actions.get(&id) else { return };
@@ -185,7 +186,8 @@ impl Machine {
                 (Some(session), None) if node.stones.is_cut() => {
                     self.end_session(session, "it told of more tombstones than are kept: it is asked again", now);
                 }
-                (Some(_), None) => self.not_known(task, now),
+                // What it said in its Hello holds for as long as its session lives: where that is half open it may have had another controller since.
+                (Some(session), None) => self.ask_whether_it_lives(session, &host),
             }
         }
     }

@@ -145,6 +145,7 @@ impl Machine {
         node.since_ms = now.mono_ms;
         node.live.clear();
         node.stones = Stones::default();
+        node.asked = None;
         node.note = None;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Open { host: host.clone(), machine, boot, link };
@@ -187,7 +188,10 @@ impl Machine {
             FromAgent::ExpectsBoot { task, within_ms, ended } => {
                 self.on_expects_boot(id, host, task, within_ms, *ended, now)
             }
-            FromAgent::Probed { nonce } => self.on_probed(id, nonce, now),
+            FromAgent::Probed { nonce } => {
+                self.on_probed(id, nonce, now);
+                self.settle_asked(host, nonce, now);
+            }
             FromAgent::Answer { question, text, last } => {
                 let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
                     return;

@@ -107,7 +107,7 @@ impl World {
                     if matches!(message, ToAgent::Probe { .. })
                         && let Some(c) = self.conns.get_mut(&conn)
                     {
-                        c.probed_at = Some(self.t);
+                        c.probed_at.push(self.t);
                     }
                     self.send_to_agent(conn, &message);
                 }

@@ -36,8 +36,9 @@ pub(crate) struct Conn {
     controller_at: u64,
     /// Nobody is there to say FIN.
     dead: bool,
-    /// When it was asked whether it lives; when the controller closed it, until it is known for whom.
-    pub(crate) probed_at: Option<u64>,
+    /// When it was made; each time that it was asked whether it lives; when the controller closed it, until it is known for whom.
+    opened_at: u64,
+    pub(crate) probed_at: Vec<u64>,
     closed_at: Option<u64>,
 }
 
@@ -79,7 +80,8 @@ impl World {
             agent_at: 0,
             controller_at: 0,
             dead: false,
-            probed_at: None,
+            opened_at: self.t,
+            probed_at: Vec::new(),
             closed_at: None,
         };
         self.conns.insert(conn, new);
@@ -235,7 +237,7 @@ impl World {
     pub(crate) fn welcome(&mut self, SessionId(conn): SessionId) {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
-        let (which, life, node) = (new.which, new.controller_life, new.node);
+        let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
         if which == 0 {
             self.truth.hello_told(node, self.nodes[node].spool.tasks_told());
         }
@@ -243,7 +245,9 @@ impl World {
         // Another machine's session makes room only when it has not answered, and it has at least the shortest time that any site gives it.
         let unasked = self.conns.values().find(|c| {
             let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
-            let asked = c.probed_at.is_some_and(|at| at + site::settings(1).probe_ms <= self.t);
+            // For this one, and not for what was asked before.
+            let long_ago = |at: &u64| *at >= since && *at + site::settings(1).probe_ms <= self.t;
+            let asked = c.probed_at.iter().any(long_ago);
             made_room && c.node != node && self.nodes[c.node].host == *host && !asked
         });
         if let Some(c) = unasked.filter(|_| self.controllers[which].took_over_at != Some(self.t)) {
