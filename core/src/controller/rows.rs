@@ -141,8 +141,8 @@ pub struct ActionRow {
     pub external: Option<Box<External>>,
     /// Scripts that were told of as past their limit, and of which open ranks: the last of each rank.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Open ranks whose nodes were drained for what their scripts had left behind; and ranks given up as lost whose nodes were drained because they
-    /// lived.
+    /// Open ranks whose nodes were drained for what their scripts had left behind; and ranks given up as lost, or given back as never
+    /// begun, whose nodes were drained because they lived.
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
     pub limits: BTreeMap<u64, IdSet>,

@@ -188,14 +188,7 @@ fn past_the_cap_the_oldest_tombstone_goes_that_nothing_can_mean_any_more() {
         &["finished m.1.prolog.0 refused (this host holds 3 tasks and tombstones*"],
     );
     bed.now.boot_ms += 1;
-    let cancel = ToAgent::Cancel {
-        task: task("m", 1, "prolog", 0),
-        job: job("m"),
-        attempt: crate::ids::Attempt::from_number(1),
-        action: action("prolog"),
-        why: String::new(),
-    };
-    bed.check(message(cancel), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
+    bed.check(cancel("m", 1, "prolog", 0), &["remove-tombstone k.1.prolog.0", "bury m.1.prolog.0 cancelled"]);
 }
 
 #[test]
