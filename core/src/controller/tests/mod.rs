@@ -20,6 +20,7 @@ mod sessions;
 mod settling;
 mod stones;
 mod superseded;
+mod told;
 mod tolerance;
 mod unheard;
 

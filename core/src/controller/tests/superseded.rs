@@ -6,7 +6,7 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::{ExitStatus, Verdict};
 
-fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
+pub(super) fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
     TaskId { action: id(action, "j", attempt), rank: Rank(rank) }
 }
 
@@ -17,12 +17,12 @@ fn again(b: &mut Bench, attempt: u64) -> Vec<Effect> {
     effects
 }
 
-fn end(b: &mut Bench, session: SessionId, task: TaskId, outcome: Outcome) -> Vec<(SessionId, u32)> {
+pub(super) fn end(b: &mut Bench, session: SessionId, task: TaskId, outcome: Outcome) -> Vec<(SessionId, u32)> {
     starts(&b.says(session, finished(task, outcome)))
 }
 
 /// Action and attempt of each Start.
-fn begun(effects: &[Effect]) -> Vec<(String, String)> {
+pub(super) fn begun(effects: &[Effect]) -> Vec<(String, String)> {
     let start = |effect: &Effect| match effect {
         Effect::Fan { start, .. } => Some((start.action.to_string(), start.attempt.to_string())),
         Effect::Send { message: ToAgent::Start(start), .. } => {
@@ -33,7 +33,7 @@ fn begun(effects: &[Effect]) -> Vec<(String, String)> {
     effects.iter().filter_map(start).collect()
 }
 
-fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
+pub(super) fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
     vec![(action.to_owned(), attempt.to_owned())]
 }
 
@@ -436,19 +436,4 @@ fn a_service_starts_when_the_older_attempt_is_done_on_its_hosts_and_resources() 
     end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok);
     b.ask(stage(None, "")).0.unwrap();
     assert_eq!(hears(&mut b, report(None, Said::Ok)).0, "rank 0");
-}
-
-/// The store was lost. What a node tells of itself is cleaned up after; of the other it had only heard.
-#[test]
-fn what_another_controller_had_begun_is_followed_where_its_node_tells() {
-    let mut b = Bench::new();
-    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
-    b.up("n1", "b", vec![]);
-    assert_eq!(b.outcome(of(0, "prolog", 1)).word(), "lost");
-    assert!(b.store.drains.is_empty(), "only n0 had said that it was there");
-    let (_, effects) = b.ask(Request::Run(request("prolog", "j", Some("n[0-1]"), Some(1))));
-    assert_eq!(begun(&effects), named("prolog", "1"), "n1 says that it never had it");
-    assert_eq!(b.action("epilog", "j", 0).ranks.to_string(), "0");
-    end(&mut b, n0, of(0, "prolog", 0), Outcome::Ok);
-    assert_eq!(b.action("epilog", "j", 0).sent.to_string(), "0");
 }
