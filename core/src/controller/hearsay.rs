@@ -31,8 +31,13 @@ use crate::task::Ended;
 impl Machine {
     /// Its own node tells of a task that this store did not know, or had heard of from others.
     pub(super) fn node_tells(&mut self, host: &HostName, task: TaskId, now: Now) {
-        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
-        let (job, number) = (row.job.clone(), row.attempt);
+        let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
+        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        if let Some(boot_number) = boot_number.filter(|_| action.boot(task.rank).is_none()) {
+            // The one that it was meant for is not known.
+            action.seen_in(task.rank, boot_number);
+        }
+        let (job, number) = (action.row.job.clone(), action.row.attempt);
         self.own(&job, number, &IdSet::from(task.rank.0..=task.rank.0), now);
         self.give_way(&job, host, now);
         // The job may have let go of the rank as of one where nothing was begun.

@@ -190,13 +190,14 @@ impl Machine {
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
         let open = self.actions.values().filter(|a| a.row.verdict.is_none());
         let limits = open.filter_map(|a| a.check_ms);
-        limits.chain(self.next_probe()).chain(self.next_prune(now)).min()
+        limits.chain(self.next_probe()).chain(self.next_asked()).chain(self.next_prune(now)).min()
     }
 
     pub(super) fn on_tick(&mut self, now: Now) {
         // The next moment is asked for anew, whatever this one was.
         self.batch.wake_ms = None;
         self.probes_due(now);
+        self.asked_due(now);
         let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
         let ids: Vec<ActionId> = self
             .actions

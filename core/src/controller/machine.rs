@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
+use crate::controller::asked::Asked;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::boot::Expected;
 use crate::controller::io::{
@@ -37,6 +38,8 @@ pub struct Machine {
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// Those of them that wait for an older one to answer a probe.
     pub(super) probing: BTreeSet<SessionId>,
+    /// Those that others contradict.
+    pub(super) asked: BTreeMap<SessionId, Asked>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) actions: BTreeMap<ActionId, Action>,
     pub(super) drains: BTreeMap<HostName, DrainRow>,
@@ -81,8 +84,6 @@ pub(super) struct Node {
     pub(super) note: Option<String>,
     /// Of tasks that are not known here.
     pub(super) stones: Stones,
-    /// Others tell of tasks that it did not tell of in its Hello, and it was asked by a probe of this number whether its session lives.
-    pub(super) asked: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -109,6 +110,8 @@ pub(super) struct Batch {
     pub(super) came_late: BTreeSet<TaskId>,
     /// Hosts whose drain has come into force, or was lifted.
     pub(super) in_force: BTreeSet<HostName>,
+    /// Sessions whose probe leaves with this batch.
+    pub(super) probed: BTreeSet<SessionId>,
     pub(super) wake_ms: Option<u64>,
 }
 
@@ -134,6 +137,7 @@ impl Machine {
             outbox_last: first_sequence(now.wall_ms, snapshot.outbox_last),
             questions: BTreeMap::new(),
             question_last: 0,
+            asked: BTreeMap::new(),
             probe_last: 0,
             store_full: false,
             quiet: snapshot.quiet,
@@ -259,24 +263,9 @@ impl Machine {
             ("outbox entries", self.outbox.len()),
             ("questions", self.questions.len()),
             ("hosts whose drain is waited for", self.undrained.len() + self.drain_failed.len()),
-            ("sessions that are asked whether they live", self.probing.len()),
+            ("sessions that are asked whether they live", self.probing.len() + self.asked.len()),
             ("callers that wait for quiet", self.quiet_waits.len()),
         ]
-    }
-
-    /// One line for `systemctl status`.
-    pub fn status_line(&self) -> String {
-        let online = self.nodes.values().filter(|n| n.session.is_some()).count();
-        let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
-        let plural = |n: usize| if n == 1 { "" } else { "s" };
-        format!(
-            "epoch {}; {online} of {} node{} online; {open} action{} open{}",
-            self.epoch.number,
-            self.nodes.len(),
-            plural(self.nodes.len()),
-            plural(open),
-            if self.quiet.is_some() { "; quiet: no new starts" } else { "" }
-        )
     }
 
     fn close_batch(&mut self, now: Now) -> Output {
@@ -326,6 +315,7 @@ impl Machine {
             self.batch.wake_ms = Some(mono_ms);
             self.batch.effects.push(Effect::WakeAt { mono_ms });
         }
+        self.batch.probed.clear();
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
     }
 
@@ -425,7 +415,6 @@ impl Node {
             failed: Vec::new(),
             note: None,
             stones: Stones::default(),
-            asked: None,
         }
     }
 }

@@ -104,8 +104,9 @@ impl Machine {
             Stand::Sent | Stand::Waiting | Stand::Unknown => {
                 action.accept(task.rank);
                 action.limited(task.rank, limit_ms);
+                let is_news = action.boot(task.rank).is_none();
                 self.touch(task.action, now);
-                if stand == Stand::Unknown {
+                if is_news {
                     self.node_tells(host, task, now);
                 }
             }
@@ -190,6 +191,7 @@ impl Machine {
             return;
         };
         let stand = action.stand(task.rank);
+        let is_news = action.boot(task.rank).is_none();
         // Where an operator's word becomes the outcome, what scripts had done is told beside it.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if stand != Stand::NotMine && self.is_anothers(host, task) {
@@ -198,7 +200,7 @@ impl Machine {
         }
         match stand {
             Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => {
-                if stand == Stand::Unknown {
+                if is_news {
                     self.node_tells(host, task, now);
                 }
                 let own = by_hand.then(|| ended.clone());

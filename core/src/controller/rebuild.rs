@@ -6,7 +6,8 @@
 //!
 //! A node's word is not the resource manager's, nor another node's. A newer attempt that it tells of is open beside one that was asked for here, until
 //! that newer one is asked for too ([`crate::controller::superseded`]). Of other ranks it may have heard ([`crate::controller::hearsay`]): they are
-//! `unknown` until their own nodes have said Hello. What was asked for has the ranks that it was asked for with.
+//! `unknown` until their own nodes have said Hello; one that has, and told nothing of it, is asked whether its session lives
+//! ([`crate::controller::asked`]). What was asked for has the ranks that it was asked for with.
 
 use serde_json::json;
 
@@ -187,7 +188,7 @@ impl Machine {
                     self.end_session(session, "it told of more tombstones than are kept: it is asked again", now);
                 }
                 // What it said in its Hello holds for as long as its session lives: where that is half open it may have had another controller since.
-                (Some(session), None) => self.ask_whether_it_lives(session, &host),
+                (Some(session), None) => self.ask_whether_it_lives(session, now),
             }
         }
     }

@@ -1,12 +1,11 @@
 //! Two sessions that claim one host. The newer of one agent replaces the older; an agent of another machine or boot has to wait until
 //! the older session has answered a probe, or failed to.
 
-use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::session::{Session, Stage};
 use crate::defect;
-use crate::ids::{BootId, HostName, MachineId, TaskId};
+use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};
 
 /// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of reboots.
@@ -91,27 +90,6 @@ impl Machine {
     pub(super) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
-    }
-
-    /// Of a node whose Hello did not tell of what others tell of. No answer: its session comes to its end, and its next Hello tells.
-    pub(super) fn ask_whether_it_lives(&mut self, session: SessionId, host: &HostName) {
-        let Some(node) = self.nodes.get_mut(host).filter(|node| node.asked.is_none()) else { return };
-        self.probe_last += 1;
-        node.asked = Some(self.probe_last);
-        self.batch.effects.push(Effect::Send { session, message: ToAgent::Probe { nonce: self.probe_last } });
-    }
-
-    /// It lives, and what it did not tell of in its Hello it does not know.
-    pub(super) fn settle_asked(&mut self, host: &HostName, answer: u64, now: Now) {
-        let Some(node) = self.nodes.get_mut(host).filter(|node| node.asked == Some(answer)) else { return };
-        node.asked = None;
-        let tasks: Vec<TaskId> = node.tasks.iter().copied().collect();
-        let is_unknown = |task: &TaskId| {
-            self.actions.get(&task.action).is_some_and(|action| action.stand(task.rank) == Stand::Unknown)
-        };
-        for task in tasks.into_iter().filter(is_unknown).collect::<Vec<_>>() {
-            self.not_known(task, now);
-        }
     }
 
     /// The older session answered: it lives, so the newer one is another machine of the same name.

@@ -145,7 +145,6 @@ impl Machine {
         node.since_ms = now.mono_ms;
         node.live.clear();
         node.stones = Stones::default();
-        node.asked = None;
         node.note = None;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Open { host: host.clone(), machine, boot, link };
@@ -190,7 +189,7 @@ impl Machine {
             }
             FromAgent::Probed { nonce } => {
                 self.on_probed(id, nonce, now);
-                self.settle_asked(host, nonce, now);
+                self.settle_asked(id, host, nonce, now);
             }
             FromAgent::Answer { question, text, last } => {
                 let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
@@ -259,6 +258,7 @@ impl Machine {
     pub(super) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
         self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);
+        self.asked.remove(&id);
         if let Some(session) = self.sessions.get_mut(&id)
             && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
         {
@@ -287,6 +287,7 @@ impl Machine {
     pub(super) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
         let waiting = self.probing_of(id);
         self.probing.remove(&id);
+        self.asked.remove(&id);
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };

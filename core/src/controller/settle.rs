@@ -18,7 +18,7 @@
 //! | ended           | live                           | goes on; its result comes late; was it never begun here, it is taken for begun |
 //! | ended as lost   | live, begun                    | the same, and its node is drained for it, once |
 //! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
-//! | told of by others | holds nothing | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
+//! | told of by others | holds nothing, and its session lives ([`crate::controller::asked`]) | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
 //! | waiting, and prepares the rank | tells of what follows the job there | cancelled: nothing would follow it |
 //! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
@@ -131,7 +131,6 @@ impl Machine {
         limit_ms: Option<u64>,
         now: Now,
     ) -> bool {
-        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return true };
         self.limit_told(host, task, limit_ms);
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         if !is_stone && self.is_anothers(host, task) {
@@ -157,8 +156,6 @@ impl Machine {
         };
         let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
         if open && action.boot(rank).is_none() {
-            // Rebuilt: the boot that it was meant for is not known.
-            action.seen_in(rank, boot_number);
             self.node_tells(host, task, now);
         }
         if !open && has_begun(state) {

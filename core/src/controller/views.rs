@@ -18,6 +18,21 @@ use crate::task::Process;
 const CANCELLING: &str = "; cancel asked for";
 
 impl Machine {
+    /// One line for `systemctl status`.
+    pub fn status_line(&self) -> String {
+        let online = self.nodes.values().filter(|n| n.session.is_some()).count();
+        let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        format!(
+            "epoch {}; {online} of {} node{} online; {open} action{} open{}",
+            self.epoch.number,
+            self.nodes.len(),
+            plural(self.nodes.len()),
+            plural(open),
+            if self.quiet.is_some() { "; quiet: no new starts" } else { "" }
+        )
+    }
+
     pub(super) fn ps(&self, older_than_ms: u64, held: bool, now: Now) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for action in self.actions.values().filter(|a| a.is_open()) {

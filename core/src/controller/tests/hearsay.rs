@@ -351,35 +351,3 @@ fn nothing_begins_on_hearsay_of_an_attempt_that_went_back_whole() {
         assert_eq!(starts(&effects), []);
     }
 }
-
-/// Found by the simulator: its session was half open, and it had had another controller since its Hello; what that had begun there was lost (vanished),
-/// though it had ended.
-#[test]
-fn of_what_others_tell_a_node_is_asked_whether_its_session_lives() {
-    let probe = |effect: &Effect| match effect {
-        Effect::Send { session, message: ToAgent::Probe { nonce } } => Some((*session, *nonce)),
-        _ => None,
-    };
-    for lives in [true, false] {
-        let mut b = Bench::new();
-        let (n1, _) = b.up("n1", "b", vec![]);
-        let n0 = b.session();
-        let effects =
-            b.says(n0, FromAgent::Hello(hello("n0", "b", n0.0, vec![held("prolog", "j", 0, "n[0-1]", live())])));
-        let probes: Vec<(SessionId, u64)> = effects.iter().filter_map(probe).collect();
-        let [(asked, nonce)] = probes[..] else { panic!("{effects:?}") };
-        assert_eq!(asked, n1);
-        assert!(b.action("prolog", "j", 0).unknown.contains(1));
-        if lives {
-            b.says(n1, FromAgent::Probed { nonce: nonce + 1 });
-            assert!(b.action("prolog", "j", 0).unknown.contains(1), "that was another question");
-            b.says(n1, FromAgent::Probed { nonce });
-            assert_eq!(b.outcome(task("prolog", "j", 1)), Outcome::Lost { why: crate::outcome::Loss::Vanished });
-        } else {
-            b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
-            let stone = HeldState::Tombstone { outcome: exit(1), past_ms: 0, reboot: crate::task::Reboot::None };
-            b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", stone)]);
-            assert_eq!(b.outcome(task("prolog", "j", 1)), exit(1));
-        }
-    }
-}

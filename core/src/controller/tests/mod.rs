@@ -1,5 +1,6 @@
 //! The machine on a bench: batches in, effects out, and a store that keeps what was committed.
 
+mod asked;
 mod attempts;
 mod boots;
 mod by_hand;
