@@ -154,7 +154,7 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),
-        (Some(_), _) if evidence.was_cancelled() => Outcome::Cancelled { status: exit },
+        (Some(_), _) if evidence.was_cancelled() || defect!(KilledIsCancelled) => Outcome::Cancelled { status: exit },
         (Some(_), Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (Some(_), exit) => failed(Failure::NoResult(exit)),
     }

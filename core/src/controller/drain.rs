@@ -54,11 +54,8 @@ fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Cancelled { .. } => defect!(CancelDrains),
         Outcome::Ok | Outcome::Resolved { .. } => false,
-        Outcome::Tolerable
-        | Outcome::Failed { .. }
-        | Outcome::Timeout { .. }
-        | Outcome::Lost { .. }
-        | Outcome::Refused { .. } => true,
+        Outcome::Tolerable | Outcome::Failed { .. } => true,
+        Outcome::Timeout { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } => !defect!(OnlyFailuresDrain),
     }
 }
 

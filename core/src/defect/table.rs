@@ -110,7 +110,10 @@ table! {
     ToleranceStartsAnew: "each action of a job is forgiven as many ranks as the job", "docs/semantics.md: the tolerance is the job's", Hunt::Simulator;
     KeepsOneLess: "one rank more goes back than `keep` leaves", "docs/semantics.md: never fewer than N", Hunt::Simulator;
     NobodyLeft: "a job succeeds with none of its ranks", "docs/semantics.md: a verdict is for somebody", Hunt::Simulator;
+    KilledIsCancelled: "a runner that was killed passes for one that was asked to stop", "3: the outcome is what the unit did", Hunt::Simulator;
+    OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains nobody", "docs/semantics.md: exactly the hosts at fault are drained", Hunt::Simulator;
     CancelDrains: "what a user cancelled drains its node", "docs/semantics.md: a cancel never drains", Hunt::Simulator;
+    CancelledEpilogIsClean: "an epilog that was cancelled drains nobody", "docs/semantics.md: a node that was not cleaned is drained", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over", "docs/semantics.md: an existing reason is never overwritten", Hunt::Simulator;
     DrainToldOnce: "what else goes wrong on a host that is drained is not told, though its drain may be lifted in the resource manager alone", "docs/semantics.md: told again, and waited for", Hunt::Simulator;
     AnyTellingConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet", "4: released after a confirmed drain", Hunt::Simulator;
@@ -123,7 +126,6 @@ table! {
     BusTakesTerm: "a TERM that went into a bus that was lost is not sent again", "a cancel reaches the runner", Hunt::Unit { program: "core", filter: "a_cancel_that_the_bus_may_have_lost_is_sent_again" };
     OfflineUnfenced: "not accepted in time: lost, and its node is not told", "2: what has its outcome begins nowhere afterwards", Hunt::Unit { program: "core", filter: "not_accepted_within_start_grace_is_lost_and_fenced" };
     CancelTakesEpilog: "a cancel that names no action takes the epilog away", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
-    CancelledEpilogIsClean: "an epilog that was cancelled drains nobody", "docs/semantics.md: a node that was not cleaned is drained", Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
     RequeueTakesBack: "a requeue without nodes begins on what was given back", "4: no script on a rank that was released", Hunt::Unit { program: "core", filter: "a_requeue_without_nodes_takes_nothing_back" };
     BeginsWhereLetGo: "what waits begins on ranks that the job has let go of meanwhile", "docs/semantics.md: nothing that prepares ranks begins behind the job", Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing" };
     SequencesReused: "a store that was put back uses sequences again", "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };

@@ -50,13 +50,13 @@ impl Truth {
             return Ok(());
         }
         // A store that was lost may not know that a boot was waited for.
-        agrees(runs, outcome, !self.is_doubtful(task, None))
+        agrees(runs, outcome, !self.is_doubtful(task, None), self.was_to_stop(task))
     }
 }
 
 /// # Errors
 /// What speaks against it.
-fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool) -> Result<(), String> {
+fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
         if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
     };
@@ -71,7 +71,8 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool) -> Result<(), String> {
         }
         // Asked to stop, and stopped: where the runner could not write its result nobody knows which came first.
         Outcome::Cancelled { status: Some(_) } => {
-            one(&|run| run.cancelled || run.killed || run.result.as_ref().is_some_and(|(_, written)| !written))
+            let unwritten = |run: &Run| run.result.as_ref().is_some_and(|(_, written)| !written);
+            one(&|run| run.cancelled || (was_to_stop || run.meddled) && (run.killed || unwritten(run)))
         }
         // Cancelled after the claim and before the first script.
         Outcome::Cancelled { status: None } => {

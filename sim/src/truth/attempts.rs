@@ -70,9 +70,7 @@ pub(super) fn prepares(name: &str) -> bool {
 impl Truth {
     /// A script of this run begins. What only a store knew that was lost nobody else can.
     pub(super) fn check_turn(&mut self, index: usize) {
-        let Some(run) = self.runs.get(index).filter(|run| !run.local && !self.given.is_forgetful(&run.job)) else {
-            return;
-        };
+        let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         if self.is_doubtful(run.task, Some(run.node)) {
             return;
         }
@@ -104,7 +102,7 @@ impl Truth {
 
     /// After a commit: no service begins where an older attempt is at work, and one whose attempt was superseded is told to stop.
     pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
-        let Some(external) = row.external.as_deref().filter(|_| !self.given.is_forgetful(&row.job)) else { return };
+        let Some(external) = row.external.as_deref() else { return };
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
         let open = row.open();
         let work = external.resources.iter().any(|name| !external.ended.contains_key(name));
@@ -136,9 +134,6 @@ impl Truth {
 
     /// A rank is given back: where a script of the attempt began, what follows jobs has ended there.
     pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
-        if self.given.is_forgetful(&row.job) {
-            return;
-        }
         let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
         let epilog = store.actions.iter().find(is_epilog);
         // One that had come to its end before the others were let go of does not follow there: it is said, and the same action is no other one.

@@ -63,13 +63,8 @@ impl Given {
         self.drained.contains(host)
     }
 
-    /// Somebody said, at any time, that nothing is wrong there.
-    pub(super) fn was_lifted(&self, host: &str) -> bool {
-        self.lifted.contains_key(host)
-    }
-
-    /// ... of what this run did, too: it had begun by then.
-    fn is_lifted_for(&self, host: &HostName, index: usize) -> bool {
+    /// Somebody said that nothing is wrong there, when this run had begun.
+    pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
@@ -106,7 +101,10 @@ impl Truth {
         }
         let alive = self.runs.iter().enumerate().find(|(at, run)| {
             let host = super::super::world::site::host(run.node);
-            run.task == task && run.holds() && !given.drained.contains(&host) && !given.is_lifted_for(&host, *at)
+            run.task == task
+                && run.holds()
+                && !given.drained.contains(&host)
+                && !given.is_lifted_for(host.as_str(), *at)
         });
         if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
             self.broken(|| format!("4 resolved: {stem} by hand, it lives, and its node is not drained"));
@@ -144,9 +142,28 @@ impl Truth {
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
         let outside = self.given.lifted_outside.get(host).copied().unwrap_or_default();
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
-        let of = |id| store.actions.iter().any(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
-        let ends = store.ranks.iter().filter(|end| end.task.rank == rank && of(end.task.action));
-        let failed = ends.filter(|end| matches!(end.ended.outcome, Outcome::Failed { .. } | Outcome::Tolerable));
+        let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
+        let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
+        let failed = ends.filter(|end| {
+            let bad = |a: &ActionRow| match end.ended.outcome {
+                Outcome::Failed { .. } | Outcome::Tolerable | Outcome::Refused { .. } => true,
+                // A boot may have been rid of that; and whoever lifted its drain while it lived has seen it.
+                Outcome::Timeout { .. } => {
+                    let lifted = |(at, run): (usize, &super::Run)| {
+                        run.task == end.task && self.given.is_lifted_for(host.as_str(), at)
+                    };
+                    !self.given.boots_clean && !self.runs.iter().enumerate().any(lifted)
+                }
+                // Of one of which only others told its node is not to blame.
+                Outcome::Lost { .. } => {
+                    !self.given.boots_clean && a.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(rank.0))
+                }
+                // Nothing else cleans up there.
+                Outcome::Cancelled { .. } => a.name.as_str() == "epilog",
+                Outcome::Ok | Outcome::Resolved { .. } => false,
+            };
+            of(end.task.action).is_some_and(bad)
+        });
         // What is shown with this very commit has come now, and so has a lift that is committed with it.
         let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(t, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
@@ -309,7 +326,7 @@ impl Truth {
             }
             let alive = self.runs.iter().enumerate().find(|(at, run)| {
                 let mine = run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local;
-                mine && run.holds() && !self.given.is_lifted_for(&host, *at)
+                mine && run.holds() && !self.given.is_lifted_for(host.as_str(), *at)
             });
             let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None)).map(|(_, run)| run.stem.clone());
             if let Some(stem) = alive {

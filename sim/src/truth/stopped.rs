@@ -1,8 +1,8 @@
 //! What was stopped: a run whose cancel is committed gets TERM, and nothing is claimed once its agent has read that it must not begin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::TaskId;
+use perilog_core::{Attempt, JobId, TaskId};
 
 use super::Truth;
 
@@ -19,6 +19,11 @@ pub(super) struct Stops {
     deaf: BTreeMap<usize, u64>,
     /// What an agent (node, life) has read: Cancels; Forgets; Starts, and when.
     cancels: BTreeMap<TaskId, (usize, u64)>,
+    /// An agent was ever asked to stop it, by whomever.
+    to_stop: BTreeSet<TaskId>,
+    /// Jobs of which what waits may be withdrawn; and which attempts of each were asked for.
+    to_end: BTreeSet<JobId>,
+    attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
     /// When something last failed on a node: a claim that could not be taken is tried again after a while.
@@ -66,6 +71,33 @@ impl Truth {
                 });
             }
         }
+    }
+
+    /// Somebody has asked for something by which what waits for a job is not to begin.
+    pub(crate) fn asked_to_end(&mut self, job: JobId) {
+        self.stops.to_end.insert(job);
+    }
+
+    /// May this task of it be cancelled before it began?
+    pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
+        self.was_to_stop(task) || self.stops.to_end.contains(job)
+    }
+
+    /// Of this attempt something is asked for: others of that job end.
+    pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
+        let asked = self.stops.attempts.entry(job.clone()).or_default();
+        asked.insert(attempt.unwrap_or(Attempt::FIRST));
+        if asked.len() > 1 {
+            self.asked_to_end(job.clone());
+        }
+    }
+
+    pub(crate) fn asked_to_stop(&mut self, task: TaskId) {
+        self.stops.to_stop.insert(task);
+    }
+
+    pub(super) fn was_to_stop(&self, task: TaskId) -> bool {
+        self.stops.to_stop.contains(&task)
     }
 
     pub(crate) fn read_cancel(&mut self, at: usize, life: u64, task: TaskId, t: u64) {

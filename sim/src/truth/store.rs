@@ -319,6 +319,14 @@ impl Truth {
             return self.check_served(which, row, task, outcome, t);
         }
         self.check_vanished(which, row, task, outcome);
+        if *outcome == (Outcome::Cancelled { status: None })
+            && !self.was_to_end(&job, task)
+            && !self.is_doubtful(task, None)
+        {
+            return self.broken(|| {
+                format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}, and nobody asked for that")
+            });
+        }
         if let Err(truth) = self.agrees(task, outcome) {
             // What was told of a rank by a store that knew nothing of its run.
             if !(self.is_doubtful(task, None) && super::agree::nothing_ran(outcome)) {

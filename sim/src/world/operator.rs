@@ -19,11 +19,35 @@ use crate::plan::Op;
 const CANCELS: u64 = u64::MAX;
 
 impl World {
+    /// Does this keep what waits from beginning?
+    fn may_withdraw(&mut self, op: &Op) {
+        match op {
+            Op::Run { job, attempt, action, .. } => {
+                self.truth.asked_for_attempt(&site::job(*job), attempt.map(site::attempt));
+                // By some settings it follows jobs: then nothing that prepares a rank begins there after it.
+                if action == "sweep" {
+                    self.truth.asked_to_end(site::job(*job));
+                }
+            }
+            Op::AddJob { job, attempt, keep, shrink, .. } => {
+                self.truth.asked_for_attempt(&site::job(*job), attempt.map(site::attempt));
+                if keep.is_some() || *shrink {
+                    self.truth.asked_to_end(site::job(*job));
+                }
+            }
+            Op::Cancel { job, .. } | Op::Resolve { job, .. } | Op::Finish { job, .. } | Op::CancelJob { job, .. } => {
+                self.truth.asked_to_end(site::job(*job));
+            }
+            _ => {}
+        }
+    }
+
     pub(crate) fn operate(&mut self, op: Op) {
         if self.quiet {
             return;
         }
         self.say(|| format!("DO {op:?}"));
+        self.may_withdraw(&op);
         match op {
             Op::Run { to, job, action, attempt, nodes } => {
                 let job = site::job(job);

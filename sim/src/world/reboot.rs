@@ -54,6 +54,7 @@ impl World {
         self.disturb(at);
         let stems: Vec<String> = self.nodes[at].systemd.units.keys().cloned().collect();
         for stem in stems {
+            self.stopped_by_another(at, &stem);
             self.signal_runner(at, &stem, 15);
         }
         self.after(of.goes_ms, Event::Goes { node: at, boot, down_ms: of.down_ms, soft: of.soft });

@@ -34,6 +34,12 @@ impl World {
         self.signal_script(at, stem, serial, 15);
     }
 
+    /// TERM comes from systemd, and nobody has asked the agent for it.
+    pub(super) fn stopped_by_another(&mut self, at: usize, stem: &str) {
+        let intent = self.nodes[at].systemd.units.get(stem).map(|unit| unit.intent.start.task);
+        intent.into_iter().for_each(|task| self.truth.asked_to_stop(task));
+    }
+
     /// KillUnit(main): what the runner makes of it.
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
@@ -79,6 +85,7 @@ impl World {
         if let Some(run) = run {
             self.truth.oom(run);
         }
+        self.stopped_by_another(at, stem);
         self.signal_runner(at, stem, 15);
         if self.nodes[at].systemd.unit(stem, serial).is_some_and(|unit| unit.runner.alive) {
             self.script_ends(at, stem, serial, Some(ExitStatus::Signal(9)));

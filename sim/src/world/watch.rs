@@ -116,6 +116,11 @@ impl World {
     pub(crate) fn reads(&mut self, at: usize, input: &Input) {
         let node = &self.nodes[at];
         let (t, life, full) = (self.t, node.life, self.t < node.full_until);
+        match input {
+            Input::Message(ToAgent::Cancel { task, .. } | ToAgent::Signal { task, signal: 15 })
+            | Input::CancelLocal { task, .. } => self.truth.asked_to_stop(*task),
+            _ => {}
+        }
         let Input::Message(message) = input else { return };
         if node.agent.as_ref().is_none_or(|agent| !agent.welcomed) {
             return;
