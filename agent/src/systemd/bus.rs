@@ -264,6 +264,9 @@ impl Bus {
         ] {
             self.call(DBUS, DBUS_PATH, DBUS, "AddMatch", &rule).await?;
         }
+        // After the match, so that a change of the name in between is told; fails where systemd is not on the bus.
+        let reply = self.call(DBUS, DBUS_PATH, DBUS, "GetNameOwner", &SYSTEMD).await?;
+        self.shared.interest.systemd_is(reply.body().deserialize()?);
         // Any service will do, also one that does not exist.
         let names = self.properties("perilog-task-probe").await?.names()?;
         let probed = Probed::of(names.iter().map(String::as_str));
@@ -272,12 +275,6 @@ impl Bus {
         }
         *self.shared.probed.lock().unwrap_or_else(PoisonError::into_inner) = probed;
         Ok(())
-    }
-
-    /// Is systemd on the bus?
-    pub(super) async fn has_systemd(&self) -> Result<bool, BusError> {
-        let reply = self.call(DBUS, DBUS_PATH, DBUS, "NameHasOwner", &SYSTEMD).await?;
-        Ok(reply.body().deserialize()?)
     }
 
     /// How often this boot's user space was restarted (systemd 254 and later); `None` where systemd does not count.

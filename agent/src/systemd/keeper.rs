@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use perilog_core::agent::io::UnitIds;
 use perilog_core::task::{Process, UnitFacts};
+use perilog_host::clock;
 use tokio::sync::mpsc;
 use zbus::MessageStream;
 
@@ -16,6 +17,8 @@ use crate::stir::Stir;
 /// Between two tries, doubled up to the ceiling. Only while the bus is gone; a restart of dbus-daemon takes some 70 ms.
 const RETRY_FLOOR: Duration = Duration::from_millis(20);
 const RETRY_CEILING: Duration = Duration::from_secs(5);
+/// A connection that did not hold for so long is one of a bus that comes and goes. Each costs PID 1 a look at all units.
+const STEADY: Duration = Duration::from_secs(10);
 /// For socket, authentication and Hello: a bus that accepts and says nothing (dbus.socket without its daemon) is not waited for longer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
@@ -40,6 +43,7 @@ pub enum BusEdge {
 /// Runs until the loop stops listening.
 pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
+    let mut flaps = Flaps::default();
     loop {
         match up(&stir, &around).await {
             Ok((bus, units, drained)) => {
@@ -47,11 +51,14 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
                 if edges.send(BusEdge::Up { bus, units }).await.is_err() {
                     return;
                 }
+                let since = clock::mono_ms();
                 let why = drained.await.unwrap_or_else(|error| format!("the task that reads the bus ended: {error}"));
                 tracing::warn!("{why}; connecting again");
                 if edges.send(BusEdge::Lost { why }).await.is_err() {
                     return;
                 }
+                let held = Duration::from_millis(clock::mono_ms().saturating_sub(since));
+                tokio::time::sleep(flaps.lost(held)).await;
             }
             Err(error) => {
                 tokio::time::sleep(pause).await;
@@ -63,6 +70,25 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
                 pause = longer;
             }
         }
+    }
+}
+
+/// How fast a connection that was lost is followed by the next. At once, if it had held, or was the first that did not: as dbus-daemon and systemd
+/// come up, one may be made between them.
+#[derive(Debug, Default)]
+struct Flaps {
+    pause: Duration,
+}
+
+impl Flaps {
+    /// How long to wait after a connection that held for so long.
+    fn lost(&mut self, held: Duration) -> Duration {
+        if held >= STEADY {
+            self.pause = Duration::ZERO;
+            return Duration::ZERO;
+        }
+        let longer = (self.pause * 2).clamp(RETRY_FLOOR, RETRY_CEILING);
+        std::mem::replace(&mut self.pause, longer)
     }
 }
 
@@ -89,8 +115,20 @@ async fn up(stir: &Arc<Stir>, around: &Surroundings) -> Result<(Bus, Vec<UnitFou
 
 async fn look_around(bus: &Bus) -> Result<Vec<UnitFound>, BusError> {
     bus.prepare().await?;
-    if !bus.has_systemd().await? {
-        return Err(BusError::Unknown("systemd is not on the system bus".to_owned()));
-    }
     bus.snapshot().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bus_that_comes_and_goes_is_left_alone_for_longer_and_longer() {
+        let (mut flaps, short) = (Flaps::default(), STEADY - Duration::from_millis(1));
+        // Once is a restart: connected again as fast as it can be.
+        assert_eq!((flaps.lost(STEADY), flaps.lost(short)), (Duration::ZERO, Duration::ZERO));
+        let pauses: Vec<u128> = (0..10).map(|_| flaps.lost(short).as_millis()).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000]);
+        assert_eq!((flaps.lost(STEADY), flaps.lost(short)), (Duration::ZERO, Duration::ZERO), "it held: all is well");
+    }
 }

@@ -1,8 +1,11 @@
 //! The stream of messages of one connection, drained by a task of its own into [`Stir`]: it waits for nothing but the stream, so that no call of
 //! the connection is ever stalled by it.
+//!
+//! Everybody on the host may send us a signal of any interface and member (the stock policy of the bus allows it, and no match is asked): only
+//! who sent it, which the bus itself writes down, says whether it is true. Of the name's owner that is the bus, of jobs and units systemd.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::StreamExt as _;
 use perilog_core::ids::{UNIT_PREFIX, unit_of};
@@ -14,7 +17,12 @@ use crate::stir::Stir;
 
 /// Whose signals matter. Holds no more than this host's live tasks.
 #[derive(Debug, Default)]
-pub(super) struct Interest(Mutex<Tables>);
+pub(super) struct Interest {
+    /// systemd's unique name, under which it sends. Known before any table has an entry, so that no signal that matters comes too early for
+    /// it; one for the whole connection, which is given up when the name changes hands (daemon-reexec).
+    systemd: OnceLock<String>,
+    tables: Mutex<Tables>,
+}
 
 #[derive(Debug, Default)]
 struct Tables {
@@ -25,6 +33,15 @@ struct Tables {
 }
 
 impl Interest {
+    /// Whose signals of jobs and units are true, from now on. The first answer stays.
+    pub(super) fn systemd_is(&self, unique: &str) {
+        self.systemd.get_or_init(|| unique.to_owned());
+    }
+
+    fn is_systemd(&self, sender: &str) -> bool {
+        self.systemd.get().is_some_and(|systemd| systemd == sender)
+    }
+
     pub(super) fn starts(&self, stem: &str) {
         self.lock().starting.insert(unit_of(stem));
     }
@@ -56,7 +73,7 @@ impl Interest {
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
         // Both tables are whole whatever a panicking holder did.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,13 +94,15 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
     "the system bus is gone".to_owned()
 }
 
-/// One signal; `Some` if systemd left the bus (daemon-reexec): everything that is known has to be joined again.
+/// One signal; `Some` if systemd left the bus (daemon-reexec): everything that is known has to be joined again. One that somebody else made up
+/// is none.
 fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String> {
     let header = message.header();
     let (interface, member) = (header.interface()?.as_str(), header.member()?.as_str());
+    let sender = header.sender()?.as_str();
     let body = message.body();
     match (interface, member) {
-        (MANAGER, "JobRemoved") => {
+        (MANAGER, "JobRemoved") if interest.is_systemd(sender) => {
             let (_, _, unit, _): (u32, zbus::ObjectPath<'_>, &str, &str) = body.deserialize().ok()?;
             if unit.starts_with(UNIT_PREFIX)
                 && let Some(stem) = interest.ended_job(unit)
@@ -91,12 +110,12 @@ fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String>
                 stir.now(&stem);
             }
         }
-        (PROPERTIES, "PropertiesChanged") => {
+        (PROPERTIES, "PropertiesChanged") if interest.is_systemd(sender) => {
             if let Some(stem) = interest.watched(header.path()?.as_str()) {
                 stir.now(&stem);
             }
         }
-        (DBUS, "NameOwnerChanged") => {
+        (DBUS, "NameOwnerChanged") if sender == DBUS => {
             let (name, _, new): (&str, &str, &str) = body.deserialize().ok()?;
             if name == SYSTEMD {
                 return Some(
@@ -108,4 +127,105 @@ fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String>
         _ => {}
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use zbus::ObjectPath;
+
+    use super::*;
+    use crate::systemd::names::{DBUS_PATH, MANAGER_PATH};
+
+    const OURS: &str = "perilog-task-prolog-f1-3-0123456789ab";
+    const SYSTEMD_IS: &str = ":1.2";
+    const FORGER: &str = ":1.66";
+
+    fn says<B: serde::Serialize + zbus::DynamicType>(
+        sender: &str,
+        path: &str,
+        (interface, member): (&str, &str),
+        body: &B,
+    ) -> Message {
+        Message::signal(path, interface, member).sender(sender).build(body).unwrap()
+    }
+
+    fn job_removed(sender: &str) -> Message {
+        let job = ObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap();
+        says(sender, MANAGER_PATH, (MANAGER, "JobRemoved"), &(7u32, job, unit_of(OURS).as_str(), "done"))
+    }
+
+    fn changed(sender: &str) -> Message {
+        let nothing: (HashMap<&str, zbus::Variant<'_>>, &[&str]) = (HashMap::new(), &[]);
+        let body = ("org.freedesktop.systemd1.Service", nothing.0, nothing.1);
+        says(sender, &unit_path(&unit_of(OURS)), (PROPERTIES, "PropertiesChanged"), &body)
+    }
+
+    fn owner_changed(sender: &str, name: &str, new: &str) -> Message {
+        says(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
+    }
+
+    /// A connection that has ours at heart in both ways.
+    fn interested() -> Interest {
+        let interest = Interest::default();
+        interest.systemd_is(SYSTEMD_IS);
+        interest.starts(OURS);
+        interest.watch(OURS);
+        interest
+    }
+
+    /// Is ours worth a look after these?
+    async fn stirred(interest: &Interest, messages: &[Message]) -> bool {
+        let stir = Stir::default();
+        for message in messages {
+            assert_eq!(signal(message, interest, &stir), None);
+        }
+        // Comes with what was there before it.
+        stir.now("perilog-task-last");
+        stir.next().await.contains(&OURS.to_owned())
+    }
+
+    #[tokio::test]
+    async fn only_systemd_tells_of_jobs_and_units() {
+        let interest = interested();
+        for forger in [FORGER, ":1.20", DBUS] {
+            assert!(!stirred(&interest, &[job_removed(forger), changed(forger)]).await, "{forger}");
+        }
+        assert!(stirred(&interest, &[changed(SYSTEMD_IS)]).await);
+        // Nor has a forged one taken the place of the true one.
+        interest.forget(OURS);
+        interest.starts(OURS);
+        assert!(!stirred(&interest, &[job_removed(FORGER)]).await);
+        assert!(stirred(&interest, &[job_removed(SYSTEMD_IS)]).await);
+        assert!(!stirred(&interest, &[job_removed(SYSTEMD_IS)]).await, "a job ends once");
+    }
+
+    #[test]
+    fn only_the_bus_tells_who_left_it() {
+        let (interest, stir) = (interested(), Stir::default());
+        // systemd's word on its own name is no more than anybody's.
+        for sender in [FORGER, SYSTEMD_IS] {
+            for new in ["", FORGER] {
+                assert_eq!(signal(&owner_changed(sender, SYSTEMD, new), &interest, &stir), None, "{sender} {new}");
+            }
+        }
+        assert_eq!(signal(&owner_changed(DBUS, "org.freedesktop.login1", ""), &interest, &stir), None);
+        let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &interest, &stir);
+        assert_eq!(left.as_deref(), Some("systemd left the bus"));
+        let other = signal(&owner_changed(DBUS, SYSTEMD, ":1.99"), &interest, &stir);
+        assert_eq!(other.as_deref(), Some("systemd has another name on the bus"));
+    }
+
+    /// A change that comes while the connection is made must not be lost, though it is not known yet whose name it was.
+    #[test]
+    fn who_left_is_heard_before_it_is_known_who_was_there() {
+        let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &Interest::default(), &Stir::default());
+        assert!(left.is_some());
+    }
+
+    #[test]
+    fn a_signal_that_nobody_sent_is_none() {
+        let body = (SYSTEMD, SYSTEMD_IS, "");
+        let message = Message::signal(DBUS_PATH, DBUS, "NameOwnerChanged").build(&body).unwrap();
+        assert_eq!(signal(&message, &interested(), &Stir::default()), None);
+    }
 }
