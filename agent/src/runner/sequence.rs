@@ -79,7 +79,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Runs everything and gives what it adds up to. All output is written by then, and the socket is gone.
+    /// Runs everything and gives what it adds up to. By then all output is written that the journal would take, and the socket is gone.
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);
@@ -96,7 +96,9 @@ impl<'a> Sequence<'a> {
         };
         drop(lists);
         self.control = None;
-        while self.sinks.waiting().next().is_some() {
+        // So that what was only said is tried, and what it waits for has a deadline.
+        self.sinks.flush(clock::mono_ms());
+        while self.sinks.hopeful() {
             self.turn(None, None);
         }
         if self.cancelled {

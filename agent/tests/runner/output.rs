@@ -105,6 +105,27 @@ fn in_the_journal_stderr_is_a_warning_and_lines_stay_whole() {
     assert_eq!(task.kept("out.0.head").len(), "out\nerr\n<3>error\n".len(), "kept as the script said it");
 }
 
+/// A journal that hangs, with a line half taken, kept the runner from its result for ever.
+#[test]
+fn a_journal_that_never_reads_delays_the_result_and_nothing_else() {
+    let task = Task::with(&[("10-a", "head -c 2000000 /dev/zero | tr '\\0' x; exit 3")]);
+    task.accept();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut child = task.start_on(theirs);
+    let pid = Pid::from_child(&child);
+    let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let limit = rustix::event::Timespec { tv_sec: SILENCE.as_secs().try_into().unwrap(), tv_nsec: 0 };
+    let mut wait = [rustix::event::PollFd::new(&ended, rustix::event::PollFlags::IN)];
+    if rustix::event::poll(&mut wait, Some(&limit)).unwrap() == 0 {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("it still waits for its journal");
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(task.directory().join("result.json").exists());
+    drop(ours);
+}
+
 #[test]
 fn the_status_text_says_where_it_is() {
     let body = "read go < $GO; $REPORT progress 'mounting /p/lustre1'; exit 3";

@@ -91,6 +91,12 @@ impl Sinks {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
 
+    /// Is anything left that is worth staying for when all else is done? What a deaf journal has not taken is not: it may never listen again,
+    /// and the task's result waits. Of one that is not deaf yet, and was flushed, [`Self::next`] says until when.
+    pub(crate) fn hopeful(&self) -> bool {
+        self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
+    }
+
     /// When to [`Self::flush`] even if nothing can be written.
     pub(crate) fn next(&self) -> Option<u64> {
         self.all().filter_map(Sink::deaf_at).min()
@@ -173,8 +179,9 @@ impl Sink {
             self.deaf = false;
         }
         if self.pending.is_empty() {
-            self.stuck_since = None;
             self.own_up();
+            // What that left is not waited for longer than any other line.
+            self.stuck_since = (!self.pending.is_empty()).then_some(now);
             return;
         }
         self.stuck_since.get_or_insert(now);
@@ -235,6 +242,39 @@ mod tests {
                 && !has_level(b"<3")
         );
         assert_eq!(one_line("a\nMAINPID=1\u{1b}[2J"), "a MAINPID=1 [2J");
+    }
+
+    /// Waits as the runner does at its end, but for time: how often it woke, and when the last time. Fails where nothing would wake it.
+    fn stay(sinks: &mut Sinks, mut now: u64) -> (u32, u64) {
+        let mut woke = 0;
+        sinks.flush(now);
+        while sinks.hopeful() {
+            now = sinks.next().expect("nothing wakes it when the journal does not");
+            sinks.flush(now);
+            woke += 1;
+        }
+        (woke, now)
+    }
+
+    #[test]
+    fn a_deaf_journal_is_not_stayed_for() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut sinks = Sinks { out: Sink::new(ours.into(), FileType::Socket), err: None, levels: true };
+        // One line, larger than all that a socket holds: a part of it is taken.
+        let line = [&vec![b'x'; 4 << 20][..], b"\n"].concat();
+        sinks.line(Stream::Out, &line);
+        assert_eq!(stay(&mut sinks, 100), (1, 100 + DEAF_AFTER_MS));
+        assert!(sinks.out.mid_line && !sinks.out.pending.is_empty(), "the rest of the line stays");
+        sinks.say(Level::Info, "a last word");
+        assert_eq!(stay(&mut sinks, 200 + DEAF_AFTER_MS), (0, 200 + DEAF_AFTER_MS));
+
+        // It listens again for so long that the line is whole, and is then deaf to what it is told of that.
+        theirs.set_nonblocking(true).unwrap();
+        while !sinks.out.pending.is_empty() && sinks.out.lost > 0 {
+            let _ = theirs.read(&mut vec![0; 64 << 10]);
+            sinks.flush(300 + DEAF_AFTER_MS);
+        }
+        assert!(sinks.hopeful() && sinks.next() == Some(300 + 2 * DEAF_AFTER_MS), "that is stayed for, as any line");
     }
 
     #[test]
