@@ -5,15 +5,18 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::cluster::{Cluster, shown};
-use crate::command::Output;
+use crate::command::{Output, Running};
 
 const STORE: &str = "/var/lib/perilog/controller.db";
 /// For a loaded machine; what is waited for takes some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 
 /// The second controller of [`Cluster::start_second`]: on the controller's own node, so that it has the same certificate.
+///
+/// What it is asked for before nodes may come to it waits for as long as a loaded machine takes to send them there.
 const SECOND: &str = "\
 cluster = \"bed\"
+start-grace = \"1h\"
 listen = \"[::]:5116\"
 store = \"/var/lib/perilog/second/controller.db\"
 [api]
@@ -71,7 +74,12 @@ impl Cluster {
 
     /// `perilog` at the second controller.
     pub fn second(&self, arguments: &[&str]) -> Result<Output> {
-        self.controller()?.run(&[&["perilog", "--socket", "/run/perilog/second.sock"], arguments].concat())
+        self.controller()?.run(&at_second(arguments))
+    }
+
+    /// The same, left running.
+    pub fn ask_second(&self, arguments: &[&str]) -> Result<Running> {
+        self.controller()?.spawn(&at_second(arguments))
     }
 
     /// The second one tells the truth of this job and all of it: of `action` one script, `10-gate`.
@@ -88,4 +96,8 @@ impl Cluster {
         node.write_file("/etc/perilog/agent.d/zz-dial.toml", format!("controller = {controllers:?}\n"))?;
         node.systemctl(&["restart", "perilog-agent.service"]).map(drop)
     }
+}
+
+fn at_second<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["perilog", "--socket", "/run/perilog/second.sock"], arguments].concat()
 }
