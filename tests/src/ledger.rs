@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::node::Node;
 
-pub use compare::{Comparison, Known, compare};
+pub use compare::{Comparison, Known, NOWHERE, compare};
 pub use known::known;
 
 /// Where the prelude writes on each node.

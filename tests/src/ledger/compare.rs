@@ -5,6 +5,9 @@ use std::fmt;
 
 use super::{Key, Ledger, Run};
 
+/// The outcome of a rank that is its action's and of which the controller says nothing: neither `ok`, nor open, nor ended.
+pub const NOWHERE: &str = "nowhere";
+
 /// What the controller says of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
@@ -12,7 +15,7 @@ pub struct Known {
     pub attempt: String,
     pub action: String,
     pub rank: u32,
-    /// The word: `ok`, `failed`, `lost` and so on; anything else is a task that has not ended.
+    /// The word: `ok`, `failed`, `lost` and so on, or [`NOWHERE`]; anything else is a task that has not ended.
     pub outcome: String,
     /// The exit code of a task that `failed` with one.
     pub code: Option<i32>,
@@ -69,11 +72,13 @@ impl Comparison {
 /// Holds `known` against `ledger`. `scripts` are those that an action which ran must have started, by action name: of each there is a task.
 ///
 /// * A script starts at most once per task.
-/// * `ok`: every script of the action started and ended with 0.
-/// * `failed` with a code: every script ended, and the code is the largest of theirs.
+/// * `ok`, `tolerable`: every script of the action started and ended with 0.
+/// * `failed` with a code: every script ended, and the code is the largest of theirs. Without one: not all of them ended with 0.
 /// * Scripts that are known one by one ended as they are known.
-/// * `refused`, and `lost` before it began: none started. Any other `lost`: not all of them ended.
+/// * `refused`: none started. `lost`: not all of them ended. Whether one started is not asked: a node that was given up before it accepted may have
+///   begun unheard.
 /// * What the ledger has, the controller knows; and it does not call a task open whose scripts have all ended.
+/// * Each rank of an action stands somewhere: whatever ran there, [`NOWHERE`] is a fault.
 pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) -> Comparison {
     let mut ran: BTreeMap<Task, BTreeMap<&str, &[Run]>> = BTreeMap::new();
     for (key, runs) in &ledger.runs {
@@ -153,6 +158,7 @@ fn judge(ran: &BTreeMap<&str, &[Run]>, known: &Known, expected: &[&str]) -> Vec<
         "refused" => never(!codes.is_empty(), "refused, and scripts ran".into()),
         "lost" => never(all_ended, "lost, and every script ended".into()),
         "timeout" | "cancelled" | "resolved" => {}
+        NOWHERE => never(true, "is the action's, and is neither ok, nor open, nor ended".into()),
         open => never(all_ended, format!("{open}, and every script has ended")),
     }
     faults
@@ -227,6 +233,8 @@ mod tests {
             (both_ok, known("lost", None), "lost, and every script ended"),
             (both_ok, known("refused", None), "refused, and scripts ran"),
             (both_ok, known("running", None), "running, and every script has ended"),
+            (both_ok, known(NOWHERE, None), "neither ok, nor open, nor ended"),
+            (&[], known(NOWHERE, None), "neither ok, nor open, nor ended"),
             (one_bad, known("failed", Some(37)), ""),
             (one_bad, known("failed", Some(1)), "in truth Some(37)"),
             (one_bad, known("ok", None), "a ended with 37, b ended with 1"),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use perilog_core::controller::view::{ActionView, AttemptView, JobView};
 use perilog_core::task::Ended;
-use perilog_core::{ExitStatus, Failure, Outcome};
+use perilog_core::{ExitStatus, Failure, IdSet, Outcome};
 
-use super::Known;
+use super::{Known, NOWHERE};
 
 /// One [`Known`] for each task of the job.
 pub fn known(job: &JobView) -> Vec<Known> {
@@ -34,6 +34,9 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         let outcome = &ended.ended.outcome;
         tasks.push(Known { code: code(outcome), scripts: scripts(&ended.ended), ..task(ended.rank.0, outcome.word()) });
     }
+    // What the action is over and the controller has lost sight of: without this neither side would know of it where nothing ran.
+    let seen: IdSet = tasks.iter().map(|task| task.rank).collect();
+    tasks.extend(action.ranks.difference(&seen).iter().map(|rank| task(rank, NOWHERE)));
     tasks
 }
 
@@ -76,8 +79,8 @@ mod tests {
         let lost = ended(json!({"outcome": "lost", "why": "rebooted"}), json!([]));
         let view: JobView = serde_json::from_value(json!({
             "job": "j", "userid": null,
-            "attempts": [{"attempt": "1", "open": true, "hosts": "n[0-4]", "actions": [{
-                "id": "00000000-0000-0000-0000-000000000000", "name": "prolog", "ranks": "0-4", "began_ms": 1, "ended_ms": null,
+            "attempts": [{"attempt": "1", "open": true, "hosts": "n[0-5]", "actions": [{
+                "id": "00000000-0000-0000-0000-000000000000", "name": "prolog", "ranks": "0-5", "began_ms": 1, "ended_ms": null,
                 "timeout_ms": null, "verdict": null, "ok": "0-1", "open": [row],
                 "ended": [{"rank": 2, "host": "n2", "ended": failed, "late": []}, {"rank": 3, "host": "n3", "ended": lost, "late": []}],
             }]}],
@@ -86,8 +89,15 @@ mod tests {
         let known = known(&view);
         let mut told: Vec<_> = known.iter().map(|known| (known.rank, known.outcome.as_str(), known.code)).collect();
         told.sort_unstable();
-        let expected =
-            [(0, "ok", None), (1, "ok", None), (2, "failed", Some(37)), (3, "lost", None), (4, "running", None)];
+        let expected = [
+            (0, "ok", None),
+            (1, "ok", None),
+            (2, "failed", Some(37)),
+            (3, "lost", None),
+            (4, "running", None),
+            // In none of the three.
+            (5, NOWHERE, None),
+        ];
         assert_eq!(told, expected);
         let failed = known.iter().find(|known| known.rank == 2).unwrap();
         assert_eq!((failed.scripts.get("10-a"), failed.action.as_str()), (Some(&Some(37)), "prolog"));
