@@ -1,9 +1,10 @@
-//! The wall clocks of nodes and of the controller are set by hours, forward and backward, during a script: nobody times out, is lost or refused.
+//! The wall clocks of nodes and of the controller are set by hours, forward and backward, during a script: nobody times out or is lost, and nothing
+//! that a node has is refused.
 //!
 //! Nodes here share one kernel's clock, so it is perilog's own reading of it that is stepped (a fault point), on each node apart. What this does
 //! not cover: systemd's timers, and certificates, whose times are judged by the kernel's clock.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Node};
 
 const HOUR: i64 = 3600;
@@ -20,11 +21,37 @@ fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     Ok(at[..end].parse()?)
 }
 
+/// What an action's tasks say of when they were, in seconds, by rank: all times that their node has told.
+fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
+    let view = cluster.job(job)?;
+    let rows = view.attempts.iter().flat_map(|attempt| &attempt.actions).flat_map(|action| &action.ended);
+    let times = rows.map(|row| {
+        let ended = &row.ended;
+        let steps = ended.steps.iter().map(|step| step.began_ms);
+        let all = steps.chain(ended.began_ms).chain([ended.ended_ms]);
+        Ok((row.rank.0, all.map(|ms| Ok(i64::try_from(ms)? / 1000)).collect::<Result<_>>()?))
+    });
+    times.collect()
+}
+
+/// The times that each rank's node has told of this job's only action are `by` seconds of that rank away from `before`, by an hour at most.
+fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Result<()> {
+    let times = times(cluster, job)?;
+    let ranks: Vec<u32> = times.iter().map(|(rank, _)| *rank).collect();
+    ensure!(ranks == [0, 1], "of {job} these ranks have told times: {ranks:?}");
+    for ((rank, times), by) in times.iter().zip(by) {
+        let stepped = times.iter().all(|at| (at - before - by).abs() < HOUR);
+        ensure!(stepped, "the step of n{rank} by {by} s was not seen: {before} s, then {times:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn nobody_times_out_or_is_lost() -> Result<()> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", AT_GATE)
-        .script("epilog", "10-gate", "exit $(draw 0 3)")
+        // Of what is not ok each rank has told when it was.
+        .script("epilog", "10-gate", "exit $(draw 3 37)")
         .agent("[action.prolog]\ntimeout = \"1h\"\nscript-timeout = \"1h\"\n[action.epilog]\ntimeout = \"1h\"\n")
         .build()?;
     cluster.stay_down()?;
@@ -41,6 +68,11 @@ fn nobody_times_out_or_is_lost() -> Result<()> {
         cluster.assert_ran(job, &["epilog"])?;
         let seen = last_event(&cluster, job)? - before;
         assert!((seen - by).abs() < HOUR, "the step was not seen: {seen} s");
+        // Those of runners; and those of agents, who alone tell of an action that their node does not have.
+        assert_stepped(&cluster, job, before, [by, -by])?;
+        let absent = format!("{job}-absent");
+        cluster.perilog(&["run", "absent", "--job", &absent, "--nodes", "n[0-1]"])?;
+        assert_stepped(&cluster, &absent, before, [by, -by])?;
         cluster.kill_controller()?;
         cluster.start_controller()?;
         cluster.kill_agent(0)?;
