@@ -1,12 +1,25 @@
-//! A script that traps TERM and cleans up past its limit: it is asked once and never killed; what it did is shown while it goes on, and its
+//! A script that traps TERM and cleans up past its limit: it is asked once and not killed; what it did is shown while it goes on, and its
 //! true status arrives when it has ended.
+//!
+//! It may be over before the grace of a kill would be. That no kill is to come is asked of what decides it: the policy in the intent that its
+//! runner has read, and the time that systemd gives its unit to stop. What a runner does by its policy is `agent/src/runner/watchdog.rs`'s to show.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use perilog_tests::{AT_GATE, Cluster};
+use perilog_core::task::{Intent, OnTimeout};
+use perilog_tests::{AT_GATE, Cluster, Node};
 
 const SOON: Duration = Duration::from_secs(90);
+
+/// What the runner of the only task of a node does past its limit, and how long systemd gives its unit to stop.
+fn policy(node: &Node) -> Result<(OnTimeout, String)> {
+    let intent: Intent =
+        serde_json::from_str(&node.sh("cat /run/perilog/tasks/*/intent.json")?).context("its intent")?;
+    let unit = node.sh("basename /run/perilog/tasks/*")?;
+    let stop = node.systemctl(&["show", "--property=TimeoutStopUSec", "--value", &format!("{unit}.service")])?;
+    Ok((intent.plan.on_timeout, stop))
+}
 
 #[test]
 fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
@@ -24,6 +37,7 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     })?;
     let node = cluster.node(0)?;
     cluster.bed().wait_until("it was asked to end", SOON, || Ok(node.try_read_file("/run/terms")?.is_some()))?;
+    assert_eq!(policy(node)?, (OnTimeout::Drain, "infinity".to_owned()));
     // What was seen when the limit passed is there to be read while it goes on: the script or the sleep(1) that it waits for.
     let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let overdue = events.lines().find(|line| line.contains("\"overdue\"")).context("an event")?;
