@@ -26,7 +26,7 @@
 //! | never heard of, on another host | tombstone past the retention | Forget |
 //! | never heard of, on another host | tombstone        | kept for the session: another node may tell of its action; and it answers, should its task be asked for again |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
@@ -66,6 +66,9 @@ impl Machine {
         }
         // All of them, before one of them is looked at: what follows another may come after it.
         self.keep_stones(host, &held);
+        // What this store itself has begun there is what others wait for.
+        let is_news = |of: &&TaskId| self.actions.get(&of.action).is_none_or(|action| action.boot(of.rank).is_none());
+        let news: BTreeSet<TaskId> = held.keys().filter(is_news).copied().collect();
         let mut forget = Vec::new();
         for (task, held) in &held {
             if matches!(held.state, HeldState::Tombstone { .. }) {
@@ -76,7 +79,7 @@ impl Machine {
             }
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
-            if self.had_followed(task, |follower| held.contains_key(&follower)) {
+            if self.had_followed(task, |follower| news.contains(&follower)) {
                 let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
                 ended.note =
                     Some("what follows the job had been there, as the node told: nothing would follow this".to_owned());

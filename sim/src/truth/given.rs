@@ -152,7 +152,8 @@ impl Truth {
                     let lifted = |(at, run): (usize, &super::Run)| {
                         run.task == end.task && self.given.is_lifted_for(host.as_str(), at)
                     };
-                    !self.given.boots_clean && !self.runs.iter().enumerate().any(lifted)
+                    let outside = self.given.lifted_outside.contains_key(host);
+                    !self.given.boots_clean && !outside && !self.runs.iter().enumerate().any(lifted)
                 }
                 // Of one of which only others told its node is not to blame.
                 Outcome::Lost { .. } => {

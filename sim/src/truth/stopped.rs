@@ -78,9 +78,9 @@ impl Truth {
         self.stops.to_end.insert(job);
     }
 
-    /// May this task of it be cancelled before it began?
+    /// May this task of it be cancelled before it began? After a store that was lost its epilog may have run there.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
-        self.was_to_stop(task) || self.stops.to_end.contains(job)
+        self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
     /// Of this attempt something is asked for: others of that job end.
