@@ -183,3 +183,19 @@ fn housekeeping_comes_after_the_epilog_and_neither_beside_a_prolog() {
     assert_eq!(begun(&runs(&mut b, n[1], "housekeeping", 1)), []);
     assert_eq!(released(&b), ["0-1"]);
 }
+
+/// Found by the simulator: by a configuration in which it follows jobs no more, what waited for the epilog was cancelled when the node told of that.
+#[test]
+fn what_waits_for_the_epilog_begins_after_it_though_it_follows_jobs_no_more() {
+    let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();
+    let (mut b, n) = bench(1, |s| s.after = after(&["epilog", "sweep"]));
+    b.run("prolog", "j", "n0");
+    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
+    assert_eq!(begun(&b.ask(finish("j", None)).1), one("epilog", 0));
+    b.settings.after = after(&["epilog"]);
+    b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
+    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    assert_eq!(begun(&effects), []);
+    let effects = b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    assert_eq!(begun(&effects), one("sweep", 0));
+}

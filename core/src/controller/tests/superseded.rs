@@ -1,7 +1,7 @@
 //! An attempt that another takes the place of: what was begun for it is cleaned up after, and the other one waits for that, host by host.
 
 use super::hearsay::stone;
-use super::release::{add, bench, contexts, finish, job};
+use super::release::{add, bench, contexts, job};
 use super::*;
 use crate::job::Terms;
 use crate::outcome::{ExitStatus, Verdict};
@@ -165,22 +165,6 @@ fn an_epilog_that_waits_is_begun_though_nothing_follows_jobs_any_more() {
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
     let effects = b.says(n0, finished(of(0, "prolog", 0), Outcome::Ok));
     assert_eq!(begun(&effects), named("epilog", "0"));
-}
-
-/// Found by the simulator: by a configuration in which it follows jobs no more, what waited for the epilog was cancelled when the node told of that.
-#[test]
-fn what_waits_for_the_epilog_begins_after_it_though_it_follows_jobs_no_more() {
-    let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();
-    let (mut b, n) = bench(1, |s| s.after = after(&["epilog", "sweep"]));
-    b.run("prolog", "j", "n0");
-    b.says(n[0], finished(of(0, "prolog", 0), Outcome::Ok));
-    assert_eq!(begun(&b.ask(finish("j", None)).1), named("epilog", "0"));
-    b.settings.after = after(&["epilog"]);
-    b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
-    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
-    assert_eq!(begun(&effects), []);
-    let effects = b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok));
-    assert_eq!(begun(&effects), named("sweep", "0"));
 }
 
 #[test]
