@@ -244,12 +244,13 @@ impl Truth {
     }
 
     pub(crate) fn machine_down(&mut self, at: usize, _t: u64) {
-        let at_rest = &self.at_rest;
+        let (at_rest, shown) = (&self.at_rest, &self.shown[0]);
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
-            // One whose end was acknowledged had been told before.
-            run.down |= at_rest.get(&(run.task, at)) != Some(&true);
+            // One whose end was acknowledged had been told before; but a second controller that does not know it tells nobody.
+            let is_told = shown.ended_at(run.task).is_some();
+            run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
             run.alive = false;
             run.left_behind = false;
         }
