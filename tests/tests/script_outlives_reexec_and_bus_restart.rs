@@ -37,7 +37,13 @@ fn daemon_reload() -> Result<()> {
 
 #[test]
 fn restart_of_the_bus() -> Result<()> {
-    let kill = "systemctl kill --signal=KILL --kill-whom=main dbus.service; systemctl start dbus.service";
+    // Until systemd has seen that it is dead, to start it is to do nothing.
+    let kill = "\
+pid() { systemctl show --property=MainPID --value dbus.service; }
+before=$(pid)
+systemctl kill --signal=KILL --kill-whom=main dbus.service
+while [ \"$(pid)\" = \"$before\" ]; do sleep 0.01; done
+systemctl start dbus.service";
     during_a_script(kill, Some("dbus.service"))
 }
 
