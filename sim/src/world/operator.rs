@@ -29,6 +29,8 @@ impl World {
                     self.truth.asked_to_end(site::job(*job));
                 }
             }
+            // Of the newest attempt that there is, or of the first.
+            Op::Serve { job, .. } => self.truth.asked_for_attempt(&site::job(*job), None),
             Op::AddJob { job, attempt, keep, shrink, .. } => {
                 self.truth.asked_for_attempt(&site::job(*job), attempt.map(site::attempt));
                 if keep.is_some() || *shrink {
