@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, OutboxEntry};
+use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, OutboxEntry, RankRow};
 use perilog_core::controller::{Settings, Snapshot};
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
 
@@ -144,30 +144,31 @@ impl Truth {
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
-        let failed = ends.filter(|end| {
-            let bad = |a: &ActionRow| match end.ended.outcome {
-                Outcome::Failed { .. } | Outcome::Tolerable | Outcome::Refused { .. } => true,
-                // A boot may have been rid of that; and whoever lifted its drain while it lived has seen it.
-                Outcome::Timeout { .. } => {
-                    let lifted = |(at, run): (usize, &super::Run)| {
-                        run.task == end.task && self.given.is_lifted_for(host.as_str(), at)
-                    };
-                    let outside = self.given.lifted_outside.contains_key(host);
-                    !self.given.boots_clean && !outside && !self.runs.iter().enumerate().any(lifted)
-                }
-                // Of one of which only others told its node is not to blame.
-                Outcome::Lost { .. } => {
-                    !self.given.boots_clean && a.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(rank.0))
-                }
-                // Nothing else cleans up there.
-                Outcome::Cancelled { .. } => a.name.as_str() == "epilog",
-                Outcome::Ok | Outcome::Resolved { .. } => false,
-            };
-            of(end.task.action).is_some_and(bad)
-        });
+        let failed = ends.filter(|end| of(end.task.action).is_some_and(|a| self.asks_for_drain(a, end, host)));
         // What is shown with this very commit has come now, and so has a lift that is committed with it.
         let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(t, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
+    }
+
+    /// Is its node at fault for this end, and nobody can have answered for that before it came?
+    fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
+        match end.ended.outcome {
+            Outcome::Failed { .. } | Outcome::Tolerable | Outcome::Refused { .. } => true,
+            // A boot may have been rid of that; and whoever lifted its drain while it lived has seen it.
+            Outcome::Timeout { .. } => {
+                let mut runs = self.runs.iter().enumerate().filter(|(_, run)| run.task == end.task);
+                let lifted = runs.any(|(at, _)| self.given.is_lifted_for(host.as_str(), at));
+                !self.given.boots_clean && !lifted && !self.given.lifted_outside.contains_key(host)
+            }
+            // Of one of which only others told its node is not to blame.
+            Outcome::Lost { .. } => {
+                let begun = row.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(end.task.rank.0));
+                begun && !self.given.boots_clean
+            }
+            // Nothing else cleans up there.
+            Outcome::Cancelled { .. } => row.name.as_str() == "epilog",
+            Outcome::Ok | Outcome::Resolved { .. } => false,
+        }
     }
 
     /// The drain hook did as it was told.
