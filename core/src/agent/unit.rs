@@ -114,7 +114,8 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
-        let ours = loaded.filter(|unit| !matches!(task.state, State::Doubt { .. }) || task.is_its_unit(unit, seen));
+        // Also of one that was queued for us: it may have been stopped, and its name taken.
+        let ours = loaded.filter(|unit| task.is_its_unit(unit, seen));
         if (seen.gone || task.intent.is_rebuilt()) && task.claim.is_none() {
             // A claim may have gone with the directory: a unit that is there stands for a runner that had it.
             task.claimed_by_other = true;

@@ -37,6 +37,30 @@ fn a_unit_that_vanished_before_its_claim_is_lost_with_the_claim_taken() {
     ]);
 }
 
+/// Found by the simulator: somebody stopped a unit that was queued for us and took its name, and what his own did was taken for the task's end.
+#[test]
+fn a_unit_that_took_the_name_of_one_that_was_queued_for_us_is_left_alone() {
+    let intent = intent("j", 1, "prolog", 0);
+    let other = unit_ids(&super::values::intent("j", 2, "prolog", 0));
+    let lost = "lost (its unit vanished without a result)";
+    for unit_ids in [None, Some(other)] {
+        for seen in [seen_running(&intent, 2), seen_exited(&intent, 2, 0), seen_exited(&intent, 2, 3)] {
+            let mut bed = Bed::up();
+            let id = bed.live("j", 1, "prolog", 0);
+            bed.checks([
+                (stirred(id), &["inspect j.1.prolog.0"]),
+                (
+                    inspected(id, Seen { unit_ids: unit_ids.clone(), claim: None, result: None, ..seen }),
+                    &[&format!("take-claim j.1.prolog.0 {lost}")],
+                ),
+                (claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {lost}")]),
+                // What is not ours is not unloaded.
+                (outcome_written(id), &[&format!("finished j.1.prolog.0 {lost}")]),
+            ]);
+        }
+    }
+}
+
 #[test]
 fn a_runner_that_never_claimed_is_never_a_success_and_the_claim_is_taken_first() {
     let intent = intent("j", 1, "prolog", 0);
