@@ -37,6 +37,7 @@ impl Machine {
             ended
         };
         let ok = ended.outcome.is_ok();
+        let may_have_begun = ended.outcome.may_have_begun();
         let milestones = ended.milestones.clone();
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
@@ -58,10 +59,29 @@ impl Machine {
         if let Some(ended) = blame {
             self.drain_for(task, &ended, now);
         }
+        if may_have_begun {
+            self.drain_unfollowed(task, now);
+        }
         for name in milestones {
             self.task_says(task, &name);
         }
         self.touch(task.action, now);
+    }
+
+    /// What was to clean up after it was cancelled while it was still to run: whoever lifted the drain for that could not know that it would.
+    fn drain_unfollowed(&mut self, task: TaskId, now: Now) {
+        let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
+            return;
+        };
+        let attempt = self.jobs.get(&row.job).and_then(|entry| entry.attempts.get(&row.attempt));
+        let followers = attempt.into_iter().flat_map(|attempt| self.of(attempt)).filter(|other| self.follows(other));
+        let cancelled = followers.filter_map(|other| {
+            let ended = &other.ended.get(&task.rank)?.ended;
+            matches!(ended.outcome, Outcome::Cancelled { .. }).then(|| (other.task(task.rank), ended.clone()))
+        });
+        for (follower, ended) in cancelled.collect::<Vec<_>>() {
+            self.drain_for(follower, &ended, now);
+        }
     }
 
     /// A prolog that went well in a boot that is over. A soft reboot ends all processes and leaves /run, and with it what tells of their ends.

@@ -5,6 +5,7 @@ use super::release::{add, bench, contexts, finish};
 use super::tolerance::tell;
 use super::*;
 use crate::job::Terms;
+use crate::outcome::ExitStatus;
 
 /// A drain hook was added to the configuration: nobody told it of who was drained already.
 #[test]
@@ -225,4 +226,39 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     b.batch(vec![Input::Closed { session, why: "gone".into() }]);
     b.up("n0", "b3", vec![]);
     assert_eq!(b.store.drains, []);
+}
+
+/// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog began; that ran, and its rank went back with neither.
+#[test]
+fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
+    let term = Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) };
+    // (what became of the epilog, of the prolog after it, and the drain then)
+    for (epilog, prolog, drained) in [
+        ("cancel", Outcome::Ok, true),
+        ("cancel", term, true),
+        // Nothing of it ran: there is nothing to clean up.
+        ("cancel", Outcome::Cancelled { status: None }, false),
+        ("resolve", Outcome::Ok, false),
+    ] {
+        for hook in [false, true] {
+            let (mut b, n) = bench(1, |settings| settings.drain_hook = hook);
+            b.run("prolog", "j", "n0");
+            b.ask(finish("j", None)).0.unwrap();
+            let of = || Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
+            if epilog == "cancel" {
+                b.ask(Request::Cancel { which: of(), why: "w".into() }).0.unwrap();
+                b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true }).0.unwrap();
+            } else {
+                b.ask(Request::Resolve { which: of(), ok: true, reason: "clean".into() }).0.unwrap();
+                assert!(matches!(b.outcome(task("epilog", "j", 0)), Outcome::Resolved { .. }));
+            }
+            assert_eq!(b.store.drains.len(), 0);
+            tell(&mut b, n[0], task("prolog", "j", 0), ended(prolog.clone()));
+            let reasons: Vec<&str> = b.store.drains.iter().map(|row| row.reason.as_str()).collect();
+            let expect: &[&str] = if drained { &["epilog: cancelled (job j attempt 0)"] } else { &[] };
+            assert_eq!(reasons, expect, "epilog: {epilog}, prolog {prolog}");
+            // It goes back once that is in force.
+            assert_eq!(b.store.attempts[0].complete, !(drained && hook));
+        }
+    }
 }
