@@ -60,15 +60,15 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    /// Drains the host of a task whose end is its node's fault.
-    pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
-        let Some(action) = self.actions.get(&task.action) else { return };
+    /// Drains the host of a task whose end is its node's fault. Is it?
+    pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) -> bool {
+        let Some(action) = self.actions.get(&task.action) else { return false };
         let row = &action.row;
         // Whoever stopped it: what was to be cleaned up there was not.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
         let at_fault = is_at_fault(&ended.outcome) || (unclean && !defect!(CancelledEpilogIsClean));
         if !at_fault {
-            return;
+            return false;
         }
         let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
@@ -91,6 +91,7 @@ impl Machine {
             _ => Fault::Other,
         };
         self.drain_task(task, reason, &suffix, fault, now);
+        true
     }
 
     /// Drains the host of a task that is past its limit, and lives.

@@ -37,7 +37,7 @@ impl Machine {
             ended
         };
         let ok = ended.outcome.is_ok();
-        let may_have_begun = ended.outcome.may_have_begun();
+        let is_of_scripts = ended.outcome.is_of_scripts();
         let milestones = ended.milestones.clone();
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
@@ -56,10 +56,8 @@ impl Machine {
         if !ok {
             self.remember_failed(task);
         }
-        if let Some(ended) = blame {
-            self.drain_for(task, &ended, now);
-        }
-        if may_have_begun {
+        let drained = blame.is_some_and(|ended| self.drain_for(task, &ended, now));
+        if is_of_scripts && !drained {
             self.drain_unfollowed(task, now);
         }
         for name in milestones {
