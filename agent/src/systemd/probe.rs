@@ -56,11 +56,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_learnt_once() {
         let mut probed = Probed::of(OPTIONAL.iter().map(|(name, _)| *name).filter(|name| *name != "KeyringMode"));
-        assert!(!probed.has("KeyringMode") && probed.has("LogExtraFields"));
-        let named = Probed::named("Cannot set property LogExtraFields, or unknown property.").unwrap();
+        assert!(!probed.has("KeyringMode") && probed.has("TasksMax"));
+        let named = Probed::named("Cannot set property TasksMax, or unknown property.").unwrap();
         assert!(probed.leave_out(named) && !probed.has(named));
         assert!(!probed.leave_out(named), "learnt twice");
         assert_eq!(Probed::named("Cannot set property ExecStart, or unknown property."), None);
-        assert_eq!(probed.losses().map(|(name, _)| name).collect::<Vec<_>>(), ["LogExtraFields", "KeyringMode"]);
+        assert_eq!(probed.losses().map(|(name, _)| name).collect::<Vec<_>>(), ["KeyringMode", "TasksMax"]);
     }
 }

@@ -58,12 +58,13 @@ pub fn recipe(
         ("TimeoutStopUSec", stop.into()),
         ("KillMode", kill_mode.into()),
         ("SyslogIdentifier", format!("perilog-{}", start.action).into()),
+        // Whose it is: without these it is not taken for ours.
+        ("LogExtraFields", fields(start).into()),
     ];
     unit.extend(
         [
             optional("OOMScoreAdjust", Some(plan.oom_score_adjust.into())),
             optional("KeyringMode", Some("inherit".into())),
-            optional("LogExtraFields", Some(fields(start).into())),
             optional("LogRateLimitIntervalUSec", Some(0u64.into())),
             optional("MemoryMax", plan.memory_max.map(Into::into)),
             optional("TasksMax", plan.tasks_max.map(Into::into)),
@@ -100,7 +101,7 @@ mod tests {
         intent.plan.on_timeout = OnTimeout::Kill;
         intent.plan.lingering = Lingering::Keep;
         intent.plan.memory_max = None;
-        let text = shown(&intent, &Probed::of(["LogExtraFields"]));
+        let text = shown(&intent, &Probed::of([]));
         assert!(
             text.contains("TimeoutStopUSec: t = uint64 90000000\n") && text.contains("KillMode: s = \"process\"\n"),
             "{text}"

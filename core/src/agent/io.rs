@@ -69,6 +69,13 @@ pub struct UnitIds {
     pub action: ActionName,
 }
 
+impl UnitIds {
+    /// The name that a unit with these ids has.
+    pub fn stem(&self) -> String {
+        crate::ids::stem(&self.action, &self.job, self.task)
+    }
+}
+
 /// What an inspection saw: the unit first, then the files, so that a unit that had ended then has its files whole.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {

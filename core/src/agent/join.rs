@@ -44,8 +44,9 @@ impl Machine {
         } else {
             self.resume(cx);
         }
-        let loaded = |stem: &String| found.iter().any(|f| f.stem == *stem && is_loaded(f));
-        self.kept_failed.retain(loaded);
+        // What has the name of one and not its ids is somebody's who was not told that it was kept.
+        let is_kept = |f: &Found| is_loaded(f) && f.unit_ids.as_ref().is_some_and(|ids| ids.stem() == f.stem);
+        self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
         // What is still loaded is found, and is retired again.
         self.unloading.clear();
         self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));

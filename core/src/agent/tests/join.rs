@@ -272,15 +272,18 @@ fn the_newest_failed_units_are_kept_over_a_restart_and_not_taken_for_tasks() {
         stones.push(tombstone(&intent, if code == 0 { Outcome::Ok } else { failed() }));
         units.push(without_directory(&intent, seen_exited(&intent, 1, code)));
     }
-    let mut bed = Bed::cold();
-    // The oldest of three failed ones is one too many; the one that did not fail has no reason to stay.
-    bed.check(joined(units.clone(), stones), &["unload k.1.prolog.0", "unload k.2.prolog.0"]);
-    // Found again, two are kept still.
-    bed.check(joined(units[..2].to_vec(), vec![]), &[]);
-    // A kept one that somebody reset by hand makes room.
-    bed.check(joined(units[1..2].to_vec(), vec![]), &[]);
-    bed.connect_any();
-    bed.ended("l", 1, "prolog", 3, &["finished l.1.prolog.0 failed (exit 3)"]);
+    let strangers = Found { unit_ids: None, claim: None, ..units[0].clone() };
+    // A kept one that somebody reset by hand makes room, also where he has one of his own by its name.
+    for left in [vec![units[1].clone()], vec![strangers, units[1].clone()]] {
+        let mut bed = Bed::cold();
+        // The oldest of three failed ones is one too many; the one that did not fail has no reason to stay.
+        bed.check(joined(units.clone(), stones.clone()), &["unload k.1.prolog.0", "unload k.2.prolog.0"]);
+        // Found again, two are kept still.
+        bed.check(joined(units[..2].to_vec(), vec![]), &[]);
+        bed.check(joined(left, vec![]), &[]);
+        bed.connect_any();
+        bed.ended("l", 1, "prolog", 3, &["finished l.1.prolog.0 failed (exit 3)"]);
+    }
 }
 
 #[test]
