@@ -21,7 +21,7 @@ use crate::controller::tally::{blamed, last_line};
 use crate::defect;
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{Attempt, HostName, TaskId};
+use crate::ids::{ActionName, Attempt, HostName, TaskId};
 use crate::job::Part;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
@@ -60,15 +60,15 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    /// Drains the host of a task whose end is its node's fault. Is it?
-    pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) -> bool {
-        let Some(action) = self.actions.get(&task.action) else { return false };
+    /// Drains the host of a task whose end is its node's fault.
+    pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
+        let Some(action) = self.actions.get(&task.action) else { return };
         let row = &action.row;
         // Whoever stopped it: what was to be cleaned up there was not.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
         let at_fault = is_at_fault(&ended.outcome) || (unclean && !defect!(CancelledEpilogIsClean));
         if !at_fault {
-            return false;
+            return;
         }
         let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
@@ -91,7 +91,6 @@ impl Machine {
             _ => Fault::Other,
         };
         self.drain_task(task, reason, &suffix, fault, now);
-        true
     }
 
     /// Drains the host of a task that is past its limit, and lives.
@@ -120,6 +119,12 @@ impl Machine {
     pub(super) fn drain_returned(&mut self, task: TaskId, now: Now) {
         let what = "ran, as its node tells only now, and its rank had gone back: nothing cleans up after it";
         self.drain_alive(task, what, Fault::Other, now);
+    }
+
+    /// The same of one that ran after what was to clean up after it had been cancelled.
+    pub(super) fn drain_since_cancelled(&mut self, task: TaskId, by: &ActionName, now: Now) {
+        let what = format!("ran, and {by} had been cancelled: nothing cleans up after it");
+        self.drain_alive(task, &what, Fault::Other, now);
     }
 
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {

@@ -37,7 +37,8 @@ impl Machine {
             ended
         };
         let ok = ended.outcome.is_ok();
-        let is_of_scripts = ended.outcome.is_of_scripts();
+        // Scripts that went well before they were stopped leave no status.
+        let has_run = ended.outcome.is_of_scripts() || !ended.steps.is_empty() || self.is_external(task.action);
         let milestones = ended.milestones.clone();
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
@@ -56,30 +57,16 @@ impl Machine {
         if !ok {
             self.remember_failed(task);
         }
-        let drained = blame.is_some_and(|ended| self.drain_for(task, &ended, now));
-        if is_of_scripts && !drained {
-            self.drain_unfollowed(task, now);
+        if let Some(ended) = blame {
+            self.drain_for(task, &ended, now);
+        }
+        if has_run && self.unfollowed(task).is_some() {
+            self.batch.unfollowed.insert(task);
         }
         for name in milestones {
             self.task_says(task, &name);
         }
         self.touch(task.action, now);
-    }
-
-    /// What was to clean up after it was cancelled while it was still to run: whoever lifted the drain for that could not know that it would.
-    fn drain_unfollowed(&mut self, task: TaskId, now: Now) {
-        let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
-            return;
-        };
-        let attempt = self.jobs.get(&row.job).and_then(|entry| entry.attempts.get(&row.attempt));
-        let followers = attempt.into_iter().flat_map(|attempt| self.of(attempt)).filter(|other| self.follows(other));
-        let cancelled = followers.filter_map(|other| {
-            let ended = &other.ended.get(&task.rank)?.ended;
-            matches!(ended.outcome, Outcome::Cancelled { .. }).then(|| (other.task(task.rank), ended.clone()))
-        });
-        for (follower, ended) in cancelled.collect::<Vec<_>>() {
-            self.drain_for(follower, &ended, now);
-        }
     }
 
     /// A prolog that went well in a boot that is over. A soft reboot ends all processes and leaves /run, and with it what tells of their ends.
@@ -267,6 +254,7 @@ impl Machine {
         if let Some(ended) = found.filter(|ended| outcome.is_of_scripts() && !undone(ended)) {
             // Whoever lifts a drain for its being away, or alive, could not know how it ended; nor is a boot rid of that.
             self.drain_for(task, &ended, now);
+            self.batch.unfollowed.insert(task);
         }
         self.event(&job, now, "late", context);
         self.touch(task.action, now);
@@ -299,6 +287,28 @@ impl Machine {
                 self.drain_returned(task, now);
             }
         }
+    }
+
+    /// What ran, as was told in this batch, and whose epilog had been cancelled before that: whoever lifted the drain for that could not know that it
+    /// would run, or how it ended.
+    pub(super) fn drain_unfollowed(&mut self, now: Now) {
+        for task in std::mem::take(&mut self.batch.unfollowed) {
+            if let Some(name) = self.unfollowed(task) {
+                self.drain_since_cancelled(task, &name, now);
+            }
+        }
+    }
+
+    /// What was to clean up after this, and was cancelled before it was sent to its node.
+    fn unfollowed(&self, task: TaskId) -> Option<ActionName> {
+        let action = self.actions.get(&task.action).filter(|action| !self.follows(action))?;
+        let attempt = self.jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?;
+        let was_cancelled = |other: &&Action| {
+            let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
+            matches!(ended, Some(Outcome::Cancelled { .. })) && other.boot(task.rank).is_none()
+        };
+        let follower = self.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
+        Some(follower.row.name.clone())
     }
 
     fn is_unclean_since(&self, task: TaskId) -> bool {

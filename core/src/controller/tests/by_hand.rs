@@ -325,17 +325,7 @@ fn what_scripts_had_done_is_told_beside_the_word_that_is_the_outcome() {
     let (mut b, n0) = accepted(Some(running()));
     b.ask(resolve(true)).0.unwrap();
     let t = task("prolog", "j", 0);
-    let step = crate::task::Step {
-        script: "10-a".to_owned(),
-        digest: String::new(),
-        attempt: 1,
-        began_ms: 0,
-        elapsed_ms: 1,
-        status: Some(crate::ExitStatus::Exit(0)),
-        tolerable: false,
-        timed_out: false,
-    };
-    let stopped = Ended { steps: vec![step], ..ended(Outcome::Cancelled { status: None }) };
+    let stopped = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
     b.says(n0, FromAgent::Finished { task: t, ended: Box::new(stopped) });
     assert!(matches!(b.outcome(t), Outcome::Resolved { ok: true, .. }));
     assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Cancelled { status: None });

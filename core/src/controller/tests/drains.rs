@@ -5,7 +5,7 @@ use super::release::{add, bench, contexts, finish};
 use super::tolerance::tell;
 use super::*;
 use crate::job::Terms;
-use crate::outcome::ExitStatus;
+use crate::outcome::Loss;
 
 /// A drain hook was added to the configuration: nobody told it of who was drained already.
 #[test]
@@ -228,40 +228,69 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     assert_eq!(b.store.drains, []);
 }
 
-/// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog began; that ran, and its rank went back with neither.
+/// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog ran; its rank went back with neither.
 #[test]
 fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
-    let term = Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) };
-    let again = Some("epilog: cancelled (job j attempt 0)");
-    // (what became of the epilog, of the prolog after it, and the drain then)
+    let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
+    let again = Some("prolog: ran, and epilog had been cancelled: nothing cleans up after it (job j attempt 0)");
+    // (what became of the epilog, of the prolog after it, and what is told of its node then)
     for (epilog, prolog, expect) in [
-        ("cancel", Outcome::Ok, again),
-        ("cancel", term, again),
-        // Whoever lifts this drain knows of both.
-        ("cancel", exit(3), Some("prolog: failed (exit 3) after 5ms (job j attempt 0)")),
+        ("cancel", ended(Outcome::Ok), again),
+        ("cancel", ended(exit(3)), again),
+        ("cancel", ended(Outcome::Timeout { status: None }), again),
+        // Its scripts went well before they were stopped.
+        ("cancel", ran(), again),
         // Nothing of it ran: there is nothing to clean up.
-        ("cancel", Outcome::Cancelled { status: None }, None),
-        ("resolve", Outcome::Ok, None),
+        ("cancel", ended(Outcome::Cancelled { status: None }), None),
+        ("resolve", ended(Outcome::Ok), None),
     ] {
-        for hook in [false, true] {
+        // Lifted here, and in the resource manager alone.
+        for (hook, here) in [(false, true), (true, true), (true, false)] {
             let (mut b, n) = bench(1, |settings| settings.drain_hook = hook);
             b.run("prolog", "j", "n0");
             b.ask(finish("j", None)).0.unwrap();
             let of = || Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
             if epilog == "cancel" {
                 b.ask(Request::Cancel { which: of(), why: "w".into() }).0.unwrap();
-                b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true }).0.unwrap();
+                if hook {
+                    confirm(&mut b, "n0");
+                }
+                if here {
+                    b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: true }).0.unwrap();
+                }
             } else {
                 b.ask(Request::Resolve { which: of(), ok: true, reason: "clean".into() }).0.unwrap();
-                assert!(matches!(b.outcome(task("epilog", "j", 0)), Outcome::Resolved { .. }));
             }
-            assert_eq!(b.store.drains.len(), 0);
-            tell(&mut b, n[0], task("prolog", "j", 0), ended(prolog.clone()));
+            assert_eq!(b.store.drains.len(), usize::from(epilog == "cancel" && !here));
+            tell(&mut b, n[0], task("prolog", "j", 0), prolog.clone());
             let drain = b.store.drains.first();
-            assert_eq!(drain.map(|row| row.reason.as_str()), expect, "epilog: {epilog}, prolog {prolog}");
-            assert!(drain.is_none_or(|row| row.again.is_none()), "told once");
-            // It goes back once that is in force.
-            assert_eq!(b.store.attempts[0].complete, drain.is_none() || !hook);
+            let told = drain.map(|row| row.newest().reason).filter(|reason| !reason.starts_with("epilog: cancelled"));
+            assert_eq!(told.as_deref(), expect, "epilog: {epilog}, prolog {}, {hook}, {here}", prolog.outcome);
+            // It goes back once that is in force, which no boot is rid of.
+            assert_eq!(b.store.attempts[0].complete, expect.is_none() || !hook);
+            assert!(drain.is_none_or(|row| row.stuck.is_none()));
         }
     }
+}
+
+/// Found by a review: the same of one that was lost by then, and of which its node told when it was back that it had run.
+#[test]
+fn what_ran_after_its_epilog_was_cancelled_and_was_lost_drains_its_node_when_it_tells() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: Some(1_000) });
+    b.ask(finish("j", None)).0.unwrap();
+    let of = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
+    b.ask(Request::Cancel { which: of, why: "w".into() }).0.unwrap();
+    let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+    lift(&mut b);
+    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    b.pass(4_000_000);
+    assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
+    assert!(b.store.drains[0].reason.starts_with("prolog: lost"), "{:?}", b.store.drains);
+    lift(&mut b);
+    let (session, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+    assert_eq!(b.store.drains, []);
+    tell(&mut b, session, task("prolog", "j", 0), ended(Outcome::Ok));
+    assert!(b.store.drains[0].reason.starts_with("prolog: ran, and epilog had been cancelled"), "{:?}", b.store.drains);
 }

@@ -32,8 +32,8 @@ use crate::controller::machine::Machine;
 use crate::eventlog::Event;
 use crate::ids::*;
 use crate::message::*;
-use crate::outcome::{Failure, Outcome};
-use crate::task::{Ended, Reboot, Start};
+use crate::outcome::{ExitStatus, Failure, Outcome};
+use crate::task::{Ended, Reboot, Start, Step};
 
 pub(super) struct Bench {
     pub(super) m: Machine,
@@ -223,6 +223,20 @@ pub(super) fn task(action: &str, job: &str, rank: u32) -> TaskId {
 
 pub(super) fn ended(outcome: Outcome) -> Ended {
     Ended { elapsed_ms: Some(5), ..Ended::bare(outcome, 1) }
+}
+
+/// A script that went well.
+pub(super) fn step() -> Step {
+    Step {
+        script: "10-a".to_owned(),
+        digest: String::new(),
+        attempt: 1,
+        began_ms: 0,
+        elapsed_ms: 1,
+        status: Some(ExitStatus::Exit(0)),
+        tolerable: false,
+        timed_out: false,
+    }
 }
 
 pub(super) fn exit(code: u8) -> Outcome {
