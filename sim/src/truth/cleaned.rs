@@ -91,7 +91,7 @@ impl Truth {
         let dirty =
             |run: &Run| run.begun && !self.is_undone(run) && prepares(run.step.1.as_str()) && self.is_known(store, run);
         let (at, run) = runs().skip_while(|(at, _)| *at < since).find(|(_, run)| dirty(run))?;
-        (!self.is_settled(store, row, rank, host, at)).then_some(run)
+        (!self.is_settled(store, row, rank, run.node, at)).then_some(run)
     }
 
     /// A boot undid what a prolog did; and all else, where the site says so.
@@ -108,13 +108,12 @@ impl Truth {
     }
 
     /// Nobody is given this host: it is drained. Or somebody has answered for it: who lifted a drain there, or whose word stands for the epilog.
-    fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &str, ran: usize) -> bool {
-        let in_force = store.drains.iter().any(|d| d.host.as_str() == host && (d.confirmed || d.lifted));
+    fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {
             let task = TaskId { action: a.id, rank };
             store.ranks.iter().any(|of| of.task == task && matches!(of.ended.outcome, Outcome::Resolved { .. }))
         });
-        in_force || by_hand || self.given.is_drained(host) || self.given.is_lifted_for(host, ran)
+        by_hand || self.is_answered_for(store, &site::host(at), ran)
     }
 }

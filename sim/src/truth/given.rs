@@ -15,7 +15,7 @@ pub(super) struct Given {
     /// Somebody said that nothing is wrong there, last.
     lifted: BTreeMap<HostName, Lifted>,
     /// In the resource manager alone, and when.
-    lifted_outside: BTreeMap<HostName, u64>,
+    lifted_outside: BTreeMap<HostName, Lifted>,
     /// What its hook was told of a host last, and did.
     carried_out: BTreeMap<HostName, u64>,
     /// What the release hook heard, by epoch and sequence.
@@ -126,7 +126,7 @@ impl Truth {
     /// said so yet. Who lifts that says that nothing of what it was told is wrong there.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
-            self.given.lifted_outside.insert(host.clone(), t);
+            self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
             if !in_force {
                 self.lifted(host.clone(), t);
             }
@@ -138,9 +138,20 @@ impl Truth {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
 
+    /// Is nobody given this host? Or has somebody said that nothing is wrong there, here or in the resource manager, when this run had begun?
+    pub(super) fn is_answered_for(&self, store: &Snapshot, host: &HostName, ran: usize) -> bool {
+        let outside = self.given.lifted_outside.get(host);
+        let lifted = self.given.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
+        let is_drained = store.drains.iter().find(|drain| drain.host == *host).is_some_and(|drain| {
+            // A boot may lift it, too.
+            if drain.lifted { self.given.boots_clean } else { drain.confirmed && self.is_in_book(host) }
+        });
+        lifted || is_drained || self.given.is_drained(host.as_str())
+    }
+
     /// Something went wrong there, and nobody has said since that nothing is.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
-        let outside = self.given.lifted_outside.get(host).copied().unwrap_or_default();
+        let outside = self.given.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
