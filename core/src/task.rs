@@ -378,6 +378,12 @@ impl Ended {
         Reboot::of(self.expect_reboot, self.booted)
     }
 
+    /// Did scripts of it run, as far as it tells? Those that went well before it was stopped leave no status.
+    pub fn has_run(&self) -> bool {
+        let was_stopped = matches!(self.outcome, Outcome::Cancelled { .. });
+        self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
+    }
+
     /// An end that nothing else is known about.
     pub fn bare(outcome: Outcome, ended_ms: u64) -> Self {
         Self {

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 /// What a task can do without, with what is lost then.
 pub(super) const OPTIONAL: &[(&str, &str)] = &[
-    ("LogExtraFields", "journal lines bear no job id; a unit without its directory is an orphan"),
     ("LogRateLimitIntervalUSec", "journald may drop lines of a script that prints much"),
     ("KeyringMode", "scripts have a session keyring of their own"),
     ("OOMScoreAdjust", "oom-score-adjust is not applied"),

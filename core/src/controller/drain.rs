@@ -21,7 +21,7 @@ use crate::controller::tally::{blamed, last_line};
 use crate::defect;
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{ActionName, Attempt, HostName, TaskId};
+use crate::ids::{Attempt, HostName, TaskId};
 use crate::job::Part;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
@@ -60,20 +60,24 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    /// Drains the host of a task whose end is its node's fault.
+    /// Drains the host of a task whose end is its node's fault, or leaves its node as nobody cleans it up.
     pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
         let row = &action.row;
         // Whoever stopped it: what was to be cleaned up there was not.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
         let at_fault = is_at_fault(&ended.outcome) || (unclean && !defect!(CancelledEpilogIsClean));
-        if !at_fault {
+        let unfollowed = self.unfollowed(task, ended);
+        if !at_fault && unfollowed.is_none() {
             return;
         }
         let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
         if let Some(elapsed) = ended.elapsed_ms {
             reason.push_str(&format!(" after {}", Span::from_millis(elapsed)));
+        }
+        if let Some(name) = unfollowed {
+            reason.push_str(&format!(", and {name} had been cancelled"));
         }
         for check in ended.checks.iter().take(1) {
             reason.push_str(&format!(": {}: {}", check.check, check.message));
@@ -85,6 +89,8 @@ impl Machine {
         }
         let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
         let fault = match ended.outcome {
+            // No boot cleans up.
+            _ if unfollowed.is_some() => Fault::Other,
             Outcome::Timeout { .. } => Fault::Stuck,
             // By a boot that was asked for to be rid of it, as far as we know.
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
@@ -119,12 +125,6 @@ impl Machine {
     pub(super) fn drain_returned(&mut self, task: TaskId, now: Now) {
         let what = "ran, as its node tells only now, and its rank had gone back: nothing cleans up after it";
         self.drain_alive(task, what, Fault::Other, now);
-    }
-
-    /// The same of one that ran after what was to clean up after it had been cancelled.
-    pub(super) fn drain_since_cancelled(&mut self, task: TaskId, by: &ActionName, now: Now) {
-        let what = format!("ran, and {by} had been cancelled: nothing cleans up after it");
-        self.drain_alive(task, &what, Fault::Other, now);
     }
 
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {

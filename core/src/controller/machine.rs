@@ -108,8 +108,6 @@ pub(super) struct Batch {
     pub(super) said: BTreeMap<Saying, IdSet>,
     /// Whose end nodes told of when it had ended here.
     pub(super) came_late: BTreeSet<TaskId>,
-    /// What ran, and whose epilog had been cancelled.
-    pub(super) unfollowed: BTreeSet<TaskId>,
     /// Hosts whose drain has come into force, or was lifted.
     pub(super) in_force: BTreeSet<HostName>,
     /// Sessions whose probe leaves with this batch.
@@ -275,7 +273,6 @@ impl Machine {
         let mut changed = BTreeSet::new();
         self.tell_milestones(now);
         self.drain_unclean_since(now);
-        self.drain_unfollowed(now);
         loop {
             self.settle_resolved(now);
             let Some(id) = self.batch.touched.pop_first() else { break };

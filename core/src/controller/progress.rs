@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::{Action, Stand, UNKNOWN_BOOT};
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::resolve::is_before_its_begin;
@@ -37,15 +37,14 @@ impl Machine {
             ended
         };
         let ok = ended.outcome.is_ok();
-        // Scripts that went well before they were stopped leave no status.
-        let has_run = ended.outcome.is_of_scripts() || !ended.steps.is_empty() || self.is_external(task.action);
+        let is_unfollowed = self.unfollowed(task, &ended).is_some();
         let milestones = ended.milestones.clone();
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
         // Its node was drained when the limit passed: that was for this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!ok && !told && blame).then(|| ended.clone());
+        let blame = (!ok && !told && blame || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
         if let Some(host) = self.host_of(task).filter(|_| expected) {
@@ -59,9 +58,6 @@ impl Machine {
         }
         if let Some(ended) = blame {
             self.drain_for(task, &ended, now);
-        }
-        if has_run && self.unfollowed(task).is_some() {
-            self.batch.unfollowed.insert(task);
         }
         for name in milestones {
             self.task_says(task, &name);
@@ -230,8 +226,8 @@ impl Machine {
         for name in &ended.milestones {
             self.task_says(task, name);
         }
-        let outcome = ended.outcome.clone();
-        if outcome.may_have_begun() {
+        let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
+        if has_run || outcome.may_have_begun() {
             self.had_begun(host, task, now);
         }
         let Some(action) = self.actions.get_mut(&task.action) else {
@@ -246,15 +242,14 @@ impl Machine {
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
         }
-        if outcome.is_of_scripts() {
+        if has_run {
             self.batch.came_late.insert(task);
         }
         // Of what a boot undid it is said that it was.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
-        if let Some(ended) = found.filter(|ended| outcome.is_of_scripts() && !undone(ended)) {
+        if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
             // Whoever lifts a drain for its being away, or alive, could not know how it ended; nor is a boot rid of that.
             self.drain_for(task, &ended, now);
-            self.batch.unfollowed.insert(task);
         }
         self.event(&job, now, "late", context);
         self.touch(task.action, now);
@@ -289,26 +284,23 @@ impl Machine {
         }
     }
 
-    /// What ran, as was told in this batch, and whose epilog had been cancelled before that: whoever lifted the drain for that could not know that it
-    /// would run, or how it ended.
-    pub(super) fn drain_unfollowed(&mut self, now: Now) {
-        for task in std::mem::take(&mut self.batch.unfollowed) {
-            if let Some(name) = self.unfollowed(task) {
-                self.drain_since_cancelled(task, &name, now);
-            }
-        }
-    }
-
-    /// What was to clean up after this, and was cancelled before it was sent to its node.
-    fn unfollowed(&self, task: TaskId) -> Option<ActionName> {
+    /// What was to clean up after what has come to this end, and was cancelled before it was sent to its node: whoever lifted the drain for that could not
+    /// know that this would run, or how it would end.
+    pub(super) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.actions.get(&task.action).filter(|action| !self.follows(action))?;
+        // A service that was stopped says nothing of what it had done by then.
+        let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
+        if !(ended.has_run() || by_service) {
+            return None;
+        }
         let attempt = self.jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?;
         let was_cancelled = |other: &&Action| {
             let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
-            matches!(ended, Some(Outcome::Cancelled { .. })) && other.boot(task.rank).is_none()
+            let was_sent = || other.boot(task.rank).is_some_and(|boot| boot != UNKNOWN_BOOT);
+            matches!(ended, Some(Outcome::Cancelled { .. })) && !was_sent()
         };
         let follower = self.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
-        Some(follower.row.name.clone())
+        Some(&follower.row.name)
     }
 
     fn is_unclean_since(&self, task: TaskId) -> bool {

@@ -232,14 +232,14 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
 #[test]
 fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
-    let again = Some("prolog: ran, and epilog had been cancelled: nothing cleans up after it (job j attempt 0)");
+    let told = |end: &str| Some(format!("prolog: {end} after 5ms, and epilog had been cancelled (job j attempt 0)"));
     // (what became of the epilog, of the prolog after it, and what is told of its node then)
     for (epilog, prolog, expect) in [
-        ("cancel", ended(Outcome::Ok), again),
-        ("cancel", ended(exit(3)), again),
-        ("cancel", ended(Outcome::Timeout { status: None }), again),
+        ("cancel", ended(Outcome::Ok), told("ok")),
+        ("cancel", ended(exit(3)), told("failed (exit 3)")),
+        ("cancel", ended(Outcome::Timeout { status: None }), told("timeout")),
         // Its scripts went well before they were stopped.
-        ("cancel", ran(), again),
+        ("cancel", ran(), told("cancelled")),
         // Nothing of it ran: there is nothing to clean up.
         ("cancel", ended(Outcome::Cancelled { status: None }), None),
         ("resolve", ended(Outcome::Ok), None),
@@ -265,7 +265,7 @@ fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
             tell(&mut b, n[0], task("prolog", "j", 0), prolog.clone());
             let drain = b.store.drains.first();
             let told = drain.map(|row| row.newest().reason).filter(|reason| !reason.starts_with("epilog: cancelled"));
-            assert_eq!(told.as_deref(), expect, "epilog: {epilog}, prolog {}, {hook}, {here}", prolog.outcome);
+            assert_eq!(told, expect, "epilog: {epilog}, prolog {}, {hook}, {here}", prolog.outcome);
             // It goes back once that is in force, which no boot is rid of.
             assert_eq!(b.store.attempts[0].complete, expect.is_none() || !hook);
             assert!(drain.is_none_or(|row| row.stuck.is_none()));
@@ -276,21 +276,28 @@ fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
 /// Found by a review: the same of one that was lost by then, and of which its node told when it was back that it had run.
 #[test]
 fn what_ran_after_its_epilog_was_cancelled_and_was_lost_drains_its_node_when_it_tells() {
-    let (mut b, n) = bench(1, |_| {});
-    b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: Some(1_000) });
-    b.ask(finish("j", None)).0.unwrap();
-    let of = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
-    b.ask(Request::Cancel { which: of, why: "w".into() }).0.unwrap();
-    let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
-    lift(&mut b);
-    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
-    b.pass(4_000_000);
-    assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
-    assert!(b.store.drains[0].reason.starts_with("prolog: lost"), "{:?}", b.store.drains);
-    lift(&mut b);
-    let (session, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
-    assert_eq!(b.store.drains, []);
-    tell(&mut b, session, task("prolog", "j", 0), ended(Outcome::Ok));
-    assert!(b.store.drains[0].reason.starts_with("prolog: ran, and epilog had been cancelled"), "{:?}", b.store.drains);
+    let ran = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
+    for (own, expect) in [
+        (ended(Outcome::Ok), Some("prolog: ok after 5ms, and epilog had been cancelled (job j attempt 0)")),
+        (ran, Some("prolog: cancelled after 5ms, and epilog had been cancelled (job j attempt 0)")),
+        (ended(Outcome::Cancelled { status: None }), None),
+    ] {
+        let (mut b, n) = bench(1, |_| {});
+        b.run("prolog", "j", "n0");
+        b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: Some(1_000) });
+        b.ask(finish("j", None)).0.unwrap();
+        let of = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
+        b.ask(Request::Cancel { which: of, why: "w".into() }).0.unwrap();
+        let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        lift(&mut b);
+        b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+        b.pass(4_000_000);
+        assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
+        assert!(b.store.drains[0].reason.starts_with("prolog: lost"), "{:?}", b.store.drains);
+        lift(&mut b);
+        let (session, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+        assert_eq!(b.store.drains, []);
+        tell(&mut b, session, task("prolog", "j", 0), own);
+        assert_eq!(b.store.drains.first().map(|row| row.newest().reason).as_deref(), expect);
+    }
 }

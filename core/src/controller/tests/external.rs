@@ -426,3 +426,23 @@ fn what_is_over_has_the_lease_that_it_had() {
     assert!(matches!(reply, Ok(Reply::Running { attached: true, .. })), "{reply:?}");
     assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
 }
+
+/// Found by a review: what a service had done by the time when it was stopped, nobody knows; but an operator may have answered for it.
+#[test]
+fn a_service_that_was_stopped_after_its_epilog_was_cancelled_drains_its_node_again() {
+    for stopped in [true, false] {
+        let (mut b, _) = staged("", Some("0"), "", |_| {});
+        b.ask(finish("j", None)).0.unwrap();
+        let of = |name| Which { action: Some(ActionName::new(name).unwrap()), ..which("j", Some("0")) };
+        b.ask(Request::Cancel { which: of("epilog"), why: "w".into() }).0.unwrap();
+        b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
+        if stopped {
+            b.ask(Request::Cancel { which: of("stage"), why: "w".into() }).0.unwrap();
+            reported(&mut b, report(Some("0"), None, failed()));
+        } else {
+            b.ask(Request::Resolve { which: of("stage"), ok: true, reason: "seen to".into() }).0.unwrap();
+        }
+        let told = b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
+        assert_eq!(told, stopped, "{:?}", b.store.drains);
+    }
+}
