@@ -251,13 +251,13 @@ fn a_node_that_says_that_it_lost_its_task_is_drained() {
     }
 }
 
-/// It was begun all the same: that its node did not know it came after the operator's word.
+/// It was begun all the same: that its node did not know it came after the operator's word. What it was to clean up after drains the node when it ends.
 #[test]
 fn an_epilog_that_was_cancelled_or_resolved_does_not_begin_where_its_node_does_not_know_it() {
     let which = || Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", Some("1")) };
-    for request in [
-        Request::Cancel { which: which(), why: "w".into() },
-        Request::Resolve { which: which(), ok: false, reason: "r".into() },
+    for (request, cancelled) in [
+        (Request::Cancel { which: which(), why: "w".into() }, true),
+        (Request::Resolve { which: which(), ok: false, reason: "r".into() }, false),
     ] {
         let mut b = Bench::new();
         b.m.settings.drain_hook = true;
@@ -265,9 +265,12 @@ fn an_epilog_that_was_cancelled_or_resolved_does_not_begin_where_its_node_does_n
         b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
         b.ask(finish("j", None)).0.unwrap();
         b.ask(request).0.unwrap();
-        let (_, effects) = b.up("n1", "b", vec![]);
+        let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", live())]);
         assert_eq!(starts(&effects), []);
         assert_eq!((b.action("epilog", "j", 0).ended.to_string(), drained(&b)), ("1".into(), vec!["n1".into()]));
+        b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: true }).0.unwrap();
+        b.says(n1, finished(task("prolog", "j", 1), Outcome::Ok));
+        assert_eq!(drained(&b).len(), usize::from(cancelled));
     }
 }
 
