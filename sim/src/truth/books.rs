@@ -142,9 +142,14 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        // What it says was cancelled is nobody's fault but the user's; but nobody gets what was not cleaned up.
-        let cleans = reason.split([' ', ':']).next().is_some_and(|name| !super::attempts::prepares(name));
-        let cancelled = row.by.is_none() && reason.contains(": cancelled") && !cleans;
+        // What it says was cancelled is nobody's fault but the user's; but nobody gets what was not cleaned up, nor what was to be after that.
+        let cleans = |name: &str| !super::attempts::prepares(name);
+        let of = reason.split([' ', ':']).next().is_some_and(cleans);
+        let after = reason
+            .split_once(" had been cancelled")
+            .and_then(|(before, _)| before.rsplit(' ').next())
+            .is_some_and(cleans);
+        let cancelled = row.by.is_none() && reason.contains(": cancelled") && !of && !after;
         cancelled.then(|| format!("5 drain: {host} is drained ({reason})"))
     }
 }
