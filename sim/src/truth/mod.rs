@@ -39,8 +39,9 @@ pub(crate) struct Truth {
     doubtful_nodes: BTreeSet<usize>,
     /// Tasks whose directory somebody removed, and their names: what only that said nobody can know.
     cleared: BTreeMap<TaskId, String>,
-    /// Tasks whose tombstone went when it might.
+    /// Tasks whose tombstone went when it might; and how much had run when it went from a node last.
     forgotten: BTreeSet<TaskId>,
+    had_run: BTreeMap<(usize, TaskId), usize>,
     /// What callers on a host's local socket were told: (machine, its boot, task) and the word of the outcome.
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// (machine, boot, task) of which it was said that it was cancelled before it began.

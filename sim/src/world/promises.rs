@@ -63,7 +63,7 @@ impl World {
                 }
             }
             // Whoever may forget it may be asked for it again.
-            Effect::RemoveTombstone { task, .. } => self.truth.forgotten(*task),
+            Effect::RemoveTombstone { task, .. } => self.truth.forgotten(at, *task),
             Effect::WriteIntent { stem, intent } => {
                 if let Some(why) = self.not_configured(at, intent) {
                     self.violate("7 configured", &format!("n{at} takes on {stem}, and {why}"));
