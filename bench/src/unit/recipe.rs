@@ -30,9 +30,9 @@ pub(crate) fn recipe(start: &Start, argv: Vec<String>) -> Vec<(&'static str, Var
         ("TimeoutStopUSec", u64::MAX.into()),
         ("KillMode", "control-group".into()),
         ("SyslogIdentifier", format!("perilog-{}", start.action).into()),
+        ("LogExtraFields", fields.into()),
         ("OOMScoreAdjust", 0i32.into()),
         ("KeyringMode", "inherit".into()),
-        ("LogExtraFields", fields.into()),
         ("LogRateLimitIntervalUSec", 0u64.into()),
     ]
 }
