@@ -44,7 +44,7 @@ impl Machine {
         } else {
             self.resume(cx);
         }
-        // What has the name of one and not its ids is somebody's who was not told that it was kept.
+        // What has the name of one that is kept, and not its ids, is somebody else's.
         let is_kept = |f: &Found| is_loaded(f) && f.unit_ids.as_ref().is_some_and(|ids| ids.stem() == f.stem);
         self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
         // What is still loaded is found, and is retired again.

@@ -60,7 +60,7 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    /// Drains the host of a task whose end is its node's fault, or leaves its node as nobody cleans it up.
+    /// Drains the host of a task whose end is its node's fault, or after whose end nobody cleans up there.
     pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
         let row = &action.row;

@@ -39,9 +39,10 @@ pub(crate) struct Truth {
     doubtful_nodes: BTreeSet<usize>,
     /// Tasks whose directory somebody removed, and their names: what only that said nobody can know.
     cleared: BTreeMap<TaskId, String>,
-    /// Tasks whose tombstone went when it might; and how much had run when it went from a node last.
+    /// Tasks whose tombstone went when it might.
     forgotten: BTreeSet<TaskId>,
-    had_run: BTreeMap<(usize, TaskId), usize>,
+    /// How much had run when a task's tombstone went from its node, last.
+    runs_before: BTreeMap<(usize, TaskId), usize>,
     /// What callers on a host's local socket were told: (machine, its boot, task) and the word of the outcome.
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// (machine, boot, task) of which it was said that it was cancelled before it began.

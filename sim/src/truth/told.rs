@@ -21,7 +21,7 @@ impl Truth {
         self.told_cancelled.retain(|(_, _, told)| *told != task);
         self.told.retain(|(node, _, told), _| (*node, *told) != (at, task));
         self.forgotten.insert(task);
-        self.had_run.insert((at, task), self.runs.len());
+        self.runs_before.insert((at, task), self.runs.len());
     }
 
     /// How a task had ended for everybody to see before `t`.
@@ -116,7 +116,7 @@ impl Truth {
             runs.filter_map(|index| self.runs.get(*index)).filter(|run| run.node == at).collect()
         };
         // Asked for again when its host had no room for it any more, it is another's end.
-        let anew = self.had_run.get(&(at, task)).map(|from| self.runs_agree(task, &since(*from), outcome));
+        let anew = self.runs_before.get(&(at, task)).map(|from| self.runs_agree(task, &since(*from), outcome));
         if let (Err(truth), None | Some(Err(_))) = (self.runs_agree(task, &since(0), outcome), anew) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));
         }
