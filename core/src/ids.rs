@@ -335,7 +335,7 @@ pub fn unit_of(stem: &str) -> String {
 }
 
 /// A controller's term: grows with each start. The nonce tells two controllers of the same number apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch {
     pub number: u64,
     pub nonce: u64,

@@ -19,6 +19,7 @@ pub mod ids;
 pub mod idset;
 pub mod job;
 pub mod judge;
+pub mod mark;
 pub mod message;
 pub mod milestone;
 pub mod outcome;
@@ -38,6 +39,7 @@ pub use ids::{
 };
 pub use idset::IdSet;
 pub use job::{Part, Terms, Tolerance};
+pub use mark::{Commit, History, Life, Mark};
 pub use milestone::Milestones;
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, TaskId};
 use crate::idset::IdSet;
+use crate::mark::{Commit, Mark};
 use crate::outcome::Outcome;
 use crate::task::{Ended, Process, Reboot, Start};
 
@@ -24,6 +25,8 @@ pub enum ToAgent {
         epoch: Epoch,
         cluster: ClusterId,
         redial_window_ms: u64,
+        /// The controller's last commit; 0: an older controller, which does not number them.
+        commit: u64,
     },
     /// No session: another machine speaks for this host, or this agent's certificate is not for it.
     TurnedAway {
@@ -41,6 +44,8 @@ pub enum ToAgent {
         attempt: Attempt,
         action: ActionName,
         why: String,
+        /// The commit that caused it; as of Welcome.
+        commit: u64,
     },
     /// A signal for the scripts of a running task.
     Signal {
@@ -50,6 +55,8 @@ pub enum ToAgent {
     /// `Finished` is durable here.
     Ack {
         task: TaskId,
+        /// The commit that has it; as of Welcome.
+        commit: u64,
     },
     /// `ExpectsBoot` is durable here: from now on a boot is this task's end.
     BootExpected {
@@ -72,6 +79,17 @@ pub enum ToAgent {
     Unsupported {
         message: u32,
     },
+}
+
+impl ToAgent {
+    /// The controller's commit that this message stands on, where the node keeps it.
+    pub fn set_commit(&mut self, number: u64) {
+        match self {
+            Self::Welcome { commit, .. } | Self::Cancel { commit, .. } | Self::Ack { commit, .. } => *commit = number,
+            Self::Start(start) => start.commit = number,
+            _ => {}
+        }
+    }
 }
 
 /// From an agent to the controller.
@@ -129,6 +147,8 @@ pub struct Hello {
     pub link: u64,
     /// The agent's version, for people.
     pub version: String,
+    /// The newest commit of a controller that this host has obeyed; `None`: none, or an older agent does not say.
+    pub newest: Option<Mark>,
     pub tasks: Vec<Held>,
     pub more: bool,
 }
@@ -140,10 +160,12 @@ pub struct Held {
     pub job: JobId,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// Enough to rebuild the action in a controller that lost its store. Empty for tombstones.
+    /// Not read any more; an older controller rebuilt its store from them. Empty for tombstones.
     pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
+    /// The commit that caused its intent, or its tombstone; `None`: an older agent or controller did not say.
+    pub commit: Option<Commit>,
     /// As of [`FromAgent::Accepted`]; of tombstones only where a boot is to be their end.
     pub limit_ms: Option<u64>,
     /// The host's own (`io.perilog.Agent.Exec`): shown, not the controller's.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, BootId, InvocationId, JobId, TaskId};
 use crate::idset::IdSet;
+use crate::mark::Commit;
 use crate::outcome::{ExitStatus, Outcome};
 
 mod tombstone;
@@ -48,6 +49,9 @@ pub struct Start {
     pub env: BTreeMap<String, String>,
     /// A limit for the whole task; the smaller of this and the plan's stands.
     pub timeout_ms: Option<u64>,
+    /// The controller's commit that caused it; 0: an older controller, which does not number them.
+    #[serde(default)]
+    pub commit: u64,
 }
 
 /// What this node runs for an action: its configuration with every default filled in.
@@ -150,6 +154,9 @@ pub struct Intent {
     pub accepted_boottime_ms: u64,
     /// Run for the host itself (`io.perilog.Agent.Exec`): no controller is told, none is asked.
     pub local: bool,
+    /// The commit that caused it; `None`: the host's own, or an older controller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Commit>,
 }
 
 impl Intent {

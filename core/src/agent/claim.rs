@@ -59,6 +59,7 @@ impl Machine {
             boot: None,
             expects_boot: false,
             limit_ms: None,
+            commit: None,
         };
         cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
         self.stems.insert(stem.clone(), id);

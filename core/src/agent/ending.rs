@@ -258,6 +258,7 @@ impl Task {
             boot: well.then(|| start.boot.clone()),
             expects_boot: waits,
             limit_ms: self.intent.limit_ms().filter(|_| waits),
+            commit: self.intent.commit,
         }
     }
 }

@@ -53,6 +53,7 @@ impl Machine {
             boot: self.node.boot.clone(),
             link,
             version: self.node.version.clone(),
+            newest: None,
             tasks,
             more: i < last,
         };
@@ -81,6 +82,7 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
         ranks: start.ranks.clone(),
         hosts: start.hosts.clone(),
         userid: start.userid,
+        commit: task.intent.commit,
         limit_ms: task.intent.limit_ms(),
         local: task.intent.local,
         state,
@@ -97,6 +99,7 @@ fn buried(stone: &Tombstone, boot: &BootId, now: Now) -> Held {
         ranks: IdSet::new(),
         hosts: HostList::new(),
         userid: None,
+        commit: stone.commit,
         limit_ms: stone.limit_ms,
         local: stone.local,
         state: HeldState::Tombstone { outcome: stone.outcome.clone(), past_ms, reboot: stone.reboot(boot) },

@@ -201,6 +201,7 @@ impl Machine {
         let plan = self.node.policy.actions.get(&ids.action).cloned();
         Intent {
             local: ids.task.action == ActionId::of(ClusterId::LOCAL, &ids.job, ids.attempt, &ids.action),
+            commit: None,
             start: Start {
                 task: ids.task,
                 job: ids.job,
@@ -214,6 +215,7 @@ impl Machine {
                 userid: None,
                 env: BTreeMap::new(),
                 timeout_ms: None,
+                commit: 0,
             },
             plan: plan.unwrap_or_else(unknown_plan),
             env: BTreeMap::new(),

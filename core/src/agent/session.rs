@@ -120,7 +120,7 @@ impl Machine {
                     cx.note(Level::Warning, None, None, text);
                 }
             }
-            (Link::Greeted, ToAgent::Welcome { epoch, cluster, redial_window_ms }) => {
+            (Link::Greeted, ToAgent::Welcome { epoch, cluster, redial_window_ms, .. }) => {
                 self.on_welcome(Welcome { epoch, cluster, redial_window_ms }, cx)
             }
             (Link::Waiting { .. } | Link::Greeted, _) => self.hang("the controller spoke before its Welcome", cx),
@@ -218,9 +218,9 @@ impl Machine {
         match message {
             ToAgent::Start(start) => self.on_start(start, cx),
             ToAgent::Begin { task } => self.on_begin(task, cx),
-            ToAgent::Cancel { task, job, attempt, action, why: _ } => self.on_cancel(task, &job, attempt, &action, cx),
+            ToAgent::Cancel { task, job, attempt, action, .. } => self.on_cancel(task, &job, attempt, &action, cx),
             ToAgent::Signal { task, signal } => self.on_signal(task, signal, cx),
-            ToAgent::Ack { task } => self.on_ack(task, cx),
+            ToAgent::Ack { task, .. } => self.on_ack(task, cx),
             ToAgent::BootExpected { task } => self.on_boot_expected(task, cx),
             ToAgent::Forget { tasks } => self.on_forget(&tasks),
             ToAgent::Probe { nonce } => self.say(cx, FromAgent::Probed { nonce }),

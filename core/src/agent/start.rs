@@ -107,6 +107,7 @@ impl Machine {
             env,
             dropped_env,
             local,
+            commit: None,
         })
     }
 

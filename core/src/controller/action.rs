@@ -380,6 +380,7 @@ impl Action {
             userid: self.row.userid,
             env: self.row.env.clone(),
             timeout_ms: self.row.timeout_ms,
+            commit: 0,
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::io::AttemptRow;
+use crate::controller::io::{AttemptRow, Source};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Job;
 use crate::controller::stands::Holds;
@@ -39,6 +39,10 @@ pub(super) struct JobAttempt {
     pub(super) asked: bool,
     /// Only other nodes than their own have told of these ranks.
     pub(super) told: IdSet,
+    pub(super) source: Option<Source>,
+    pub(super) unvouched: bool,
+    pub(super) recovered: bool,
+    pub(super) disowned: IdSet,
 }
 
 impl Job {
@@ -79,6 +83,10 @@ impl JobAttempt {
             rebuilt: false,
             asked: true,
             told: IdSet::new(),
+            source: None,
+            unvouched: false,
+            recovered: false,
+            disowned: IdSet::new(),
         }
     }
 
@@ -121,6 +129,10 @@ impl JobAttempt {
             rebuilt: row.rebuilt,
             asked: row.asked,
             told: row.told,
+            source: row.source,
+            unvouched: row.unvouched,
+            recovered: row.recovered,
+            disowned: row.disowned,
         };
         Some((row.job, row.attempt, entry))
     }
@@ -143,6 +155,10 @@ impl JobAttempt {
             rebuilt: self.rebuilt,
             asked: self.asked,
             told: self.told.clone(),
+            source: self.source.clone(),
+            unvouched: self.unvouched,
+            recovered: self.recovered,
+            disowned: self.disowned.clone(),
         }
     }
 

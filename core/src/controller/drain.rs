@@ -174,6 +174,8 @@ impl Machine {
             again: None,
             telling: since_ms.max(telling),
             asked_ms: since_ms,
+            unvouched: false,
+            passing: None,
         });
         if confirmed {
             self.drain_in_force(host);

@@ -8,16 +8,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, Hooked, JobAdd, Refusal, Reply, Report, Request, RunRequest, Said, Which,
+    ActionStart, AskWhich, Assert, Asserted, Confirm, Hooked, JobAdd, ListedDrain, Phase as JobPhase, Recover, Refusal,
+    Reply, Report, Request, RunRequest, Said, Which,
 };
 pub use crate::controller::rows::{
-    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Quiet, RankRow, Resolving, ResourceEnd,
+    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, RecoveryRow,
+    Resolving, ResourceEnd, Source,
 };
 
 use crate::controller::body::Body;
 use crate::controller::stands::{Holds, Stands};
 use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, Rank};
+use crate::mark::{Commit, History};
 use crate::message::{FromAgent, ToAgent};
 use crate::task::Start;
 
@@ -184,7 +187,12 @@ pub enum Effect {
 /// A change of what is durable. Applying the records of a batch in order, in one transaction, is the whole of the store's writing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
+    /// The number of this batch's commit: the first record of each.
+    Commit(u64),
+    /// A life of the controller begins with this commit.
     Epoch(Epoch),
+    /// The store is in recovery, or (`None`) no longer. Entering it also clears a backup's stamp.
+    Recovery(Option<RecoveryRow>),
     Node(NodeRow),
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
@@ -239,7 +247,13 @@ pub struct Output {
 /// All that the store holds, for [`crate::controller::Machine::load`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
-    pub epoch: Option<Epoch>,
+    /// The controller's lives, and the number of the last commit.
+    pub history: History,
+    /// `controller backup` made this copy at that time, in milliseconds since 1970.
+    pub stamp: Option<u64>,
+    /// What the anchor file beside the store says: the newest commit that this directory has seen.
+    pub anchor: Option<Commit>,
+    pub recovery: Option<RecoveryRow>,
     pub nodes: Vec<NodeRow>,
     pub attempts: Vec<AttemptRow>,
     pub actions: Vec<ActionRow>,

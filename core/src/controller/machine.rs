@@ -23,6 +23,7 @@ use crate::eventlog::Event;
 use crate::ids::{ActionId, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
+use crate::mark::History;
 use crate::message::Phase;
 
 /// Failed tasks that `why` remembers of a node.
@@ -32,6 +33,7 @@ pub(super) const FAILED_KEPT: usize = 8;
 pub struct Machine {
     pub(super) settings: Settings,
     pub(super) epoch: Epoch,
+    pub(super) history: History,
     /// The highest epoch that an agent said it has obeyed, when it refused ours.
     pub(super) highest_seen: Option<Epoch>,
     pub(super) nodes: BTreeMap<HostName, Node>,
@@ -119,11 +121,15 @@ impl Machine {
     /// Rebuilds everything from the store and begins a new epoch, which `output` commits before anything else happens.
     /// `nonce`: random, made by the edge; tells two controllers of one epoch apart.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
-        let number = snapshot.epoch.map_or(1, |e| e.number.saturating_add(1));
+        let newest = snapshot.history.newest().max(snapshot.anchor);
+        let number = newest.map_or(1, |commit| commit.epoch.number.saturating_add(1));
         let epoch = Epoch { number, nonce };
+        let mut history = snapshot.history;
+        history.begin(epoch, history.last + 1);
         let mut machine = Self {
             settings,
             epoch,
+            history,
             highest_seen: None,
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -316,7 +322,24 @@ impl Machine {
             self.batch.effects.push(Effect::WakeAt { mono_ms });
         }
         self.batch.probed.clear();
+        self.commit_batch();
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
+    }
+
+    /// Numbers the batch's commit, and marks what leaves for nodes with it.
+    fn commit_batch(&mut self) {
+        if !self.batch.records.is_empty() {
+            self.history.last += 1;
+            self.batch.records.insert(0, Record::Commit(self.history.last));
+        }
+        let number = self.history.last;
+        for effect in &mut self.batch.effects {
+            match effect {
+                Effect::Send { message, .. } => message.set_commit(number),
+                Effect::Fan { start, .. } => start.commit = number,
+                _ => {}
+            }
+        }
     }
 
     // What inputs give; used by every room of this machine.

@@ -185,7 +185,7 @@ impl Machine {
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
-        let ack = Effect::Send { session: id, message: ToAgent::Ack { task } };
+        let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let Some(action) = self.actions.get(&task.action) else {
             // Of an attempt that is closed and pruned.
             self.batch.effects.push(ack);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::io::{DrainRow, OutboxEntry};
-use crate::controller::view::{JobView, NodeView, PsRow, StatusView, WhyView};
+use crate::controller::io::{DrainRow, OutboxEntry, Source};
+use crate::controller::view::{JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::idset::IdSet;
@@ -131,8 +131,10 @@ pub enum Request {
         wait: bool,
     },
     Resume,
-    /// Be the controller that agents obey from now on, whatever they have obeyed before.
-    TakeOver,
+    /// An edge says which attempts of its source exist, and what they hold.
+    Assert(Box<Assert>),
+    /// What recovery waits for; and a person's word for it.
+    Recover(Recover),
     /// The oldest `limit` entries of the outbox past `after`.
     Outbox {
         after: u64,
@@ -207,8 +209,83 @@ pub enum Hooked {
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
+/// What a resource manager has of a source's attempts, all of them. Carried out in one step; the same again changes nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assert {
+    pub source: Source,
+    pub attempts: Vec<Listed>,
+    /// Hosts that are drained there with our marker, or for anything else.
+    pub drains: Vec<ListedDrain>,
+}
+
+/// An attempt that exists.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub userid: Option<u32>,
+    /// The ranks that it holds still, and the host of each in rank order.
+    pub ranks: IdSet,
+    pub hosts: HostList,
+    pub terms: Terms,
+    pub phase: Phase,
+}
+
+/// Where a job stands for its resource manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its setup actions go on.
+    Preparing,
+    Running,
+    /// As after `job finish`.
+    Ended,
+}
+
+/// A host that the resource manager has drained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedDrain {
+    pub host: HostName,
+    pub reason: String,
+}
+
+/// What was made of an [`Assert`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asserted {
+    /// Attempts that were known, or were added.
+    pub vouched: u64,
+    pub added: u64,
+    /// Known of this source and not listed: over.
+    pub over: Vec<(JobId, Attempt)>,
+    /// Listed, and they contradict what is known: why. Nothing was changed by them.
+    pub refused: Vec<(JobId, Attempt, String)>,
+}
+
+/// A person's part in a recovery.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Recover {
+    /// Shows what it waits for.
+    List,
+    /// Be the controller that agents obey from now on, whatever they have obeyed before; the store is in recovery then.
+    TakeOver,
+    /// Vouches for one job, or for all that nobody has vouched for.
+    Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
+}
+
+/// What a person knows of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confirm {
+    /// Its nodes are still its own, and it is over: its after-actions begin.
+    Over,
+    /// It goes on.
+    Running,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobAdd {
+    /// The edge that adds it; `None`: a hook, or a person.
+    pub source: Option<Source>,
     pub job: JobId,
     /// `None`: the open attempt, or the first.
     pub attempt: Option<Attempt>,
@@ -316,6 +393,8 @@ pub enum Reply {
     TookOver {
         epoch: u64,
     },
+    Asserted(Asserted),
+    Recovery(Box<RecoveryView>),
     Done,
 }
 

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
-use crate::controller::io::{AskWhich, Client, Effect, Hooked, Now, Record, Refusal, Reply, Request, SessionId, Which};
+use crate::controller::io::{
+    AskWhich, Client, Effect, Hooked, Now, Record, Recover, Refusal, Reply, Request, SessionId, Which,
+};
 use crate::controller::machine::Machine;
 use crate::controller::outbox::first_sequence;
 use crate::defect;
@@ -59,7 +61,9 @@ impl Machine {
                 None => return,
             },
             Request::Resume => Ok(self.resume(uid)),
-            Request::TakeOver => Ok(self.take_over(now)),
+            Request::Assert(_) => Err(Refusal::Unavailable("not yet".to_owned())),
+            Request::Recover(Recover::TakeOver) => Ok(self.take_over(now)),
+            Request::Recover(_) => Ok(Reply::Recovery(Box::default())),
             Request::Outbox { after, limit } => {
                 Ok(Reply::Outbox(self.outbox.manager(after).take(limit).cloned().collect()))
             }
@@ -244,6 +248,7 @@ impl Machine {
         let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
         self.epoch.number = self.epoch.number.max(seen).saturating_add(1);
         self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
+        self.history.begin(self.epoch, self.history.last + 1);
         self.batch.records.push(Record::Epoch(self.epoch));
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in sessions {

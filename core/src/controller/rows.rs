@@ -49,6 +49,34 @@ pub struct AttemptRow {
     pub asked: bool,
     /// Ranks of a rebuilt attempt that only other nodes than their own have told of: neither held nor given back, until their own do, or somebody asks.
     pub told: IdSet,
+    /// The resource manager's edge that added it; `None`: a hook, or a person.
+    pub source: Option<Source>,
+    /// In recovery, not vouched for yet: nothing that it was owed is begun, told or given back.
+    pub unvouched: bool,
+    /// Added or vouched for in recovery: what had begun of it is not known, so each rank that it held counts as begun.
+    pub recovered: bool,
+    /// Ranks that the resource manager does not hold for it any more, as it said: an after-action begins there only on a host that is drained and
+    /// held by no other attempt, and they are given back without telling.
+    pub disowned: IdSet,
+}
+
+/// Who adds attempts, and says which of them exist: an edge to a resource manager, and the instance of that which it speaks for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Source {
+    /// Such as `flux`.
+    pub name: String,
+    /// Tells instances of one resource manager apart: a test instance says nothing of the jobs of another.
+    pub instance: String,
+}
+
+/// Why a store is in recovery, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryRow {
+    pub since_ms: u64,
+    /// Evidence, for people.
+    pub why: String,
+    /// The epoch that entered it: foreign commits of this epoch and before are known to be lost.
+    pub epoch: u64,
 }
 
 /// A host that the resource manager shall give no work to.
@@ -78,6 +106,22 @@ pub struct DrainRow {
     /// Since when the hook is asked for what it has not carried out: milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
+    /// Of a store that was put back, and not told again: the drain may have been lifted since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unvouched: bool,
+    /// Drained by recovery and for nothing else: it ends with its cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passing: Option<Passing>,
+}
+
+/// Why recovery drained a host. The drain is lifted when that has passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passing {
+    /// An orphan is there: until it is adopted or confirmed.
+    Orphan,
+    /// After-actions of this attempt clean up there: until they ended well.
+    Cleaning { job: JobId, attempt: Attempt },
 }
 
 /// Another reason to drain a host that is drained.
@@ -146,6 +190,8 @@ pub struct ActionRow {
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
     pub limits: BTreeMap<u64, IdSet>,
+    /// In recovery, not asked for again yet: as a setup action it begins on no rank.
+    pub unvouched: bool,
 }
 
 /// An operator's word that waits.
@@ -197,6 +243,7 @@ impl ActionRow {
             overdue: BTreeMap::new(),
             lingering: IdSet::new(),
             limits: BTreeMap::new(),
+            unvouched: false,
             ranks,
         }
     }

@@ -154,6 +154,7 @@ impl Machine {
             epoch: self.epoch,
             cluster: self.settings.cluster,
             redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
+            commit: 0,
         };
         self.batch.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, known.is_none(), now);

@@ -294,6 +294,7 @@ impl Machine {
             attempt: row.attempt,
             action: row.name.clone(),
             why: why.to_owned(),
+            commit: 0,
         };
         self.batch.effects.push(Effect::Send { session: id, message });
     }

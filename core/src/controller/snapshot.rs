@@ -6,7 +6,12 @@ impl Snapshot {
     /// Applies one record, as a store does within its transaction. Event logs are kept by their last sequence only.
     pub fn apply(&mut self, record: &Record) {
         match record {
-            Record::Epoch(epoch) => self.epoch = Some(*epoch),
+            Record::Commit(number) => self.history.last = *number,
+            Record::Epoch(epoch) => self.history.begin(*epoch, self.history.last),
+            Record::Recovery(recovery) => {
+                self.recovery.clone_from(recovery);
+                self.stamp = self.stamp.filter(|_| recovery.is_none());
+            }
             Record::Node(row) => put(&mut self.nodes, row.clone(), |a, b| a.host == b.host),
             Record::Attempt(row) => {
                 put(&mut self.attempts, row.clone(), |a, b| a.job == b.job && a.attempt == b.attempt)

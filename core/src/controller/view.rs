@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::io::{External, Quiet};
+use crate::controller::io::{External, Quiet, RecoveryRow};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
@@ -142,8 +142,52 @@ pub struct StatusView {
     /// No new starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
+    /// The store may be behind what its nodes obeyed: what it owes waits until each job was vouched for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryRow>,
     /// Releases that the release hook has not carried out. What is kept for a program that follows the outbox is not counted: there may be none.
     pub outbox: u64,
     /// What an operator should know: a full disk, agents that obey another controller.
     pub notes: Vec<String>,
+}
+
+/// What a recovery waits for. The same without one: all is empty.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryView {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryRow>,
+    pub epoch: u64,
+    /// The highest epoch that a node says it has obeyed, where that is above ours: only a take-over passes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obeyed: Option<u64>,
+    /// Attempts that nobody has vouched for.
+    pub attempts: Vec<UnvouchedView>,
+    /// Tasks that nodes have and this store does not know.
+    pub orphans: Vec<OrphanView>,
+    /// Hosts that are not welcomed: one host alone, with a commit that this store never made.
+    pub suspects: Vec<String>,
+}
+
+/// An attempt that nobody has vouched for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnvouchedView {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub hosts: HostList,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Actions that have not ended, by name.
+    pub open: Vec<ActionName>,
+}
+
+/// A task on a node that the store does not know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OrphanView {
+    pub host: String,
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub action: ActionName,
+    pub rank: Rank,
+    /// `unclaimed`, `live`, `ended`.
+    pub state: String,
 }

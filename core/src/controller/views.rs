@@ -346,6 +346,7 @@ impl Machine {
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes(now));
         StatusView {
+            recovery: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.settings.cluster.0.to_string(),
             epoch: self.epoch.number,

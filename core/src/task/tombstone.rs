@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::defect;
 use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
+use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
 /// What stays of a task after its end was acknowledged, until the controller forgets the attempt. At most 512 bytes on disk.
@@ -26,6 +27,9 @@ pub struct Tombstone {
     /// Of such a one: as [`crate::task::Intent::limit_ms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
+    /// The commit that caused it: of what was acknowledged, the one that has its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Commit>,
 }
 
 impl Tombstone {

@@ -1,0 +1,124 @@
+//! Commits of the controller's store, numbered through over all its lives, and the marks of them that nodes keep.
+//!
+//! A store that was put back from a copy does not know that it is behind. Nodes know: each intent, each tombstone and the epoch that an agent
+//! obeyed last carry the commit that caused them. A commit that is in the store's [`History`] is the store's own past; any other one belongs to a
+//! future that the store has lost, or to another controller.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClusterId, Epoch};
+
+/// A commit of a store: the controller's life that made it, and its number. Numbers grow by one with each commit and go on over all lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Commit {
+    pub epoch: Epoch,
+    pub number: u64,
+}
+
+/// A commit as a node keeps it: with the cluster whose controller made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub cluster: ClusterId,
+    pub commit: Commit,
+}
+
+/// One life of a controller with this store: from its start, or from a take-over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    pub epoch: Epoch,
+    /// The number of its first commit.
+    pub first: u64,
+}
+
+/// Lives that a store remembers. Older ones are forgotten; their marks count as old, not as unknown.
+pub const MAX_LIVES: usize = 1_024;
+
+/// Where a mark belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// This store made that commit, or it is older than all that the store remembers.
+    Past,
+    /// This store never made it.
+    Foreign,
+}
+
+/// The lives of a store, oldest first, and the number of its last commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    pub lives: Vec<Life>,
+    pub last: u64,
+}
+
+impl History {
+    /// Where a commit belongs.
+    ///
+    /// | the commit's life | and its number | then |
+    /// |---|---|---|
+    /// | in the history | within that life | past |
+    /// | in the history | past that life's last | foreign: the store is a copy that was made earlier in that life |
+    /// | unknown, with an epoch below the oldest life that is remembered | any | past |
+    /// | unknown otherwise | any | foreign |
+    pub fn place(&self, commit: Commit) -> Place {
+        let Some(at) = self.lives.iter().position(|life| life.epoch == commit.epoch) else {
+            let forgotten = self.lives.len() >= MAX_LIVES
+                && self.lives.first().is_some_and(|oldest| commit.epoch.number < oldest.epoch.number);
+            return if forgotten { Place::Past } else { Place::Foreign };
+        };
+        let last = self.lives.get(at + 1).map_or(self.last, |next| next.first.saturating_sub(1));
+        if commit.number <= last { Place::Past } else { Place::Foreign }
+    }
+
+    /// The commit that was made last; `None`: the store is new.
+    pub fn newest(&self) -> Option<Commit> {
+        self.lives.last().map(|life| Commit { epoch: life.epoch, number: self.last })
+    }
+
+    /// A life begins with the next commit.
+    pub fn begin(&mut self, epoch: Epoch, first: u64) {
+        self.lives.push(Life { epoch, first });
+        let surplus = self.lives.len().saturating_sub(MAX_LIVES);
+        self.lives.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(number: u64, nonce: u64) -> Epoch {
+        Epoch { number, nonce }
+    }
+
+    #[test]
+    fn a_commit_is_past_or_foreign() {
+        let lives = vec![Life { epoch: epoch(3, 30), first: 10 }, Life { epoch: epoch(4, 40), first: 20 }];
+        let history = History { lives, last: 25 };
+        for (of, number, expect) in [
+            (epoch(3, 30), 10, Place::Past),
+            (epoch(3, 30), 19, Place::Past),
+            (epoch(3, 30), 20, Place::Foreign),
+            (epoch(4, 40), 20, Place::Past),
+            (epoch(4, 40), 25, Place::Past),
+            (epoch(4, 40), 26, Place::Foreign),
+            (epoch(4, 41), 20, Place::Foreign),
+            (epoch(5, 50), 1, Place::Foreign),
+            (epoch(2, 20), 1, Place::Foreign),
+        ] {
+            assert_eq!(history.place(Commit { epoch: of, number }), expect, "{of:?} {number}");
+        }
+        assert_eq!(history.newest(), Some(Commit { epoch: epoch(4, 40), number: 25 }));
+        assert_eq!(History::default().place(Commit { epoch: epoch(1, 1), number: 1 }), Place::Foreign);
+    }
+
+    #[test]
+    fn what_is_older_than_the_memory_is_past() {
+        let mut history = History::default();
+        for number in 1..=MAX_LIVES as u64 + 2 {
+            history.begin(epoch(number, number), number);
+            history.last = number;
+        }
+        assert_eq!(history.lives.len(), MAX_LIVES);
+        assert_eq!(history.place(Commit { epoch: epoch(2, 2), number: 2 }), Place::Past);
+        assert_eq!(history.place(Commit { epoch: epoch(3, 4), number: 3 }), Place::Foreign);
+    }
+}
