@@ -280,6 +280,9 @@ pub enum Confirm {
     Over,
     /// It goes on.
     Running,
+    /// It is over, and its nodes may be another job's by now: nothing is told, and its after-actions begin only on hosts that are drained and that no
+    /// vouched attempt holds.
+    Gone,
 }
 
 #[derive(Debug, Clone, PartialEq)]
