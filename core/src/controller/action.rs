@@ -4,7 +4,6 @@
 //!   waiting --Start committed--> sent --Accepted--> accepted --Finished--> ok | ended
 //!      |                          |                    |
 //!      +----- cancel, grace ------+---- lost, resolve -+--------------------> ended
-//!   unknown (rebuilt store) --the node tells--> accepted | ended
 //! ```
 //! Each rank is in exactly one of the sets; the sets' sum is the action's ranks.
 
@@ -24,9 +23,6 @@ use crate::task::{Ended, Start};
 
 /// Most late results that are kept of one rank; a peer may send as many as it likes.
 const MAX_LATE: usize = 8;
-
-/// The boots of a node are counted from 1.
-pub(super) const UNKNOWN_BOOT: u32 = 0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Action {
@@ -73,7 +69,6 @@ pub(super) struct Fresh {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stand {
     NotMine,
-    Unknown,
     Waiting,
     Sent,
     Accepted,
@@ -125,7 +120,6 @@ impl Action {
             (&row.sent, Stand::Sent),
             (&row.waiting, Stand::Waiting),
             (&row.ended, Stand::Ended),
-            (&row.unknown, Stand::Unknown),
         ]
         .into_iter()
         .find_map(|(set, stand)| set.contains(rank.0).then_some(stand))
@@ -145,7 +139,7 @@ impl Action {
     }
 
     pub(super) fn is_open_on(&self, rank: Rank) -> bool {
-        matches!(self.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted)
+        matches!(self.stand(rank), Stand::Waiting | Stand::Sent | Stand::Accepted)
     }
 
     pub(super) fn take_freed(&mut self) -> IdSet {
@@ -156,44 +150,6 @@ impl Action {
     pub(super) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
-    }
-
-    /// More ranks of it, of which nothing is known yet: another controller had begun them.
-    pub(super) fn grow_unknown(&mut self, ranks: &IdSet, released: &IdSet) {
-        self.row.unknown.extend_with(ranks);
-        self.grow_by(ranks);
-        self.row.held.ranks.subtract(released);
-    }
-
-    /// Its node does not know it, and it was only said to be there: it is not over this rank.
-    pub(super) fn uncover(&mut self, rank: Rank) {
-        self.leave(rank);
-        let one = IdSet::from(rank.0..=rank.0);
-        self.forget_words(&one);
-        let row = &mut self.row;
-        row.boots.values_mut().chain(row.limits.values_mut()).for_each(|set| set.subtract(&one));
-        row.boots.retain(|_, ranks| !ranks.is_empty());
-        row.limits.retain(|_, ranks| !ranks.is_empty());
-        for set in [&mut row.ranks, &mut row.cancelling, &mut row.held.ranks] {
-            set.subtract(&one);
-        }
-        self.freed.insert(rank.0);
-        self.changed = true;
-    }
-
-    /// Its node does not know it, and is to begin it.
-    pub(super) fn begin_on(&mut self, rank: Rank) {
-        self.leave(rank);
-        self.row.waiting.insert(rank.0);
-        // What comes before it waited for it, as for one that is there already.
-        self.freed.insert(rank.0);
-    }
-
-    /// What is open on these ranks holds them.
-    pub(super) fn holds_too(&mut self, ranks: &IdSet) {
-        let open = self.open().intersection(ranks);
-        self.row.held.ranks.extend_with(&open);
-        self.moved.extend_with(&open);
     }
 
     fn grow_by(&mut self, ranks: &IdSet) {
@@ -214,14 +170,13 @@ impl Action {
 
     pub(super) fn count_open(&self) -> u64 {
         // Disjoint: each rank stands in one place.
-        [&self.row.waiting, &self.row.sent, &self.row.accepted, &self.row.unknown].map(IdSet::len).into_iter().sum()
+        [&self.row.waiting, &self.row.sent, &self.row.accepted].map(IdSet::len).into_iter().sum()
     }
 
     pub(super) fn is_open(&self) -> bool {
         !(self.row.waiting.is_empty()
             && self.row.sent.is_empty()
             && self.row.accepted.is_empty()
-            && self.row.unknown.is_empty()
             && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
     }
 
@@ -234,7 +189,7 @@ impl Action {
 
     fn leave(&mut self, rank: Rank) {
         let row = &mut self.row;
-        for set in [&mut row.waiting, &mut row.sent, &mut row.accepted, &mut row.ok, &mut row.ended, &mut row.unknown] {
+        for set in [&mut row.waiting, &mut row.sent, &mut row.accepted, &mut row.ok, &mut row.ended] {
             if set.remove(rank.0) {
                 break;
             }
@@ -277,10 +232,6 @@ impl Action {
 
     /// The rank's one outcome. Must be open, or `ok` of a prolog that a reboot undid.
     pub(super) fn end(&mut self, rank: Rank, ended: Ended) {
-        if ended.outcome != Outcome::Ok && self.row.unknown.contains(rank.0) && self.boot(rank).is_none() {
-            // It may have been begun, in a boot that nobody knows.
-            self.seen_in(rank, UNKNOWN_BOOT);
-        }
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
         if !self.row.resolving.is_empty() {

@@ -12,7 +12,7 @@ use crate::controller::layout::Layout;
 use crate::controller::machine::Job;
 use crate::controller::stands::Holds;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId, Rank};
+use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::milestone::Milestones;
@@ -33,33 +33,27 @@ pub(super) struct JobAttempt {
     pub(super) milestones: Milestones,
     /// It was said in the log that there are more of them than are kept.
     pub(super) too_many_milestones: bool,
-    /// Known from what nodes told: it may have more ranks.
-    pub(super) rebuilt: bool,
-    /// A request has meant it.
-    pub(super) asked: bool,
-    /// Only other nodes than their own have told of these ranks.
-    pub(super) told: IdSet,
     pub(super) source: Option<Source>,
     pub(super) unvouched: bool,
     pub(super) recovered: bool,
     pub(super) disowned: IdSet,
+    /// Vouched for in this controller's life: it is not frozen. Not stored.
+    pub(super) asserted: bool,
 }
 
 impl Job {
-    /// The one that is meant where none is named: the newest that is open. What was asked for here comes before what only nodes tell of.
+    /// The one that is meant where none is named: the newest that is open.
     pub(super) fn open_attempt(&self) -> Option<Attempt> {
-        let open = |asked| self.attempts.iter().rev().find(|(_, a)| a.open && a.asked == asked);
-        open(true).or_else(|| open(false)).map(|(number, _)| *number)
+        self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
     }
 
     pub(super) fn last_attempt(&self) -> Option<Attempt> {
         self.attempts.keys().next_back().copied()
     }
 
-    /// The attempt that a new one is a requeue of, for the same reason not one that only nodes tell of where there is another.
+    /// The attempt that a new one is a requeue of.
     pub(super) fn before_the_next(&self) -> Option<&JobAttempt> {
-        let newest = || self.attempts.values().rev();
-        newest().find(|attempt| attempt.asked).or_else(|| newest().next())
+        self.attempts.values().next_back()
     }
 }
 
@@ -80,13 +74,11 @@ impl JobAttempt {
             complete: false,
             milestones: Milestones::default(),
             too_many_milestones: false,
-            rebuilt: false,
-            asked: true,
-            told: IdSet::new(),
             source: None,
             unvouched: false,
             recovered: false,
             disowned: IdSet::new(),
+            asserted: true,
         }
     }
 
@@ -126,13 +118,11 @@ impl JobAttempt {
             complete: row.complete,
             milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
             too_many_milestones: false,
-            rebuilt: row.rebuilt,
-            asked: row.asked,
-            told: row.told,
             source: row.source,
             unvouched: row.unvouched,
             recovered: row.recovered,
             disowned: row.disowned,
+            asserted: false,
         };
         Some((row.job, row.attempt, entry))
     }
@@ -152,9 +142,6 @@ impl JobAttempt {
             released: self.released.clone(),
             complete: self.complete,
             milestones: self.milestones.clone(),
-            rebuilt: self.rebuilt,
-            asked: self.asked,
-            told: self.told.clone(),
             source: self.source.clone(),
             unvouched: self.unvouched,
             recovered: self.recovered,
@@ -166,41 +153,20 @@ impl JobAttempt {
     pub(super) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
-        Holds { ranks: ranks.clone(), hold, released, left, told: of(&self.told) }
+        Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
     }
 
-    /// It holds all that it has, as one of which this node tells and nobody else: of its own rank nothing is hearsay.
-    pub(super) fn told_by(layout: Layout, rank: Rank, userid: Option<u32>, wall_ms: u64) -> Self {
-        let own = IdSet::from(rank.0..=rank.0);
-        let told = layout.ranks().difference(&own);
-        let attempt = Self::new(layout, userid, Terms::default(), false, wall_ms);
-        Self { hold: Part::of_ranks(own), rebuilt: true, asked: false, told, ..attempt }
-    }
-
-    /// All that was handed out, as far as somebody says so who may.
+    /// All that was handed out.
     pub(super) fn whole(&self) -> Part {
-        Part { ranks: self.layout.ranks().difference(&self.told), resources: self.terms.resources.clone() }
+        Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
-    /// These ranks are its own, and it has them: their nodes have told of them, or somebody has asked for them. It may have been taken for given
-    /// back whole by then.
-    pub(super) fn own(&mut self, ranks: &IdSet) -> IdSet {
-        let own = self.told.intersection(ranks);
-        self.told.subtract(&own);
-        self.complete &= own.is_empty();
-        self.hold.ranks.extend_with(&own);
-        own
-    }
-
-    /// Was it rebuilt, and may the rest of it be this?
-    pub(super) fn is_part_of(&self, whole: &Layout) -> bool {
-        self.rebuilt && self.layout.merge(whole).is_ok_and(|both| both == *whole)
-    }
-
-    /// Ranks on hosts that were told later, where a store was lost, may be the job's too.
-    pub(super) fn widen(&mut self, layout: Layout) {
-        self.told.extend_with(&layout.ranks().difference(self.layout.ranks()));
-        self.layout = layout;
+    /// What the resource manager waits for: all of it, but for ranks that it does not hold for this attempt any more. With the last rank goes what is
+    /// none.
+    pub(super) fn owed(&self) -> Part {
+        let ranks = self.layout.ranks().difference(&self.disowned);
+        let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
+        Part { ranks, resources }
     }
 
     /// The job lets go of a part of what it holds still. With its last rank it is over: what else it holds goes with that, for nobody would ask

@@ -15,13 +15,13 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::io::{Again, DrainRow, Effect, Now, Record, Refusal, Reply, Settings};
+use crate::controller::io::{Again, DrainRow, Effect, Now, Passing, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
 use crate::controller::tally::{blamed, last_line};
 use crate::defect;
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{Attempt, HostName, TaskId};
+use crate::ids::{HostName, TaskId};
 use crate::job::Part;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
@@ -34,6 +34,8 @@ const MAX_REASON: usize = 200;
 enum Fault {
     /// A script past its limit.
     Stuck,
+    /// Recovery: it ends with its cause.
+    Passing,
     /// The node is not there.
     Away,
     Other,
@@ -114,19 +116,6 @@ impl Machine {
         self.drain_alive(task, "had ended before this rank was known, and does not clean up there", Fault::Other, now);
     }
 
-    /// The same of one of which its node tells only when a later attempt has begun there, which its epilog would disturb.
-    pub(super) fn drain_overtaken(&mut self, task: TaskId, by: Attempt, now: Now) {
-        let what =
-            format!("ran, as its node tells only now, and attempt {by} has begun there: nothing cleans up after it");
-        self.drain_alive(task, &what, Fault::Other, now);
-    }
-
-    /// The same of one whose rank was given back before its node told.
-    pub(super) fn drain_returned(&mut self, task: TaskId, now: Now) {
-        let what = "ran, as its node tells only now, and its rank had gone back: nothing cleans up after it";
-        self.drain_alive(task, what, Fault::Other, now);
-    }
-
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
         let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
@@ -162,21 +151,8 @@ impl Machine {
         let since_ms = now.wall_ms.max(earliest_ms);
         let confirmed = !self.settings.drain_hook;
         self.drain_failed.remove(host);
-        self.put_drain(DrainRow {
-            host: host.clone(),
-            since_ms,
-            reason,
-            by,
-            confirmed,
-            lifted: false,
-            told: false,
-            stuck,
-            again: None,
-            telling: since_ms.max(telling),
-            asked_ms: since_ms,
-            unvouched: false,
-            passing: None,
-        });
+        let row = DrainRow::new(host.clone(), reason, by, since_ms);
+        self.put_drain(DrainRow { confirmed, stuck, telling: since_ms.max(telling), ..row });
         if confirmed {
             self.drain_in_force(host);
         }
@@ -185,8 +161,9 @@ impl Machine {
 
     /// It is drained, as far as is known here.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, boot_number: Option<u32>) -> Told {
-        let is_news = again.by.is_some() || drain.newest().reason != again.reason;
+        let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
+            Fault::Passing => return Told::Known,
             Fault::Other => None,
             Fault::Stuck if is_news && drain.stuck.is_some() => boot_number,
             Fault::Stuck | Fault::Away => drain.stuck,
@@ -204,6 +181,8 @@ impl Machine {
             telling: again.at_ms.max(drain.telling.saturating_add(1)),
             asked_ms,
             again: Some(again),
+            unvouched: false,
+            passing: None,
             confirmed: drain.confirmed && (!hook || defect!(DrainToldOnce)),
             // A hook that is configured later hears of it.
             told: drain.told && hook,
@@ -212,12 +191,56 @@ impl Machine {
         Told::Again
     }
 
-    fn put_drain(&mut self, row: DrainRow) {
+    pub(super) fn put_drain(&mut self, row: DrainRow) {
         self.batch.records.push(Record::Drain(row.clone()));
         self.drains.insert(row.host.clone(), row);
         if self.settings.drain_hook {
             self.batch.effects.push(Effect::OutboxGrew);
         }
+    }
+
+    /// Drains a host for what recovery has to do there. Of one that is drained already nothing is changed.
+    pub(super) fn drain_passing(&mut self, host: &HostName, reason: String, passing: Passing, now: Now) {
+        if self.drain_host(host, reason.clone(), None, Fault::Passing, now) == Told::First
+            && let Some(drain) = self.drains.get(host).cloned()
+        {
+            self.put_drain(DrainRow { passing: Some(passing), ..drain });
+            self.note(Level::Warning, None, Some(host), format!("drained: {reason}"));
+        }
+    }
+
+    /// What a host was drained for has passed.
+    pub(super) fn lift_passing(&mut self, host: &HostName, passing: &Passing) {
+        if self.drains.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
+            self.lift(host);
+        }
+    }
+
+    /// A store was put back: what it has of drains may have been lifted since, and the hook is not asked to do it again before that is known.
+    pub(super) fn doubt_drains(&mut self) {
+        if !self.settings.drain_hook {
+            return;
+        }
+        for drain in self.drains.values().cloned().collect::<Vec<_>>() {
+            self.put_drain(DrainRow { confirmed: false, unvouched: true, ..drain });
+        }
+    }
+
+    /// The recovery is over: the hook is told again of the drains that nobody has told of since.
+    pub(super) fn tell_doubted_drains(&mut self) {
+        for drain in self.drains.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
+            let telling = drain.telling.saturating_add(1);
+            self.put_drain(DrainRow { unvouched: false, telling, ..drain });
+        }
+    }
+
+    /// Is it drained, and that in force?
+    pub(super) fn is_drained(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
+    }
+
+    pub(super) fn is_drained_or_draining(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| !drain.lifted)
     }
 
     /// Is it being drained, and not drained yet?

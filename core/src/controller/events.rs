@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::controller::action::{Action, Fresh};
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{ActionId, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
@@ -33,8 +34,8 @@ impl Machine {
             folded.describe(&mut context);
             self.event(&job, now, "finish", Value::Object(context));
         }
-        self.rebuilt_whole(id);
-        if !self.actions.get(&id).is_some_and(Action::is_to_be_decided) {
+        let may = !self.is_frozen_action(id) || defect!(FrozenJudged);
+        if !(may && self.actions.get(&id).is_some_and(Action::is_to_be_decided)) {
             return;
         }
         let forgiveness = self.forgiveness(id);

@@ -133,10 +133,7 @@ impl Machine {
             }
             for there in self.of(before) {
                 let at = |(_, host): &(Rank, &str)| {
-                    before
-                        .layout
-                        .rank(host)
-                        .is_some_and(|rank| there.is_open_on(Rank(rank)) && !self.is_hearsay(before, there, rank))
+                    before.layout.rank(host).is_some_and(|rank| there.is_open_on(Rank(rank)))
                 };
                 let host = layout.pairs(ranks).find(at).map(|(_, host)| host.to_owned());
                 let shared = |name: &ResourceName| asked.resources.contains(name);

@@ -4,7 +4,6 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::Action;
 use crate::controller::io::{Now, Record, Refusal, Reply};
 use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
@@ -28,39 +27,7 @@ impl Machine {
         if releases {
             return self.forget_releases(job, attempt, reason, uid, now);
         }
-        let Some(number) = attempt else {
-            let text =
-                "name the attempt that never was (--attempt N), or what is owed to the release hook (--releases)";
-            return Err(Refusal::Invalid(text.to_owned()));
-        };
-        let (_, entry) = self.attempt_of(job, attempt)?;
-        if entry.asked {
-            let text = format!(
-                "attempt {number} of job {job} was asked for, and not told of by nodes alone: perilog job finish {job} --attempt {number}"
-            );
-            return Err(Refusal::Conflict(text));
-        }
-        let told = |action: &Action| !action.open().difference(&action.row.unknown).is_empty();
-        if let Some(action) = self.of(entry).find(|action| told(action)) {
-            let (ranks, name) = (action.open().difference(&action.row.unknown), &action.row.name);
-            let hosts = entry.layout.hosts_of(&ranks);
-            return Err(Refusal::Conflict(format!(
-                "{hosts} has {name} of job {job} attempt {number} still: perilog resolve {job} {name} --attempt {number} --ranks {hosts} first"
-            )));
-        }
-        if self.outbox.is_hooked(job, number) {
-            return Err(Refusal::Conflict(format!(
-                "the release hook is owed releases of job {job} attempt {number}: perilog job forget {job} --attempt {number} --releases first"
-            )));
-        }
-        self.forget(job, number, &format!("uid {uid} says that it never was: {reason}"));
-        if self.jobs.contains_key(job) {
-            let context = json!({"attempt": number, "why": reason, "by": uid});
-            self.event(job, now, "attempt-forgotten", context);
-        }
-        // Whoever waited for it on a host may begin there.
-        self.reordered(now);
-        Ok(Reply::Reached { tasks: 1 })
+        Err(Refusal::Invalid("name what is dropped: what is owed to the release hook (--releases)".to_owned()))
     }
 
     fn forget_releases(

@@ -59,13 +59,9 @@ impl Machine {
     }
 
     fn held_by_job(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Option<String> {
-        let open = |id| self.actions.get(id).is_some_and(|action| action.is_open());
         let finish = format!("perilog job finish {job}{}", self.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
-            () if attempt.rebuilt && (all || !attempt.actions.iter().any(open)) => Some(format!(
-                "nodes told of it after the store was lost, and nobody has said that it goes on (job add), or is over: {finish}"
-            )),
             () if attempt.hold.ranks.is_empty() => Some(format!("the job has no ranks any more: {finish}")),
             () if !all => None,
             () if attempt.added => Some(format!("the job goes on until: {finish}")),

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, Assert, Asserted, Confirm, Hooked, JobAdd, ListedDrain, Phase as JobPhase, Recover, Refusal,
-    Reply, Report, Request, RunRequest, Said, Which,
+    ActionStart, AskWhich, Assert, Asserted, Confirm, Hooked, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover,
+    Refusal, Reply, Report, Request, RunRequest, Said, Which,
 };
 pub use crate::controller::rows::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, RecoveryRow,
@@ -191,8 +191,8 @@ pub enum Record {
     Commit(u64),
     /// A life of the controller begins with this commit.
     Epoch(Epoch),
-    /// The store is in recovery, or (`None`) no longer. Entering it also clears a backup's stamp.
-    Recovery(Option<RecoveryRow>),
+    /// The store is in recovery, or no longer. It also clears a backup's stamp.
+    Recovery(RecoveryRow),
     Node(NodeRow),
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
@@ -253,6 +253,7 @@ pub struct Snapshot {
     pub stamp: Option<u64>,
     /// What the anchor file beside the store says: the newest commit that this directory has seen.
     pub anchor: Option<Commit>,
+    /// The last one, also when it is over.
     pub recovery: Option<RecoveryRow>,
     pub nodes: Vec<NodeRow>,
     pub attempts: Vec<AttemptRow>,

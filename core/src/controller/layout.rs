@@ -112,6 +112,11 @@ impl Layout {
         }
     }
 
+    /// Has the other one each of its ranks, on the same host?
+    pub fn is_part_of(&self, whole: &Self) -> bool {
+        self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
+    }
+
     /// Both, where they do not contradict each other.
     ///
     /// # Errors

@@ -47,18 +47,14 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Scripts of this rank live, which had ended like this: it was given up as lost, or is back and was never begun. `None`: neither, or that was told
-    /// already.
-    pub(super) fn lives_after_all(&mut self, rank: Rank, is_back: bool) -> Option<Outcome> {
-        let could_not_know = |outcome: &Outcome| match outcome {
-            Outcome::Lost { .. } => true,
-            Outcome::Cancelled { status: None } => is_back,
-            _ => false,
-        };
-        let had_ended = self.ended.get(&rank).map(|row| row.ended.outcome.clone());
-        let had_ended = had_ended.filter(|outcome| could_not_know(outcome) && !self.row.lingering.contains(rank.0))?;
-        self.lingers_too_long(rank);
-        Some(had_ended)
+    /// Scripts of this rank live, which was given up as lost. Returns `true` once.
+    pub(super) fn lives_after_all(&mut self, rank: Rank) -> bool {
+        let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
+        let is_news = lost && !self.row.lingering.contains(rank.0);
+        if is_news {
+            self.lingers_too_long(rank);
+        }
+        is_news
     }
 
     /// What came late, at last, of a rank that was given up as lost.
@@ -188,16 +184,23 @@ impl Machine {
     }
 
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
-        let open = self.actions.values().filter(|a| a.row.verdict.is_none());
+        let open =
+            self.actions.values().filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
-        limits.chain(self.next_probe()).chain(self.next_asked()).chain(self.next_prune(now)).min()
+        limits
+            .chain(self.next_probe())
+            .chain(self.next_gate())
+            .chain(self.next_orphans())
+            .chain(self.next_prune(now))
+            .min()
     }
 
     pub(super) fn on_tick(&mut self, now: Now) {
         // The next moment is asked for anew, whatever this one was.
         self.batch.wake_ms = None;
         self.probes_due(now);
-        self.asked_due(now);
+        self.open_gate_if_due(now);
+        self.drain_orphans(now);
         let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
         let ids: Vec<ActionId> = self
             .actions
@@ -205,7 +208,7 @@ impl Machine {
             .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
             .map(|(id, _)| *id)
             .collect();
-        for id in ids {
+        for id in ids.into_iter().filter(|id| !self.is_frozen_action(*id)).collect::<Vec<_>>() {
             self.check(id, now);
         }
         self.prune_due(now);
@@ -246,6 +249,7 @@ impl Machine {
         let to_boot = self.to_boot(id);
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !self.is_behind(id, *rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
+        let unaccepted = unaccepted.filter(|rank| self.is_held_back(id, *rank).is_none());
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
             let at = action.armed(rank).saturating_add(grace);
             let early = if defect!(LimitsOnWallClock) {

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
-use crate::controller::asked::Asked;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::boot::Expected;
 use crate::controller::io::{
@@ -16,8 +15,8 @@ use crate::controller::io::{
 use crate::controller::layout::Layout;
 use crate::controller::milestones::Saying;
 use crate::controller::outbox::{Outbox, first_sequence};
+use crate::controller::recovery::{Recovery, Unsettled};
 use crate::controller::session::Session;
-use crate::controller::stones::Stones;
 use crate::defect;
 use crate::eventlog::Event;
 use crate::ids::{ActionId, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
@@ -40,8 +39,6 @@ pub struct Machine {
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// Those of them that wait for an older one to answer a probe.
     pub(super) probing: BTreeSet<SessionId>,
-    /// Those that others contradict.
-    pub(super) asked: BTreeMap<SessionId, Asked>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) actions: BTreeMap<ActionId, Action>,
     pub(super) drains: BTreeMap<HostName, DrainRow>,
@@ -55,6 +52,7 @@ pub struct Machine {
     pub(super) question_last: u64,
     pub(super) probe_last: u64,
     pub(super) store_full: bool,
+    pub(super) recovery: Recovery,
     /// No new starts.
     pub(super) quiet: Option<Quiet>,
     /// Who is answered when nothing is open any more.
@@ -84,8 +82,8 @@ pub(super) struct Node {
     /// The last few that ended badly, oldest first.
     pub(super) failed: Vec<TaskId>,
     pub(super) note: Option<String>,
-    /// Of tasks that are not known here.
-    pub(super) stones: Stones,
+    /// What its last Hello left to be settled, and what it has that this store does not know.
+    pub(super) unsettled: Unsettled,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -108,12 +106,8 @@ pub(super) struct Batch {
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Milestones that were said, by who said them.
     pub(super) said: BTreeMap<Saying, IdSet>,
-    /// Whose end nodes told of when it had ended here.
-    pub(super) came_late: BTreeSet<TaskId>,
     /// Hosts whose drain has come into force, or was lifted.
     pub(super) in_force: BTreeSet<HostName>,
-    /// Sessions whose probe leaves with this batch.
-    pub(super) probed: BTreeSet<SessionId>,
     pub(super) wake_ms: Option<u64>,
 }
 
@@ -124,8 +118,7 @@ impl Machine {
         let newest = snapshot.history.newest().max(snapshot.anchor);
         let number = newest.map_or(1, |commit| commit.epoch.number.saturating_add(1));
         let epoch = Epoch { number, nonce };
-        let mut history = snapshot.history;
-        history.begin(epoch, history.last + 1);
+        let history = snapshot.history;
         let mut machine = Self {
             settings,
             epoch,
@@ -143,9 +136,9 @@ impl Machine {
             outbox_last: first_sequence(now.wall_ms, snapshot.outbox_last),
             questions: BTreeMap::new(),
             question_last: 0,
-            asked: BTreeMap::new(),
             probe_last: 0,
             store_full: false,
+            recovery: Recovery::default(),
             quiet: snapshot.quiet,
             quiet_waits: BTreeSet::new(),
             pruned_ms: now.mono_ms,
@@ -177,11 +170,16 @@ impl Machine {
             machine.jobs.entry(job).or_default().events_last = if defect!(EventsRepeat) { 0 } else { last };
         }
         machine.index_failed();
+        machine.recovery.row = snapshot.recovery;
+        machine.shut_gate(now);
         machine.let_go_again();
         machine.resolve_again();
         // Hooks may have gone from the configuration meanwhile.
         machine.on_settings(machine.settings.clone());
         machine.batch.records.push(Record::Epoch(epoch));
+        machine.judge_store(snapshot.stamp, snapshot.anchor, now);
+        let first = machine.history.last + 1;
+        machine.history.begin(epoch, first);
         let ids: Vec<ActionId> =
             machine.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
@@ -257,9 +255,9 @@ impl Machine {
         self.close_batch(now)
     }
 
-    /// Everything that could grow, by its name; 0 each, but for sessions, when all is over and past its retention. Not what a node told of by its
-    /// tombstones, of which so many are kept for each.
-    pub fn sizes(&self) -> [(&'static str, usize); 9] {
+    /// Everything that could grow, by its name; 0 each, but for sessions, when all is over and past its retention.
+    pub fn sizes(&self) -> [(&'static str, usize); 10] {
+        let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
         [
             ("sessions", self.sessions.len()),
@@ -269,8 +267,9 @@ impl Machine {
             ("outbox entries", self.outbox.len()),
             ("questions", self.questions.len()),
             ("hosts whose drain is waited for", self.undrained.len() + self.drain_failed.len()),
-            ("sessions that are asked whether they live", self.probing.len() + self.asked.len()),
+            ("sessions that are asked whether they live", self.probing.len()),
             ("callers that wait for quiet", self.quiet_waits.len()),
+            ("tasks that are not settled", unsettled),
         ]
     }
 
@@ -278,22 +277,23 @@ impl Machine {
         // What ends lets others begin, a verdict lets go, and what is let go may begin what follows: until nothing is left to look at.
         let mut changed = BTreeSet::new();
         self.tell_milestones(now);
-        self.drain_unclean_since(now);
         loop {
             self.settle_resolved(now);
-            let Some(id) = self.batch.touched.pop_first() else { break };
+            let Some(id) = self.batch.touched.pop_first() else {
+                self.release_all(now);
+                self.leave_recovery(now);
+                if self.clean_disowned(now) {
+                    continue;
+                }
+                break;
+            };
             self.tell(id, now);
             self.settle_action(id, now);
             self.start_later(id, now);
             changed.insert(id);
             if self.batch.touched.is_empty() {
-                for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
-                    self.release(&job, attempt, part, now);
-                }
+                self.release_all(now);
             }
-        }
-        for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
-            self.release(&job, attempt, part, now);
         }
         for id in changed {
             if let Some(action) = self.actions.get_mut(&id) {
@@ -321,9 +321,15 @@ impl Machine {
             self.batch.wake_ms = Some(mono_ms);
             self.batch.effects.push(Effect::WakeAt { mono_ms });
         }
-        self.batch.probed.clear();
         self.commit_batch();
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
+    }
+
+    /// Gives back what was let go of and is held by nobody.
+    fn release_all(&mut self, now: Now) {
+        for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
+            self.release(&job, attempt, part, now);
+        }
     }
 
     /// Numbers the batch's commit, and marks what leaves for nodes with it.
@@ -386,9 +392,17 @@ impl Machine {
         }
     }
 
+    pub(super) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
+        self.jobs.get(job)?.attempts.get(&number)
+    }
+
+    pub(super) fn attempt_mut(&mut self, job: &JobId, number: Attempt) -> Option<&mut JobAttempt> {
+        self.jobs.get_mut(job)?.attempts.get_mut(&number)
+    }
+
     pub(super) fn layout(&self, id: ActionId) -> Option<&Layout> {
         let row = &self.actions.get(&id)?.row;
-        Some(&self.jobs.get(&row.job)?.attempts.get(&row.attempt)?.layout)
+        Some(&self.attempt(&row.job, row.attempt)?.layout)
     }
 
     pub(super) fn host_of(&self, task: TaskId) -> Option<HostName> {
@@ -437,7 +451,7 @@ impl Node {
             live: BTreeMap::new(),
             failed: Vec::new(),
             note: None,
-            stones: Stones::default(),
+            unsettled: Unsettled::default(),
         }
     }
 }

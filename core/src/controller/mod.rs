@@ -2,15 +2,13 @@
 //!
 //! [`Machine::load`] rebuilds it from what the store holds; [`Machine::handle`] takes a batch of inputs and gives what must be committed and, once
 //! that is done, what may leave. The rooms: `session` and `rivals` (who speaks for a host), `settle` (what a node holds against what we think),
-//! `rebuild` (a lost store), `hearsay`, `stones` and `asked` (whose word counts for what), `progress` (what nodes tell), `run` and `requests` (what
-//! people ask), `resolve`, `forget` and `quiet` (by hand), `finish` (what a job holds, and how it lets go), `superseded` (by another attempt),
+//! `recovery` (a store that may be behind), `progress` (what nodes tell), `run` and `requests` (what people ask), `resolve`, `forget` and `quiet` (by hand), `finish` (what a job holds, and how it lets go), `superseded` (by another attempt),
 //! `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends add up to, and what is forgiven),
 //! `release` (what goes back), `drain` (who is at fault), `external` and `report` (what a service outside runs, and says), `limits` (what time does),
 //! `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown).
 //! What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps.
 
 mod action;
-mod asked;
 mod attempt;
 mod body;
 mod boot;
@@ -19,7 +17,6 @@ mod events;
 mod external;
 mod finish;
 mod forget;
-mod hearsay;
 mod held;
 pub mod io;
 mod layout;
@@ -30,7 +27,7 @@ mod order;
 mod outbox;
 mod progress;
 mod quiet;
-mod rebuild;
+mod recovery;
 mod release;
 mod report;
 pub mod request;
@@ -44,7 +41,6 @@ mod session;
 mod settle;
 mod snapshot;
 mod stands;
-mod stones;
 mod superseded;
 mod tally;
 #[cfg(test)]

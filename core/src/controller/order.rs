@@ -40,10 +40,7 @@ impl Machine {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            let open = there.and_then(|there| {
-                // Of what another node says nobody would ever come to the end, where its own does not come.
-                self.of(older).find(|action| action.is_open_on(there) && !self.is_hearsay(older, action, there.0))
-            });
+            let open = there.and_then(|there| self.of(older).find(|action| action.is_open_on(there)));
             if open.is_some() {
                 return open;
             }
@@ -132,7 +129,8 @@ impl Machine {
     pub(super) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.actions.get(&id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
-        let ready: IdSet = waiting.iter().filter(|rank| !self.is_behind(id, Rank(*rank))).collect();
+        let may = |rank: &u32| !self.is_behind(id, Rank(*rank)) && self.is_held_back(id, Rank(*rank)).is_none();
+        let ready: IdSet = waiting.iter().filter(may).collect();
         let Some(layout) = self.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
         if let Some(action) = self.actions.get_mut(&id) {
             action.ready(&ready, now.mono_ms);

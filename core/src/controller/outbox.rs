@@ -64,14 +64,20 @@ impl Outbox {
 
     /// Of each job the oldest that the release hook has not carried out: the next one only after it, so that they come in order. Those of `first`
     /// come first; of `except` are the jobs that wait for another try, and must keep no other job waiting.
-    pub(super) fn oldest_releases(&self, first: &[JobId], except: &BTreeSet<JobId>, limit: usize) -> Vec<OutboxEntry> {
+    pub(super) fn oldest_releases(
+        &self,
+        first: &[JobId],
+        except: &BTreeSet<JobId>,
+        limit: usize,
+        may: impl Fn(&OutboxEntry) -> bool,
+    ) -> Vec<OutboxEntry> {
         let oldest = |of: &BTreeSet<u64>| if defect!(ReleasesOutOfOrder) { of.last() } else { of.first() }.copied();
         let others = self.hooked.iter().filter(|(job, _)| !except.contains(*job) && !first.contains(*job));
         let mut others: Vec<u64> = others.filter_map(|(_, of)| oldest(of)).collect();
         others.sort_unstable();
         let first = first.iter().filter_map(|job| self.hooked.get(job).and_then(oldest));
-        let entry = |sequence| self.entries.get(&(Edge::ReleaseHook, sequence)).cloned();
-        first.chain(others).take(limit).filter_map(entry).collect()
+        let entry = |sequence| self.entries.get(&(Edge::ReleaseHook, sequence)).filter(|entry| may(entry)).cloned();
+        first.chain(others).filter_map(entry).take(limit).collect()
     }
 
     /// The release hook did not carry it out, and is told again.
@@ -111,10 +117,17 @@ impl Outbox {
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
+    /// Is anybody still to be told of this attempt?
+    pub(super) fn owes(&self, job: &JobId, attempt: Attempt) -> bool {
+        self.is_hooked(job, attempt)
+    }
+
+    /// Drops what is to be told of an attempt. Returns the sequences.
+    pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();
-        gone.into_iter().for_each(|sequence| self.done(sequence));
+        gone.iter().for_each(|sequence| self.done(*sequence));
+        gone
     }
 
     fn unhook(&mut self, job: &JobId, sequence: u64) {
@@ -159,7 +172,8 @@ mod tests {
         for (first, except, limit, expect) in cases {
             let first: Vec<_> = first.iter().map(|name| job(name)).collect();
             let except = except.iter().map(|name| job(name)).collect();
-            let told: Vec<_> = outbox.oldest_releases(&first, &except, limit).iter().map(|e| e.sequence).collect();
+            let told: Vec<_> =
+                outbox.oldest_releases(&first, &except, limit, |_| true).iter().map(|e| e.sequence).collect();
             assert_eq!(told, expect, "{first:?} {except:?} {limit}");
         }
     }

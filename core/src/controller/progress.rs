@@ -3,13 +3,12 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::action::{Action, Stand, UNKNOWN_BOOT};
+use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
-use crate::idset::IdSet;
+use crate::ids::{ActionName, HostName, TaskId};
 use crate::message::{Phase, ToAgent};
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
@@ -19,17 +18,8 @@ impl Machine {
         self.end_task(task, self.lost(task, why, now), now);
     }
 
-    /// Only another node had said that it was there; its own knows nothing of it, and is not to blame.
-    pub(super) fn lose_hearsay(&mut self, task: TaskId, now: Now) {
-        self.end_as(task, self.lost(task, Loss::Vanished, now), defect!(HearsayDrains), now);
-    }
-
+    /// The one place where a task gets its outcome. Its node is drained, where the outcome is the node's fault.
     pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
-        self.end_as(task, ended, true, now);
-    }
-
-    /// The one place where a task gets its outcome. `blame`: its node is drained, where the outcome is the node's fault.
-    fn end_as(&mut self, task: TaskId, ended: Ended, blame: bool, now: Now) {
         let Some(ended) = self.weigh(task, ended, now) else { return };
         let ended = if self.is_undone(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
@@ -44,7 +34,7 @@ impl Machine {
         };
         // Its node was drained when the limit passed: that was for this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!ok && !told && blame || is_unfollowed).then(|| ended.clone());
+        let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
         if let Some(host) = self.host_of(task).filter(|_| expected) {
@@ -102,19 +92,14 @@ impl Machine {
         };
         let stand = action.stand(task.rank);
         match stand {
-            Stand::Sent | Stand::Waiting | Stand::Unknown => {
+            Stand::Sent | Stand::Waiting => {
                 action.accept(task.rank);
                 action.limited(task.rank, limit_ms);
-                let is_news = action.boot(task.rank).is_none();
                 self.touch(task.action, now);
-                if is_news {
-                    self.node_tells(host, task, now);
-                }
             }
             // Too late for us: it must not begin. If it has begun, Cancel stops it.
             Stand::Ended => {
                 self.send_cancel(id, task, "it has ended for the controller");
-                self.had_begun(host, task, now);
             }
             Stand::Accepted | Stand::Ok | Stand::NotMine => {}
         }
@@ -168,31 +153,27 @@ impl Machine {
         self.drain_stuck(task, &what, now);
     }
 
-    /// Its scripts live, though it was given up as lost, or went back as one where nothing was begun: whoever lifts the drain for that, or has the
-    /// node, could not know. Told once: who lifts it after this has seen it.
+    /// Drains the host of a task that was given up as lost, and lives: the operator who lifts the drain for its loss could not know. Once: who lifts it
+    /// after this has seen it.
     pub(super) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
-        let is_back = self.actions.get(&task.action).is_some_and(|action| self.is_back(action, task.rank));
         let Some(action) = self.actions.get_mut(&task.action).filter(|_| !is_before_its_begin(phase)) else { return };
-        let Some(had_ended) = action.lives_after_all(task.rank, is_back).filter(|_| !defect!(LostMayLive)) else {
-            return;
-        };
-        let what = match had_ended {
-            Outcome::Lost { .. } => "lives, and had been given up as lost",
-            _ => "lives, and its rank had gone back as one where nothing was begun",
-        };
-        self.touch(task.action, now);
-        self.drain_stuck(task, what, now);
+        if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
+            self.touch(task.action, now);
+            self.drain_stuck(task, "lives, and had been given up as lost", now);
+        }
     }
 
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
-        let Some(action) = self.actions.get(&task.action) else {
-            // Of an attempt that is closed and pruned.
-            self.batch.effects.push(ack);
+        let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
+        let Some(action) = self.actions.get(&task.action).filter(|_| !is_orphan) else {
+            // Of an attempt that is closed and pruned; or an orphan.
+            if self.unknown_ended(host, task, now) {
+                self.batch.effects.push(ack);
+            }
             return;
         };
         let stand = action.stand(task.rank);
-        let is_news = action.boot(task.rank).is_none();
         // Where an operator's word becomes the outcome, what scripts had done is told beside it.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if stand != Stand::NotMine && self.is_anothers(host, task) {
@@ -200,10 +181,7 @@ impl Machine {
             return;
         }
         match stand {
-            Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown => {
-                if is_news {
-                    self.node_tells(host, task, now);
-                }
+            Stand::Waiting | Stand::Sent | Stand::Accepted => {
                 let own = by_hand.then(|| ended.clone());
                 if let Some(ended) = self.end_or_boot(task, ended, now) {
                     self.end_task(task, ended, now);
@@ -227,9 +205,6 @@ impl Machine {
             self.task_says(task, name);
         }
         let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
-        if has_run || outcome.may_have_begun() {
-            self.had_begun(host, task, now);
-        }
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
@@ -241,9 +216,6 @@ impl Machine {
         let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
-        }
-        if has_run {
-            self.batch.came_late.insert(task);
         }
         // Of what a boot undid it is said that it was.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
@@ -261,29 +233,6 @@ impl Machine {
         );
     }
 
-    /// It came to its end here without a Start, and its node tells that it ran: a store that was lost had begun it. What follows the job cleans up
-    /// after that.
-    pub(super) fn had_begun(&mut self, host: &HostName, task: TaskId, now: Now) {
-        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return };
-        let Some(action) = self.actions.get_mut(&task.action) else { return };
-        let has_ended = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
-        if has_ended && action.boot(task.rank).is_none() && !defect!(EndedUnbegun) {
-            action.seen_in(task.rank, boot_number);
-            self.touch(task.action, now);
-            self.follow_late(task, now);
-        }
-    }
-
-    /// What ran, as its node told in this batch, on ranks that had gone back already: nothing follows it there any more. Looked at when all that the
-    /// node tells is known: what follows it may have been there, or may be.
-    pub(super) fn drain_unclean_since(&mut self, now: Now) {
-        for task in std::mem::take(&mut self.batch.came_late) {
-            if self.is_unclean_since(task) && !defect!(LateUnfollowed) {
-                self.drain_returned(task, now);
-            }
-        }
-    }
-
     /// What was to clean up after what has come to this end, and was cancelled before it was sent to its node: whoever lifted the drain for that could not
     /// know that this would run, or how it would end.
     pub(super) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
@@ -296,54 +245,10 @@ impl Machine {
         let attempt = self.jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?;
         let was_cancelled = |other: &&Action| {
             let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
-            let was_sent = || other.boot(task.rank).is_some_and(|boot| boot != UNKNOWN_BOOT);
+            let was_sent = || other.boot(task.rank).is_some();
             matches!(ended, Some(Outcome::Cancelled { .. })) && !was_sent()
         };
         let follower = self.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
         Some(&follower.row.name)
-    }
-
-    fn is_unclean_since(&self, task: TaskId) -> bool {
-        let Some(action) = self.actions.get(&task.action).filter(|action| !self.follows(action)) else { return false };
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
-        let cleans = |name: &ActionName| {
-            let id = ActionId::of(self.settings.cluster, &action.row.job, action.row.attempt, name);
-            let by = TaskId { action: id, rank: task.rank };
-            let covers = |of: &Action| !matches!(of.stand(task.rank), Stand::NotMine | Stand::Unknown);
-            self.actions.get(&id).is_some_and(covers) || node.is_some_and(|node| node.stones.ran(by))
-        };
-        self.is_back(action, task.rank) && !self.settings.after.iter().all(cleans)
-    }
-
-    /// Has this rank of its attempt been given back?
-    fn is_back(&self, action: &Action, rank: Rank) -> bool {
-        let attempt = self.jobs.get(&action.row.job).and_then(|entry| entry.attempts.get(&action.row.attempt));
-        attempt.is_some_and(|attempt| attempt.released.ranks.contains(rank.0))
-    }
-
-    /// The job had let go of this rank as of one where nothing was begun, and it has not gone back yet: others have not been heard.
-    pub(super) fn follow_late(&mut self, task: TaskId, now: Now) {
-        let Some(row) = self.actions.get(&task.action).filter(|action| !self.follows(action)).map(|a| &a.row) else {
-            return;
-        };
-        let (job, number) = (row.job.clone(), row.attempt);
-        self.follow_told(&job, number, task.rank, now);
-    }
-
-    /// The same, by a tombstone of an action that this store may not know.
-    pub(super) fn follow_told(&mut self, job: &JobId, number: Attempt, rank: Rank, now: Now) {
-        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
-        let held = &attempt.hold.ranks;
-        if held.contains(rank.0) || attempt.released.ranks.contains(rank.0) || defect!(LateUnfollowed) {
-            return;
-        }
-        let last = held.is_empty() && self.unheard(attempt).is_empty();
-        let covered = |name: &ActionName| {
-            let id = ActionId::of(self.settings.cluster, job, number, name);
-            self.actions.get(&id).is_some_and(|action| action.row.ranks.contains(rank.0))
-        };
-        let missing: Vec<ActionName> = self.settings.after.iter().filter(|name| !covered(name)).cloned().collect();
-        let one = IdSet::from(rank.0..=rank.0);
-        missing.iter().for_each(|name| self.follow(job, number, name, &one, last, now));
     }
 }

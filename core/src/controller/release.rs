@@ -98,6 +98,9 @@ impl Action {
 impl Machine {
     /// An action that changed lets go of what it may; what is held by nobody then is released.
     pub(super) fn settle_action(&mut self, id: ActionId, now: Now) {
+        if self.is_frozen_action(id) {
+            return;
+        }
         let Some(action) = self.actions.get_mut(&id) else { return };
         let policy = self.settings.release.get(&action.row.name).copied().unwrap_or_default();
         let part = action.let_go(policy, now.mono_ms);
@@ -110,7 +113,8 @@ impl Machine {
 
     /// What of this part is held by nobody, and not waited for, goes back to the resource manager.
     pub(super) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
-        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
+        let attempt = self.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
+        let Some(attempt) = attempt else { return };
         let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.actions.get(id)).collect();
         let held =
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
@@ -136,38 +140,54 @@ impl Machine {
         self.give(job, number, &free, now);
     }
 
+    /// Gives this part back. The resource manager is told, but for ranks that it does not hold for the attempt any more.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
-        let Some(attempt) = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number)) else { return };
-        let heard = self.unheard(attempt).is_empty();
         let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
-        if attempt.complete || free.is_empty() && (attempt.released.is_empty() || !heard) {
+        if attempt.complete || free.is_empty() {
             return;
         }
         attempt.released.extend_with(free);
-        let all = heard && attempt.released == attempt.whole();
-        if free.is_empty() && !all {
-            return;
-        }
-        let said = all || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
+        let all = attempt.released == attempt.whole();
         attempt.complete = all;
+        let owed = attempt.owed();
+        let mut told = free.intersection(&owed);
+        if defect!(DisownedTold) {
+            told = free.clone();
+        }
+        let is_final = {
+            let mut left = owed;
+            left.subtract(&attempt.released);
+            left.is_empty()
+        };
+        let said =
+            is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);
         if all {
             attempt.touched_ms = now.wall_ms;
         }
-        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &free.ranks };
+        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &told.ranks };
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
-        let mut context = json!({"attempt": number, "ranks": free.ranks, "hosts": attempt.layout.hosts_of(&free.ranks),
-            "resources": free.resources, "final": said, "R": r});
+        let mut context = json!({"attempt": number, "ranks": told.ranks, "hosts": attempt.layout.hosts_of(&told.ranks),
+            "resources": told.resources, "final": said, "R": r});
+        let untold = free.ranks.difference(&told.ranks);
+        let closed =
+            json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
         if all || !free.resources.is_empty() {
             self.batch.attempts.insert((job.clone(), number));
         }
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
-        let to_manager = told(&mut context, "release", None);
-        let to_hook = self.settings.release_hook.then(|| told(&mut context, "release", Some(now.wall_ms)));
-        self.event(job, now, "release", context);
-        self.outbox(Edge::Manager, job, number, to_manager);
-        if let Some(body) = to_hook {
-            self.outbox(Edge::ReleaseHook, job, number, body);
+        if !told.is_empty() {
+            let to_manager = told_as(&mut context, "release", None);
+            let to_hook = self.settings.release_hook.then(|| told_as(&mut context, "release", Some(now.wall_ms)));
+            self.event(job, now, "release", context);
+            self.outbox(Edge::Manager, job, number, to_manager);
+            if let Some(body) = to_hook {
+                self.outbox(Edge::ReleaseHook, job, number, body);
+            }
+        }
+        if !untold.is_empty() {
+            self.event(job, now, "closed", closed);
+            self.cleaned(job, number, &untold);
         }
         if left {
             self.reach_milestones(job, number, now);
@@ -175,7 +195,7 @@ impl Machine {
     }
 
     pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, mut context: Value) {
-        self.outbox(Edge::Manager, job, attempt, told(&mut context, event, None));
+        self.outbox(Edge::Manager, job, attempt, told_as(&mut context, event, None));
     }
 
     fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
@@ -189,7 +209,7 @@ impl Machine {
 }
 
 /// As it is told: what the event log has, which event it is, and for who looks at what waits since when it does. `context` stays as it was.
-fn told(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
+fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());
         object.extend(at_ms.map(|at_ms| ("at_ms".to_owned(), at_ms.into())));

@@ -247,6 +247,8 @@ pub enum Phase {
 pub struct ListedDrain {
     pub host: HostName,
     pub reason: String,
+    /// The reason bears our marker: an edge drained it for us.
+    pub ours: bool,
 }
 
 /// What was made of an [`Assert`].

@@ -4,10 +4,9 @@ use serde_json::json;
 
 use crate::controller::action::Stand;
 use crate::controller::io::{
-    AskWhich, Client, Effect, Hooked, Now, Record, Recover, Refusal, Reply, Request, SessionId, Which,
+    AskWhich, Client, Effect, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
 };
 use crate::controller::machine::Machine;
-use crate::controller::outbox::first_sequence;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -61,11 +60,12 @@ impl Machine {
                 None => return,
             },
             Request::Resume => Ok(self.resume(uid)),
-            Request::Assert(_) => Err(Refusal::Unavailable("not yet".to_owned())),
-            Request::Recover(Recover::TakeOver) => Ok(self.take_over(now)),
-            Request::Recover(_) => Ok(Reply::Recovery(Box::default())),
+            Request::Assert(asked) => self.assert(*asked, now),
+            Request::Recover(asked) => self.recover(asked, uid, now),
             Request::Outbox { after, limit } => {
-                Ok(Reply::Outbox(self.outbox.manager(after).take(limit).cloned().collect()))
+                // What waits for a word keeps what comes after it waiting: a reader says how far it has come.
+                let entries = self.outbox.manager(after).take_while(|entry| !self.is_frozen(&entry.job, entry.attempt));
+                Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
                 self.outbox.applied(through);
@@ -73,7 +73,8 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                Ok(Reply::Outbox(self.outbox.oldest_releases(&first, &except, limit)))
+                let told = |entry: &OutboxEntry| !self.is_frozen(&entry.job, entry.attempt) || defect!(FrozenTold);
+                Ok(Reply::Outbox(self.outbox.oldest_releases(&first, &except, limit, told)))
             }
             Request::HookFailed { what, why } => {
                 match what {
@@ -241,19 +242,5 @@ impl Machine {
             hosts.extend(ranks.iter().filter_map(|rank| self.host_of(TaskId { action: id, rank: Rank(rank) })));
         }
         Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())
-    }
-
-    /// A new epoch above every one that an agent has told of; every session begins anew under it.
-    fn take_over(&mut self, now: Now) -> Reply {
-        let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
-        self.epoch.number = self.epoch.number.max(seen).saturating_add(1);
-        self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
-        self.history.begin(self.epoch, self.history.last + 1);
-        self.batch.records.push(Record::Epoch(self.epoch));
-        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
-        for id in sessions {
-            self.end_session(id, "this controller takes over: a new epoch", now);
-        }
-        Reply::TookOver { epoch: self.epoch.number }
     }
 }

@@ -49,11 +49,6 @@ impl Machine {
             self.end_resources(id, names, &Ended::bare(outcome, now.wall_ms), now);
         }
         for (id, ranks) in tasks {
-            // An operator speaks for them: they are the attempt's, and go back with it.
-            if let Some(row) = self.actions.get(&id).map(|action| &action.row) {
-                let (job, number) = (row.job.clone(), row.attempt);
-                self.own(&job, number, &ranks, now);
-            }
             let mut later = IdSet::new();
             for rank in ranks.iter().map(Rank) {
                 count += 1;

@@ -63,6 +63,9 @@ impl Machine {
     }
 
     fn prune(&mut self, now: Now) {
+        if self.recovery.is_on() && !defect!(PrunedInRecovery) {
+            return;
+        }
         let owed = self.owed();
         let (mut may, mut total) = (Vec::new(), 0);
         for (job, entry) in &self.jobs {
@@ -97,7 +100,7 @@ impl Machine {
 
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
         let ended = |id: &ActionId| self.actions.get(id).is_none_or(|action| action.row.verdict.is_some());
-        if attempt.is_expected() || !attempt.actions.iter().all(ended) {
+        if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
             return May::Never;
         }
         if self.outbox.is_hooked(job, number) && !defect!(PruneUntold) {

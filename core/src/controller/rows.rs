@@ -43,12 +43,6 @@ pub struct AttemptRow {
     /// `final` was said: everything is released, for good.
     pub complete: bool,
     pub milestones: Milestones,
-    /// Known from what nodes told, to a store that knew nothing of it: it may have more ranks. `job add` says which.
-    pub rebuilt: bool,
-    /// A request has meant it. Of one that no request has meant only nodes tell.
-    pub asked: bool,
-    /// Ranks of a rebuilt attempt that only other nodes than their own have told of: neither held nor given back, until their own do, or somebody asks.
-    pub told: IdSet,
     /// The resource manager's edge that added it; `None`: a hook, or a person.
     pub source: Option<Source>,
     /// In recovery, not vouched for yet: nothing that it was owed is begun, told or given back.
@@ -69,14 +63,17 @@ pub struct Source {
     pub instance: String,
 }
 
-/// Why a store is in recovery, and since when.
+/// The last recovery of a store: why, and since when. The row stays when the recovery is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRow {
     pub since_ms: u64,
     /// Evidence, for people.
     pub why: String,
-    /// The epoch that entered it: foreign commits of this epoch and before are known to be lost.
+    /// The epoch that entered it: foreign commits of epochs before this one are known to be lost.
     pub epoch: u64,
+    /// When everything had been vouched for; `None`: the store is in recovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
 }
 
 /// A host that the resource manager shall give no work to.
@@ -134,6 +131,25 @@ pub struct Again {
 }
 
 impl DrainRow {
+    /// A drain of this moment, by a person or by perilog.
+    pub fn new(host: HostName, reason: String, by: Option<u32>, since_ms: u64) -> Self {
+        Self {
+            host,
+            since_ms,
+            reason,
+            by,
+            confirmed: false,
+            lifted: false,
+            told: false,
+            stuck: None,
+            again: None,
+            telling: since_ms,
+            asked_ms: since_ms,
+            unvouched: false,
+            passing: None,
+        }
+    }
+
     /// What was found wrong there last: what the hook is told. Where the first reason still stands in the resource manager it leaves that alone.
     #[must_use]
     pub fn newest(&self) -> Again {
@@ -171,8 +187,6 @@ pub struct ActionRow {
     pub boots: BTreeMap<u32, IdSet>,
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Rebuilt from what agents told: ranks here have not been heard of yet.
-    pub unknown: IdSet,
     /// The job's event log past here has everything of this action.
     pub events_from: u64,
     /// What it holds: all it covers, until it lets go of what it is done with.
@@ -234,7 +248,6 @@ impl ActionRow {
             boots: BTreeMap::new(),
             verdict: None,
             ended_ms: None,
-            unknown: IdSet::new(),
             events_from: 0,
             held: Part::of_ranks(ranks.clone()),
             growing: false,
@@ -252,7 +265,6 @@ impl ActionRow {
     pub fn open(&self) -> IdSet {
         let mut open = self.waiting.union(&self.sent);
         open.extend_with(&self.accepted);
-        open.extend_with(&self.unknown);
         open
     }
 }

@@ -8,7 +8,7 @@ use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId, TaskId};
+use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::targets::Targets;
@@ -35,8 +35,18 @@ impl Machine {
                 Err(Refusal::Conflict(text))
             };
             return match (&external, &action.row.external) {
-                (None, None) => self.attach_rebuilt(id, attempt, &run, now),
-                (Some(asked), Some(_)) => self.attach_external(id, &run, asked, now),
+                (None, None) => {
+                    self.join(id, attempt, &run, now);
+                    let reply = self.attach(id, &run)?;
+                    self.assert_attempt(&run.job, attempt, now);
+                    self.assert_action(id, now);
+                    Ok(reply)
+                }
+                (Some(asked), Some(_)) => {
+                    self.assert_attempt(&run.job, attempt, now);
+                    self.assert_action(id, now);
+                    self.attach_external(id, &run, asked, now)
+                }
                 (None, Some(_)) => by("a service outside (external)"),
                 (Some(_), None) => by("agents"),
             };
@@ -44,12 +54,6 @@ impl Machine {
         self.may_begin(&run.action, now)?;
         let (layout, mut ranks) = self.choose_ranks(&run, attempt)?;
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
-        // Of other nodes' ranks one may have heard: they are meant where they are named.
-        let told = entry.map(|entry| entry.told.intersection(&ranks)).unwrap_or_default();
-        let names = run.nodes.is_some() || run.targets.is_some();
-        let is_over = entry.is_some_and(|entry| entry.complete);
-        let named = if names && !is_over { told.clone() } else { IdSet::new() };
-        ranks.subtract(&told.difference(&named));
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
             // Who names resources, and no ranks, means just those.
@@ -62,11 +66,11 @@ impl Machine {
             }
         }
         if external.is_none() {
-            let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.union(&named));
+            let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
             ranks = self.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
         if !self.settings.after.contains(&run.action) {
-            self.check_not_followed(&run, attempt, &layout, &ranks)?;
+            self.check_not_followed(&run, attempt, &ranks)?;
         }
         if let Some(asked) = &external {
             self.check_alone(&run, asked, attempt, &layout, &ranks)?;
@@ -77,6 +81,7 @@ impl Machine {
                 let opened = JobAttempt::requeue(layout, run.userid, before, now.wall_ms).map_err(|text| {
                     Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
                 })?;
+                let opened = JobAttempt { recovered: self.recovery.is_on(), ..opened };
                 self.open_attempt(&run.job, attempt, opened, now);
             }
             Some(entry) => {
@@ -93,7 +98,7 @@ impl Machine {
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
-                self.take_place(&run.job, attempt, &named, now);
+                self.assert_attempt(&run.job, attempt, now);
             }
         }
         let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
@@ -109,26 +114,14 @@ impl Machine {
     }
 
     /// What follows a job does so once on each rank: nothing would follow what prepares one begun after that.
-    fn check_not_followed(
-        &self,
-        run: &RunRequest,
-        attempt: Attempt,
-        layout: &Layout,
-        ranks: &IdSet,
-    ) -> Result<(), Refusal> {
+    fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
         if defect!(PrologAfterEpilog) {
             return Ok(());
         }
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
         let following = entry.into_iter().flat_map(|entry| self.of(entry)).filter(|action| self.follows(action));
-        let known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
-        let told = self.settings.after.iter().map(|name| {
-            let action = ActionId::of(self.settings.cluster, &run.job, attempt, name);
-            let there = |rank, host: &str| self.nodes.get(host).is_some_and(|n| n.stones.has(TaskId { action, rank }));
-            let there = layout.pairs(ranks).filter(|(rank, host)| there(*rank, host));
-            (name, there.map(|(rank, _)| rank.0).collect::<IdSet>())
-        });
-        let Some((name, covered)) = known.chain(told).find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
+        let mut known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
+        let Some((name, covered)) = known.find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
         let RunRequest { job, action, .. } = run;
         let (covered, next) = (Part::of_ranks(covered), attempt.next());
         Err(Refusal::Conflict(format!(
@@ -196,39 +189,13 @@ impl Machine {
             return Ok(asked);
         }
         let text = match open {
-            Some(open) if asked > open => {
-                let told = last.unwrap_or(open);
-                format!(
-                    "attempt {asked} of job {job} comes before attempt {told}, of which a node has told; the open one is {open}: ask for attempt {told}, or for a later one"
-                )
-            }
             Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
             None => format!("attempt {asked} of job {job} is closed"),
         };
         Err(Refusal::AttemptClosed(text))
     }
 
-    /// Whoever began it by hand, before the store was lost, says over what it is. Where that is all that the job has nothing of it is to come.
-    fn attach_rebuilt(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) -> Result<Reply, Refusal> {
-        self.join(id, number, run, now);
-        let reply = self.attach(id, run)?;
-        let attempt = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number));
-        let says = run.nodes.is_some() || run.targets.is_some();
-        let named = self.actions.get(&id).filter(|_| says).map(|action| action.row.ranks.clone()).unwrap_or_default();
-        let has = |attempt: &JobAttempt| attempt.hold.ranks.union(&attempt.told);
-        if says
-            && attempt.is_some_and(|attempt| attempt.rebuilt && has(attempt).is_subset(&named))
-            && let Some(action) = self.actions.get_mut(&id)
-        {
-            action.grown();
-            self.touch(id, now);
-        }
-        self.take_place(&run.job, number, &named, now);
-        Ok(reply)
-    }
-
-    /// What follows the job, and grows, is begun by hand over all that the job holds still: it grows by that. So it is where a store was lost, and what it
-    /// was begun over is not known.
+    /// What follows the job, and grows, is begun by hand over all that the job holds still: it grows by that.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
         let Some(attempt) = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number)) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -241,11 +208,8 @@ impl Machine {
         let all = row.ranks.union(&attempt.hold.ranks);
         let Some(named) = named.filter(|named| may && all.is_subset(named)) else { return };
         let new = named.difference(&row.ranks);
-        if !new.is_empty() && new.is_subset(&attempt.hold.ranks.union(&attempt.told)) {
-            self.own(&run.job, number, &new, now);
-            // Of an attempt that was closed what follows it has them by then.
-            let has = self.actions.get(&id).map(|action| action.row.ranks.clone()).unwrap_or_default();
-            self.grow(id, &new.difference(&has), now);
+        if !new.is_empty() && new.is_subset(&attempt.hold.ranks) {
+            self.grow(id, &new, now);
         }
     }
 
@@ -308,14 +272,9 @@ impl Machine {
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {
-                    let job = &run.job;
-                    let told = gone.intersection(&before.told);
-                    let (of, why) =
-                        if told.is_empty() { (&gone, "does not hold") } else { (&told, "has only been said to have") };
-                    let hosts = before.layout.hosts_of(of);
-                    let more = if told.is_empty() { " any more" } else { "" };
+                    let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
-                        "the attempt before attempt {attempt} of job {job} {why} {hosts}{more}: name the nodes of attempt {attempt} (--nodes)"
+                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
                     )));
                 }
                 before.layout.clone()
@@ -335,7 +294,7 @@ impl Machine {
     pub(super) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        self.supersede(job, older, number, now);
+        self.supersede(job, older, number, &attempt.layout, now);
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
         self.batch.attempts.insert((job.clone(), number));

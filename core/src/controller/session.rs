@@ -13,7 +13,6 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Job, Machine, Node};
-use crate::controller::stones::Stones;
 use crate::defect;
 use crate::ids::{ActionId, BootId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
@@ -114,6 +113,9 @@ impl Machine {
 
     /// The session stands: Welcome, then settle the difference.
     pub(super) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
+        if !self.judge_hello(id, &hello, now) {
+            return;
+        }
         let Hello { host, machine, boot, link, version, tasks, .. } = hello;
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
@@ -144,7 +146,7 @@ impl Machine {
         node.link = Some(link);
         node.since_ms = now.mono_ms;
         node.live.clear();
-        node.stones = Stones::default();
+        let before = std::mem::take(&mut node.unsettled);
         node.note = None;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Open { host: host.clone(), machine, boot, link };
@@ -157,7 +159,8 @@ impl Machine {
             commit: 0,
         };
         self.batch.effects.push(Effect::Send { session: id, message: welcome });
-        self.settle(id, &host, tasks, known.is_none(), now);
+        self.gate_hears(&host, now);
+        self.settle(id, &host, tasks, before, now);
     }
 
     /// A frame of a session that stands.
@@ -170,7 +173,7 @@ impl Machine {
                     self.highest_seen = Some(plausible);
                 }
                 let text = format!(
-                    "the agent obeys a controller of epoch {}, ours is {}: if this controller is to stand, `perilog controller take-over`",
+                    "the agent obeys a controller of epoch {}, ours is {}: if no other controller runs, `perilog controller recover --take-over`",
                     seen.number, self.epoch.number
                 );
                 if let Some(node) = self.nodes.get_mut(host) {
@@ -188,10 +191,7 @@ impl Machine {
             FromAgent::ExpectsBoot { task, within_ms, ended } => {
                 self.on_expects_boot(id, host, task, within_ms, *ended, now)
             }
-            FromAgent::Probed { nonce } => {
-                self.on_probed(id, nonce, now);
-                self.settle_asked(id, host, nonce, now);
-            }
+            FromAgent::Probed { nonce } => self.on_probed(id, nonce, now),
             FromAgent::Answer { question, text, last } => {
                 let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
                     return;
@@ -259,7 +259,6 @@ impl Machine {
     pub(super) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
         self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);
-        self.asked.remove(&id);
         if let Some(session) = self.sessions.get_mut(&id)
             && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
         {
@@ -288,7 +287,6 @@ impl Machine {
     pub(super) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
         let waiting = self.probing_of(id);
         self.probing.remove(&id);
-        self.asked.remove(&id);
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };
@@ -300,10 +298,10 @@ impl Machine {
     }
 }
 
-/// Tasks of a node that is new to this store: those of actions that were rebuilt from what other nodes told, or asked for before it came.
+/// Tasks of a node that is new to this store: those of actions that were asked for before it came.
 fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
     let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
-    let open = actions.values().filter(|a| !a.row.unknown.is_empty() || !a.row.waiting.is_empty() || shown(a));
+    let open = actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
     open.filter_map(|action| {
         let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
         let rank = Rank(layout.rank(host.as_str())?);
@@ -313,6 +311,6 @@ fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>
 }
 
 /// How long agents spread their redials: their number over what the controller takes per second, at least a second.
-fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
+pub(super) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
     (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
 }

@@ -7,7 +7,6 @@
 //! | ok or tolerable, of a prolog without verdict | another boot | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
 //! | sent, accepted, and a boot was announced | another boot | its end, [`crate::controller::boot`] |
 //! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there; it has start-grace from now on |
-//! | waiting, of an attempt that is over, on a node that nobody had heard of | holds nothing | cancelled: it never was there |
 //! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
 //! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked, or an operator's word waits |
@@ -17,101 +16,63 @@
 //! | ended           | waits for its turn, or starts  | Cancel: fenced; was it never begun here, it is taken for begun |
 //! | ended           | live                           | goes on; its result comes late; was it never begun here, it is taken for begun |
 //! | ended as lost   | live, begun                    | the same, and its node is drained for it, once |
-//! | told of by others | tells of it | its own from now on, [`crate::controller::hearsay`]; then as open |
-//! | told of by others | holds nothing, and its session lives ([`crate::controller::asked`]) | `lost (vanished)`, the node is not to blame; what follows the job is not over it |
 //! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
-//! | waiting, and prepares the rank | tells of what follows the job there | cancelled: nothing would follow it |
-//! | never heard of  | any but a tombstone            | rebuilt from what the node tells |
 //! | ended           | tombstone of another end       | late |
-//! | never heard of, on another host | tombstone past the retention | Forget |
-//! | never heard of, on another host | tombstone        | kept for the session: another node may tell of its action; and it answers, should its task be asked for again |
+//! | never heard of  | any                            | [`crate::controller::recovery`] |
+//! | open, and its attempt is unasserted | holds nothing, or another boot | left until somebody vouches for the attempt |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::controller::action::{Action, Stand};
+use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
+use crate::controller::recovery::Unsettled;
 use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
-use crate::ids::{ActionId, HostName, TaskId};
+use crate::ids::{HostName, TaskId};
 use crate::message::{Held, HeldState, ToAgent};
-use crate::outcome::{Loss, Outcome};
+use crate::outcome::Loss;
 use crate::task::{Ended, survives_reboot};
 
-/// Has a script of it run, or may one yet? A runner may be faster than a cancel. A tombstone says so by its outcome.
-const fn has_begun(state: &HeldState) -> bool {
-    match state {
-        HeldState::Ended | HeldState::Live { .. } => true,
-        HeldState::Unclaimed | HeldState::Tombstone { .. } => false,
-    }
-}
-
 impl Machine {
-    /// `is_new`: nobody had heard of this node.
-    pub(super) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, is_new: bool, now: Now) {
-        // The host's own tasks are its own: nobody tells when they end, so they are not shown as if it were known.
-        let held: Vec<Held> = held.into_iter().filter(|h| !h.local).collect();
-        for held in &held {
-            self.rebuild(host, held, now);
-        }
+    /// `before`: what an earlier Hello of it had left open.
+    pub(super) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled, now: Now) {
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
         // What a service outside runs is none of the node's business.
         let tasks: Vec<TaskId> = node.tasks.iter().filter(|task| !self.is_external(task.action)).copied().collect();
-        let held: BTreeMap<TaskId, Held> = held.into_iter().map(|h| (h.task, h)).collect();
+        // The host's own tasks are its own: nobody tells when they end, so they are not shown as if it were known.
+        let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
-            if !self.booted(*task, boot_number, now) {
+            let frozen = self.is_frozen_action(task.action);
+            if !frozen && !self.booted(*task, boot_number, now) {
                 self.undo(*task, boot_number, now);
             }
         }
-        // All of them, before one of them is looked at: what follows another may come after it.
-        self.keep_stones(host, &held);
-        // What this store itself has begun there is what others wait for.
-        let is_news = |of: &&TaskId| self.actions.get(&of.action).is_none_or(|action| action.boot(of.rank).is_none());
-        let news: BTreeSet<TaskId> = held.keys().filter(is_news).copied().collect();
         let mut forget = Vec::new();
         for (task, held) in &held {
-            if matches!(held.state, HeldState::Tombstone { .. }) {
-                self.stone_tells(host, held, now);
-            }
-            if !self.settle_held(id, host, *task, &held.state, held.limit_ms, now) {
+            let lost = self.is_of_a_lost_life(host, held);
+            let known = !lost && self.settle_held(id, host, *task, &held.state, held.limit_ms, now);
+            if !known && self.on_unknown(id, host, held, now) {
                 forget.push(*task);
             }
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
-            if self.had_followed(task, |follower| news.contains(&follower)) {
-                let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
-                ended.note =
-                    Some("what follows the job had been there, as the node told: nothing would follow this".to_owned());
-                self.end_task(task, ended, now);
-                continue;
+            if self.is_frozen_action(task.action) {
+                self.leave_absent(task);
+            } else {
+                self.settle_absent(id, task, boot_number, &boot, now);
             }
-            if is_new && self.is_superseded(task) {
-                let mut ended = Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms);
-                ended.note =
-                    Some("another attempt had taken its place when its node told that it was never there".to_owned());
-                self.end_task(task, ended, now);
-                continue;
-            }
-            self.settle_absent(id, task, boot_number, &boot, now);
         }
         if !forget.is_empty() {
             self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
         }
+        self.orphans_told(id, host, before, now);
         self.reboot_cleans(host);
     }
 
-    /// What prepares a rank has yet to come to its node, and that has told of what follows the job there: a store that was lost had begun it.
-    fn had_followed(&self, task: TaskId, told: impl Fn(TaskId) -> bool) -> bool {
-        let is_to_come = |action: &Action| matches!(action.stand(task.rank), Stand::Waiting | Stand::Sent);
-        let waits = |action: &&Action| is_to_come(action) && !self.follows(action);
-        let Some(row) = self.actions.get(&task.action).filter(waits).map(|action| &action.row) else { return false };
-        let follower = |name| ActionId::of(self.settings.cluster, &row.job, row.attempt, name);
-        self.settings.after.iter().any(|name| told(TaskId { action: follower(name), rank: task.rank }))
-    }
-
     /// A prolog that went well in a boot that is over, whether or not a /run that outlived it still tells so.
-    fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
+    pub(super) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
         let had_done = match action.stand(task.rank) {
             Stand::Ok => true,
@@ -124,7 +85,7 @@ impl Machine {
         }
     }
 
-    /// `false`: a tombstone of what is forgotten here.
+    /// Returns whether this store knows the task.
     pub(super) fn settle_held(
         &mut self,
         id: SessionId,
@@ -136,34 +97,27 @@ impl Machine {
     ) -> bool {
         self.limit_told(host, task, limit_ms);
         let is_stone = matches!(state, HeldState::Tombstone { .. });
-        if !is_stone && self.is_anothers(host, task) {
+        let rank = task.rank;
+        let known = self.actions.get(&task.action).is_some_and(|action| action.stand(rank) != Stand::NotMine);
+        if known && !is_stone && self.is_anothers(host, task) {
             // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
             if *state == HeldState::Unclaimed {
                 self.send_cancel(id, task, "it is of another host");
             }
             return true;
         }
-        let rank = task.rank;
         let anothers = self.is_external(task.action) || self.host_of(task).is_none_or(|of| of != *host);
-        let mine = |action: &&mut Action| !is_stone || (!anothers && action.stand(rank) != Stand::NotMine);
-        let Some(action) = self.actions.get_mut(&task.action).filter(mine) else {
-            // Pruned while the node was away; of a store that was lost; or of an earlier life of this attempt, on other hosts. Then only the
-            // tombstone knows that it ran, and must stay to say so when it is asked for again. What is older than anything that is kept here
-            // was pruned.
-            let is_old =
-                matches!(state, HeldState::Tombstone { past_ms, .. } if *past_ms >= self.settings.retention_ms);
-            if let Some(node) = self.nodes.get_mut(host).filter(|_| is_stone) {
-                node.stones.keep(task, state, limit_ms);
-            }
-            return !is_old;
-        };
-        let open = matches!(action.stand(rank), Stand::Unknown | Stand::Waiting | Stand::Sent | Stand::Accepted);
+        if !known || anothers {
+            return false;
+        }
+        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return true };
+        let Some(action) = self.actions.get_mut(&task.action) else { return true };
+        let open = action.is_open_on(rank);
         if open && action.boot(rank).is_none() {
-            self.node_tells(host, task, now);
+            // A store that was put back has no Start of it: the node has begun it in this boot, as far as is known.
+            action.seen_in(rank, boot_number);
         }
-        if !open && has_begun(state) {
-            self.had_begun(host, task, now);
-        }
+        let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
         let Some(action) = self.actions.get_mut(&task.action) else { return true };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
@@ -176,8 +130,6 @@ impl Machine {
                 } else if outcome.is_of_scripts() {
                     // A store that was restored may not have what had come late.
                     self.on_late(host, task, ended, now);
-                } else if outcome.may_have_begun() {
-                    self.had_begun(host, task, now);
                 }
             }
             HeldState::Unclaimed if !open && defect!(BeginEnded) => {
@@ -189,6 +141,7 @@ impl Machine {
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
+                    _ if held_back => self.leave_unclaimed(task),
                     Some(why) if !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
                     _ => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),
                 }
@@ -225,17 +178,15 @@ impl Machine {
         true
     }
 
-    /// What prepares a rank for an attempt that another one has taken the place of: on a node that nobody had heard of it was let be, for it might
-    /// have begun already (`withdraw`).
-    fn is_superseded(&self, task: TaskId) -> bool {
-        let waits = |action: &&Action| action.stand(task.rank) == Stand::Waiting && !self.follows(action);
-        let Some(action) = self.actions.get(&task.action).filter(waits) else { return false };
-        let attempt = self.jobs.get(&action.row.job).and_then(|entry| entry.attempts.get(&action.row.attempt));
-        attempt.is_some_and(|attempt| !attempt.open && !attempt.hold.ranks.contains(task.rank.0))
-    }
-
     /// A task that we think is on the node, and that its Hello did not tell of.
-    fn settle_absent(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId, now: Now) {
+    pub(super) fn settle_absent(
+        &mut self,
+        id: SessionId,
+        task: TaskId,
+        boot_number: u32,
+        boot: &crate::ids::BootId,
+        now: Now,
+    ) {
         let Some(action) = self.actions.get(&task.action) else {
             return;
         };
@@ -243,6 +194,7 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
+            Stand::Waiting | Stand::Sent if self.is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.arm_start(task, now);
@@ -256,8 +208,6 @@ impl Machine {
                 Some(why) => self.send_cancel(id, task, &why),
                 None => self.start_on(id, task, boot_number, boot, now),
             },
-            // Rebuilt, and this node never had it: whether it ran before a boot nobody knows.
-            Stand::Unknown => self.not_known(task, now),
             Stand::Ok | Stand::Ended | Stand::NotMine => {}
         }
     }

@@ -9,8 +9,8 @@ impl Snapshot {
             Record::Commit(number) => self.history.last = *number,
             Record::Epoch(epoch) => self.history.begin(*epoch, self.history.last),
             Record::Recovery(recovery) => {
-                self.recovery.clone_from(recovery);
-                self.stamp = self.stamp.filter(|_| recovery.is_none());
+                self.recovery = Some(recovery.clone());
+                self.stamp = None;
             }
             Record::Node(row) => put(&mut self.nodes, row.clone(), |a, b| a.host == b.host),
             Record::Attempt(row) => {

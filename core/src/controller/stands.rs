@@ -29,8 +29,6 @@ pub struct Stands {
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub ended: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
-    pub unknown: IdSet,
-    #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub cancelling: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub held: IdSet,
@@ -58,30 +56,17 @@ pub struct Holds {
     /// Given back while the job held others.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
-    /// Only other nodes than their own tell of them.
+    /// The resource manager does not hold them any more.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
-    pub told: IdSet,
+    pub disowned: IdSet,
 }
 
 impl Stands {
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let Self {
-            ranks,
-            waiting,
-            sent,
-            accepted,
-            ok,
-            ended,
-            unknown,
-            cancelling,
-            held,
-            boots,
-            overdue,
-            lingering,
-            limits,
-        } = self;
-        let sets = [ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, lingering];
+        let Self { ranks, waiting, sent, accepted, ok, ended, cancelling, held, boots, overdue, lingering, limits } =
+            self;
+        let sets = [ranks, waiting, sent, accepted, ok, ended, cancelling, held, lingering];
         weigh(sets.into_iter().chain(boots.values()).chain(overdue.values()).chain(limits.values()))
     }
 }
@@ -108,7 +93,6 @@ impl ActionRow {
             accepted: of(&self.accepted),
             ok: of(&self.ok),
             ended: of(&self.ended),
-            unknown: of(&self.unknown),
             cancelling: of(&self.cancelling),
             held: of(&self.held.ranks),
             boots: boots.collect(),
@@ -120,28 +104,14 @@ impl ActionRow {
 
     /// These stand so from now on.
     pub fn put(&mut self, part: &Stands) {
-        let Stands {
-            ranks,
-            waiting,
-            sent,
-            accepted,
-            ok,
-            ended,
-            unknown,
-            cancelling,
-            held,
-            boots,
-            overdue,
-            lingering,
-            limits,
-        } = part;
+        let Stands { ranks, waiting, sent, accepted, ok, ended, cancelling, held, boots, overdue, lingering, limits } =
+            part;
         for (set, part) in [
             (&mut self.waiting, waiting),
             (&mut self.sent, sent),
             (&mut self.accepted, accepted),
             (&mut self.ok, ok),
             (&mut self.ended, ended),
-            (&mut self.unknown, unknown),
             (&mut self.cancelling, cancelling),
             (&mut self.held.ranks, held),
             (&mut self.lingering, lingering),
@@ -167,7 +137,7 @@ impl ActionRow {
 
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended, &self.unknown];
+        let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
         let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -178,11 +148,11 @@ impl ActionRow {
 impl AttemptRow {
     /// These are held so from now on.
     pub fn put(&mut self, part: &Holds) {
-        let Holds { ranks, hold, released, left, told } = part;
+        let Holds { ranks, hold, released, left, disowned } = part;
         replace(&mut self.hold.ranks, ranks, hold);
         replace(&mut self.released.ranks, ranks, released);
         replace(self.milestones.left_mut(), ranks, left);
-        replace(&mut self.told, ranks, told);
+        replace(&mut self.disowned, ranks, disowned);
     }
 }
 

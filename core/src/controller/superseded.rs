@@ -11,9 +11,10 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;
-use crate::controller::machine::{Job, Machine};
+use crate::controller::layout::Layout;
+use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, HostName, JobId, Rank};
+use crate::ids::{ActionId, Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::outcome::Outcome;
@@ -21,23 +22,12 @@ use crate::task::Ended;
 
 impl Machine {
     /// `by` is opened: these are open still.
-    pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
+    pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, layout: &Layout, now: Now) {
         let why = format!("attempt {by} was opened");
         for older in older {
+            self.disown_superseded(job, older, layout);
+            self.assert_attempt(job, older, now);
             self.close_attempt(job, older, &why, now);
-        }
-    }
-
-    /// An attempt that only nodes had told of is asked for, some of its ranks by name: it takes the place of what was open before it. Until then it
-    /// does not, or one node could end any job.
-    pub(super) fn take_place(&mut self, job: &JobId, number: Attempt, named: &IdSet, now: Now) {
-        let is_open = |entry: &Job| entry.attempts.get(&number).is_some_and(|attempt| attempt.open);
-        if self.jobs.get(job).is_some_and(is_open) {
-            self.asked_for(job, number, named, now);
-            let Some(entry) = self.jobs.get(job) else { return };
-            let older = entry.attempts.range(..number).filter(|(_, older)| older.open);
-            let older: Vec<Attempt> = older.map(|(number, _)| *number).collect();
-            self.supersede(job, older, number, now);
         }
     }
 
@@ -49,19 +39,15 @@ impl Machine {
         let part = entry.let_go(&entry.whole());
         self.batch.attempts.insert((job.clone(), number));
         let all = entry.layout.ranks().clone();
-        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
-        let last = attempt.is_none_or(|attempt| self.unheard(attempt).is_empty());
         self.withdraw(job, number, &all, why, now);
         self.stop_services(job, number, why, now);
         let begun = self.begun(job, number).intersection(&part.ranks);
         for name in self.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
-                self.follow(job, number, &name, &begun, last, now);
+                self.follow(job, number, &name, &begun, true, now);
             }
         }
-        if last {
-            self.nothing_more(job, number);
-        }
+        self.nothing_more(job, number);
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
         if was_open {
             self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));
@@ -75,15 +61,9 @@ impl Machine {
         actions.filter(|action| !self.follows(action))
     }
 
-    /// What was never sent to its node is not begun on ranks that the job does not have any more. On a node that nobody has heard of it may run,
-    /// begun by a store that was lost: that is waited for.
+    /// What was never sent to its node is not begun on ranks that the job does not have any more.
     pub(super) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
-        let known = |host: Option<HostName>| host.is_some_and(|host| self.nodes.contains_key(&host));
-        let waiting = |action: &Action| -> IdSet {
-            let ranks = action.row.waiting.intersection(of);
-            let ranks = ranks.iter();
-            ranks.filter(|rank| known(self.host_of(action.task(Rank(*rank))))).collect()
-        };
+        let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
         for (id, ranks) in unbegun {
@@ -119,6 +99,9 @@ impl Machine {
 
     /// Ranks on which something may have been begun that prepares them, as far as is known.
     pub(super) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
+        if let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.recovered) {
+            return attempt.layout.ranks().clone();
+        }
         let mut begun = IdSet::new();
         for action in self.preparing(job, number) {
             begun.extend_with(&action.begun());

@@ -135,6 +135,9 @@ impl Machine {
             Stand::Accepted if expected.is_some() && !online => {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
+            Stand::Waiting | Stand::Sent if let Some(why) = self.is_held_back(task.action, rank) => {
+                ("waiting", why, asked_ms)
+            }
             Stand::Waiting if self.is_behind(task.action, rank) => {
                 let why = match self.before(task.action, rank).map(|before| &before.row) {
                     Some(older) if older.attempt != action.row.attempt => {
@@ -147,9 +150,6 @@ impl Machine {
             }
             Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
-            Stand::Unknown => {
-                ("unknown", "another node tells of it, and this one has not answered yet".to_owned(), asked_ms)
-            }
             Stand::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
             Stand::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
             _ => match node.and_then(|n| n.live.get(&task)) {
@@ -240,7 +240,7 @@ impl Machine {
         };
         let open = |task: &&TaskId| {
             let stand = self.actions.get(&task.action).map(|a| a.stand(task.rank));
-            matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted | Stand::Unknown))
+            matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted))
         };
         NodeView {
             host: node.row.host.to_string(),
@@ -346,7 +346,7 @@ impl Machine {
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes(now));
         StatusView {
-            recovery: None,
+            recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.settings.cluster.0.to_string(),
             epoch: self.epoch.number,

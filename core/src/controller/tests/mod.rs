@@ -1,29 +1,24 @@
 //! The machine on a bench: batches in, effects out, and a store that keeps what was committed.
 
-mod asked;
 mod attempts;
 mod boots;
 mod by_hand;
 mod drains;
 mod durable;
 mod external;
-mod hearsay;
 mod holds;
 mod keep;
 mod limits;
 mod milestones;
 mod order;
-mod rebuilt;
 mod release;
 mod retention;
 mod scale;
 mod sessions;
 mod settling;
-mod stones;
 mod superseded;
 mod told;
 mod tolerance;
-mod unheard;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,162 @@
+//! `Assert`: what an edge says of the attempts of its source, all of them in one step. The same again changes nothing.
+//!
+//! | the attempt | then |
+//! |---|---|
+//! | listed and known, same owner and hosts | asserted; it holds what is listed; `ended`: as `job finish` |
+//! | listed and unknown | as `job add`, and counts as begun on all its ranks |
+//! | listed, and contradicts what is known | refused and shown; nothing is changed by it |
+//! | known of this source and instance, and not listed | over: no setup action of it begins, nothing is told; its ranks are disowned ([`super::vouch`]) |
+//! | of another source or instance, or of none | untouched |
+//!
+//! It begins no setup action, tells no release, and lifts no drain.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{
+    Assert, Asserted, DrainRow, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
+};
+use crate::controller::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{Attempt, JobId};
+use crate::job::Part;
+
+impl Machine {
+    pub(in crate::controller) fn assert(&mut self, asked: Assert, now: Now) -> Result<Reply, Refusal> {
+        if asked.source.name.is_empty() || asked.source.instance.is_empty() {
+            return Err(Refusal::Invalid("an Assert names its source and the instance of it".to_owned()));
+        }
+        let mut told = Asserted::default();
+        let listed: BTreeSet<(JobId, Attempt)> = asked.attempts.iter().map(|of| (of.job.clone(), of.attempt)).collect();
+        for of in asked.attempts {
+            let (job, number) = (of.job.clone(), of.attempt);
+            match self.assert_listed(&asked.source, of, now) {
+                Ok(true) => told.added += 1,
+                Ok(false) => told.vouched += 1,
+                Err(why) => {
+                    self.note(
+                        Level::Error,
+                        Some(&job),
+                        None,
+                        format!("attempt {number} was listed and refused: {why}"),
+                    );
+                    told.refused.push((job, number, why));
+                }
+            }
+        }
+        let is_missing = |job: &JobId, number: &Attempt, attempt: &JobAttempt| {
+            attempt.source.as_ref() == Some(&asked.source)
+                && !listed.contains(&(job.clone(), *number))
+                && !(attempt.complete && !self.outbox.owes(job, *number))
+        };
+        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
+        let missing: Vec<(JobId, Attempt)> =
+            all.filter(|(job, n, a)| is_missing(job, n, a)).map(|(job, n, _)| (job.clone(), *n)).collect();
+        for (job, number) in missing.into_iter().filter(|_| !defect!(MissingGoesOn)) {
+            self.over_untold(&job, number, now);
+            told.over.push((job, number));
+        }
+        for drain in asked.drains {
+            self.adopt_drain(drain, now);
+        }
+        Ok(Reply::Asserted(told))
+    }
+
+    /// Returns whether it was added.
+    fn assert_listed(&mut self, source: &Source, of: Listed, now: Now) -> Result<bool, String> {
+        let layout = Layout::new(of.ranks.clone(), of.hosts)?;
+        if layout.ranks().is_empty() {
+            return Err("it holds no rank".to_owned());
+        }
+        let (job, number) = (of.job, of.attempt);
+        let added = match self.attempt(&job, number) {
+            Some(attempt) => {
+                contradicts(attempt, &layout, of.userid).map_or(Ok(()), Err)?;
+                false
+            }
+            None => {
+                let last = self.jobs.get(&job).and_then(|entry| entry.last_attempt());
+                if let Some(last) = last.filter(|last| *last > number) {
+                    return Err(format!("attempt {last} came after it"));
+                }
+                of.terms.check(layout.ranks().len())?;
+                let attempt = JobAttempt::new(layout, of.userid, of.terms, true, now.wall_ms);
+                let attempt = JobAttempt { source: Some(source.clone()), recovered: true, ..attempt };
+                self.open_attempt(&job, number, attempt, now);
+                true
+            }
+        };
+        if !added {
+            let gone = self.unreleased(&job, number).ranks.difference(&of.ranks);
+            self.disown(&job, number, &gone);
+            if let Some(attempt) = self.attempt_mut(&job, number) {
+                let changed = attempt.source.is_none() || !attempt.added;
+                attempt.source.get_or_insert_with(|| source.clone());
+                attempt.added = true;
+                if changed {
+                    self.batch.attempts.insert((job.clone(), number));
+                }
+            }
+            self.assert_attempt(&job, number, now);
+            self.let_go(&job, number, &Part::of_ranks(gone), now);
+        }
+        if of.phase == JobPhase::Ended {
+            let whole = self.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
+            self.let_go(&job, number, &whole, now);
+        }
+        Ok(added)
+    }
+
+    /// Its resource manager has it no more: nobody is told of it, and what cleans up after it begins where that harms nobody.
+    pub(super) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let owed = self.outbox.forget(job, number);
+        for sequence in &owed {
+            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
+        }
+        let left = self.unreleased(job, number);
+        self.disown(job, number, &left.ranks);
+        let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
+        self.event(job, now, "attempt-over", context);
+        self.assert_attempt(job, number, now);
+        self.close_attempt(job, number, "its resource manager has it no more", now);
+    }
+
+    /// A drain that stands in the resource manager: ours, which this store may not know; or another's, which is as good as ours.
+    fn adopt_drain(&mut self, listed: ListedDrain, now: Now) {
+        match self.drains.get(&listed.host).cloned() {
+            Some(drain) if !drain.lifted && (!drain.confirmed || drain.unvouched) => {
+                self.put_drain(DrainRow { unvouched: false, ..drain.clone() });
+                // As told: it is there.
+                let _ = self.drain_done(&listed.host, drain.telling, false);
+            }
+            Some(_) => {}
+            None if listed.ours => {
+                let row = DrainRow {
+                    confirmed: true,
+                    told: true,
+                    ..DrainRow::new(listed.host.clone(), listed.reason, None, now.wall_ms)
+                };
+                self.put_drain(row);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Is what is listed under this name another job? Numbers of jobs come again.
+fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
+    let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
+    if let Some((rank, host)) = elsewhere {
+        return Some(format!("rank {rank} is on {host} there, and here the attempt is on {}", attempt.layout.hosts()));
+    }
+    match (attempt.userid, userid) {
+        (Some(known), Some(told)) if known != told => {
+            Some(format!("it is of uid {told} there, and here of uid {known}"))
+        }
+        _ => None,
+    }
+}

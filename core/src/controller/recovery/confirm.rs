@@ -1,0 +1,194 @@
+//! What a person sees of a recovery, and says in it (`perilog controller recover`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::Level;
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
+use crate::controller::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::controller::outbox::first_sequence;
+use crate::controller::view::{OrphanView, RecoveryView, UnvouchedView};
+use crate::hostlist::HostList;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+
+use super::orphans::OrphanState;
+
+impl Machine {
+    pub(in crate::controller) fn recover(&mut self, asked: Recover, uid: u32, now: Now) -> Result<Reply, Refusal> {
+        match asked {
+            Recover::List => Ok(Reply::Recovery(Box::new(self.show_recovery()))),
+            Recover::TakeOver => Ok(self.take_over(uid, now)),
+            Recover::Confirm { job, attempt, word } => self.confirm(job.as_ref(), attempt, word, uid, now),
+        }
+    }
+
+    pub(in crate::controller) fn show_recovery(&self) -> RecoveryView {
+        let open = |attempt: &JobAttempt| -> Vec<ActionName> {
+            self.of(attempt)
+                .filter(|action| action.row.verdict.is_none())
+                .map(|action| action.row.name.clone())
+                .collect()
+        };
+        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
+        let attempts = all.filter(|(_, _, attempt)| attempt.unvouched).map(|(job, number, attempt)| UnvouchedView {
+            job: job.clone(),
+            attempt: *number,
+            hosts: attempt.layout.hosts().clone(),
+            source: attempt.source.as_ref().map(|source| source.name.clone()),
+            open: open(attempt),
+        });
+        let orphans = self.orphans().map(|(host, task, orphan)| OrphanView {
+            host: host.to_string(),
+            job: orphan.job.clone(),
+            attempt: orphan.attempt,
+            action: orphan.action.clone(),
+            rank: task.rank,
+            state: orphan.state.word().to_owned(),
+        });
+        RecoveryView {
+            recovery: self.recovery.row.clone(),
+            epoch: self.epoch.number,
+            obeyed: self.highest_seen.map(|seen| seen.number).filter(|seen| *seen >= self.epoch.number),
+            attempts: attempts.collect(),
+            orphans: orphans.collect(),
+            suspects: self.recovery.suspects.keys().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// A new epoch above every one that an agent has told of. What this store does not know of them is lost: it is in recovery.
+    fn take_over(&mut self, uid: u32, now: Now) -> Reply {
+        let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
+        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number).max().unwrap_or(0);
+        self.raise_epoch(seen.max(suspects), now);
+        self.enter_recovery(format!("uid {uid} said that this controller takes over"), now);
+        Reply::TookOver { epoch: self.epoch.number }
+    }
+
+    /// Begins a life with an epoch above that one; every session begins anew under it.
+    pub(super) fn raise_epoch(&mut self, above: u64, now: Now) {
+        self.epoch.number = self.epoch.number.max(above).saturating_add(1);
+        self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
+        self.history.begin(self.epoch, self.history.last + 1);
+        self.batch.records.push(Record::Epoch(self.epoch));
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in sessions {
+            self.end_session(id, "this controller takes over: a new epoch", now);
+        }
+    }
+
+    /// # Errors
+    /// No such job is unvouched for, or an orphan.
+    fn confirm(
+        &mut self,
+        job: Option<&JobId>,
+        attempt: Option<Attempt>,
+        word: Confirm,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let is_meant = |of: &JobId, number: Attempt| {
+            job.is_none_or(|job| job == of) && attempt.is_none_or(|attempt| attempt == number)
+        };
+        let open = |attempt: &JobAttempt| attempt.unvouched || (!attempt.disowned.is_empty() && !attempt.complete);
+        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
+        let waiting = all.filter(|(_, _, attempt)| open(attempt)).map(|(job, number, _)| (job.clone(), *number));
+        let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.collect();
+        waiting.extend(self.orphan_attempts());
+        waiting.retain(|(of, number)| is_meant(of, *number));
+        if waiting.is_empty() {
+            let text = match job {
+                Some(job) => format!("nothing of job {job} waits for a word: look with: perilog controller recover"),
+                None => "nothing waits for a word".to_owned(),
+            };
+            return Err(Refusal::Conflict(text));
+        }
+        for (job, number) in &waiting {
+            self.adopt_orphans_of(job, *number, now);
+            self.assert_attempt(job, *number, now);
+            self.own_again(job, *number);
+            let said = match word {
+                Confirm::Over => "is over",
+                Confirm::Running => "goes on",
+            };
+            self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
+            match word {
+                Confirm::Over => {
+                    let whole = self.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
+                    self.let_go(job, *number, &whole, now);
+                }
+                Confirm::Running => {
+                    if let Some(attempt) = self.attempt_mut(job, *number).filter(|attempt| attempt.open) {
+                        attempt.added = true;
+                        self.batch.attempts.insert((job.clone(), *number));
+                    }
+                }
+            }
+            let ids = self.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
+            for id in ids {
+                let ranks = self.actions.get(&id).map(|action| action.row.ranks.clone()).unwrap_or_default();
+                self.start_ready(id, &ranks, now);
+            }
+        }
+        Ok(Reply::Reached { tasks: waiting.len() as u64 })
+    }
+
+    /// A person speaks for the orphans of an attempt: they are its tasks, each on the rank that its own node told. Those that contradict what is known
+    /// are given up: what runs gets a TERM, and its end is acknowledged.
+    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let of: Vec<(HostName, TaskId, ActionName, Option<u32>, OrphanState)> = self
+            .orphans()
+            .filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number)
+            .map(|(host, task, o)| (host.clone(), task, o.action.clone(), o.userid, o.state))
+            .collect();
+        if of.is_empty() {
+            return;
+        }
+        if self.attempt(job, number).is_none() {
+            let by_rank: BTreeMap<u32, &HostName> = of.iter().map(|(host, task, ..)| (task.rank.0, host)).collect();
+            let hosts = HostList::from_names(by_rank.values().map(|host| host.as_str())).unwrap_or_default();
+            let userid = of.iter().find_map(|(.., userid, _)| *userid);
+            let is_newer = self.jobs.get(job).and_then(|entry| entry.last_attempt()).is_none_or(|last| last < number);
+            if let Ok(layout) = Layout::new(by_rank.keys().copied().collect(), hosts)
+                && is_newer
+            {
+                let attempt = JobAttempt::new(layout, userid, Terms::default(), true, now.wall_ms);
+                self.open_attempt(job, number, JobAttempt { recovered: true, ..attempt }, now);
+            }
+        }
+        let mut by_action: BTreeMap<(ActionId, ActionName), IdSet> = BTreeMap::new();
+        for (host, task, name, _, state) in of {
+            let id = ActionId::of(self.settings.cluster, job, number, &name);
+            let fits = self.attempt(job, number).is_some_and(|attempt| {
+                let hold = attempt.hold.ranks.contains(task.rank.0) || self.settings.after.contains(&name);
+                attempt.layout.host(task.rank).as_ref() == Some(&host) && hold
+            });
+            if fits && id == task.action && !self.actions.contains_key(&id) {
+                by_action.entry((id, name)).or_default().insert(task.rank.0);
+            } else {
+                self.give_up_orphan(&host, task, state, now);
+            }
+        }
+        for ((id, name), ranks) in by_action {
+            let userid = self.attempt(job, number).and_then(|attempt| attempt.userid);
+            let row = ActionRow::new(id, job.clone(), number, name.clone(), ranks, now.wall_ms);
+            let timeout_ms = self.settings.timeouts.get(&name).copied();
+            let growing = self.settings.after.contains(&name);
+            self.begin(ActionRow { userid, timeout_ms, growing, ..row }, now);
+        }
+    }
+
+    /// What is left of an attempt, for who asks.
+    pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
+    }
+
+    /// All that an attempt has not given back is named by who asserts it anew with fewer ranks.
+    pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+        let gone = self.unreleased(job, number).ranks.difference(ranks);
+        self.disown(job, number, &gone);
+        self.let_go(job, number, &Part::of_ranks(gone), now);
+    }
+}

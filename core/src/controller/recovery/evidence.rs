@@ -1,0 +1,111 @@
+//! Is this store behind what its nodes have obeyed?
+//!
+//! | evidence | found | then |
+//! |---|---|---|
+//! | a stamp: `controller backup` made this copy | at load | recovery |
+//! | the anchor file is ahead, or of a life that the store does not know | at load | recovery, in an epoch above the anchor's |
+//! | a node's newest commit is foreign, and so is another node's; or the store knows fewer than three nodes, or no attempt | at its Hello | recovery |
+//! | the same of one host alone | at its Hello | that host is not welcomed, and shown |
+//! | ... of a life before the last recovery | at its Hello | known to be lost: only its tasks matter, [`super::orphans`] |
+//! | ... of the very life that runs | at its Hello | this process was put back: recovery, in an epoch of its own |
+//! | a node of another cluster | at its Hello | nothing; shown |
+//!
+//! Recovery is committed in the batch whose Welcome makes the node forget the evidence.
+
+use crate::agent::io::Level;
+use crate::controller::io::{Now, Record, RecoveryRow, SessionId};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::HostName;
+use crate::mark::{Commit, Place};
+use crate::message::Hello;
+use crate::utc;
+
+/// Where fewer nodes are known than this, one host's evidence is enough.
+const FEW_NODES: usize = 3;
+
+impl Machine {
+    /// What the store itself and its directory say.
+    pub(in crate::controller) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>, now: Now) {
+        let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
+        let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
+            (Some(at_ms), _) => {
+                format!("the store is a copy that `perilog controller backup` made at {}", utc::second(at_ms))
+            }
+            (None, Some(anchor)) => format!(
+                "the store is older than its directory: its last commit is {}, and commit {} of epoch {} was made here",
+                self.history.last, anchor.number, anchor.epoch.number
+            ),
+            (None, None) => return,
+        };
+        self.enter_recovery(why, now);
+    }
+
+    /// What a node's Hello says of the store. `false`: its host is not welcomed.
+    pub(in crate::controller) fn judge_hello(&mut self, id: SessionId, hello: &Hello, now: Now) -> bool {
+        let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
+        if mark.cluster != self.settings.cluster {
+            let text = "has obeyed the controller of another cluster before";
+            self.note(Level::Warning, None, Some(&hello.host), text);
+            return true;
+        }
+        let commit = mark.commit;
+        if self.history.place(commit) == Place::Past || self.is_known_lost(commit) {
+            self.recovery.suspects.remove(&hello.host);
+            return true;
+        }
+        if self.recovery.is_on() && commit.epoch != self.epoch {
+            return true;
+        }
+        self.recovery.suspects.insert(hello.host.clone(), commit);
+        let is_new = self.jobs.values().all(|job| job.attempts.is_empty());
+        let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
+        if !enough && !defect!(LoneMarkBelieved) {
+            let why = format!(
+                "it has obeyed commit {} of epoch {}, which this store never made, and no other node says so: if the store was put back, perilog controller recover --take-over",
+                commit.number, commit.epoch.number
+            );
+            self.turn_away(id, &hello.host, &why, now);
+            if let Some(node) = self.nodes.get_mut(&hello.host) {
+                node.note = Some(why);
+            }
+            return false;
+        }
+        let hosts: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
+        let why = format!(
+            "nodes have obeyed commits that this store never made: {} (commit {} of epoch {})",
+            hosts.join(", "),
+            commit.number,
+            commit.epoch.number
+        );
+        // The numbers of this life's lost commits are given again: marks of both would look alike.
+        let put_back = commit.epoch == self.epoch;
+        if put_back {
+            self.raise_epoch(self.epoch.number, now);
+        }
+        self.enter_recovery(why, now);
+        !put_back
+    }
+
+    /// A life before the last recovery, which does not come back.
+    pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
+        self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
+    }
+
+    /// Freezes everything that the store owes.
+    pub(super) fn enter_recovery(&mut self, why: String, now: Now) {
+        self.note(
+            Level::Error,
+            None,
+            None,
+            format!("in recovery: {why}; nothing that it owes is begun, told or given back until: perilog controller recover"),
+        );
+        let row = RecoveryRow { since_ms: now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
+        self.batch.records.push(Record::Recovery(row.clone()));
+        self.recovery.row = Some(row);
+        self.recovery.suspects.clear();
+        self.freeze_all();
+        self.doubt_drains();
+        self.watch_orphans(now);
+    }
+}

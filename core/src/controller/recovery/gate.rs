@@ -1,0 +1,256 @@
+//! What is frozen until somebody vouches for it, and how it thaws.
+//!
+//! At a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have passed. What has not been vouched for
+//! in a recovery stays frozen past that.
+
+use std::collections::BTreeSet;
+
+use crate::controller::action::Action;
+use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::machine::Machine;
+use crate::controller::session::redial_window_ms;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::job::Part;
+use crate::message::ToAgent;
+
+use super::Gate;
+
+/// The least that a start waits for nodes that do not come.
+const SHUT_MS: u64 = 5_000;
+/// ... and in windows of the agents' redials: each of them comes within one, if its first try succeeds.
+const SHUT_WINDOWS: u64 = 3;
+
+/// How long a start waits for nodes that do not come.
+pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
+    redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
+}
+
+impl Machine {
+    /// Shuts the gate at a start; a store that knows no node has nothing to wait for.
+    pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
+        let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
+        let until_ms = now.mono_ms.saturating_add(shut_ms(missing.len(), self.settings.redial_per_second));
+        self.recovery.gate = Some(Gate { until_ms, missing });
+        self.recovery.cleaning = self.disowned_attempts();
+        self.open_gate_if_due(now);
+    }
+
+    /// A node of the store has said Hello.
+    pub(in crate::controller) fn gate_hears(&mut self, host: &HostName, now: Now) {
+        if let Some(gate) = &mut self.recovery.gate {
+            gate.missing.remove(host);
+            self.open_gate_if_due(now);
+        }
+    }
+
+    /// When the gate opens, whoever is missing.
+    pub(in crate::controller) fn next_gate(&self) -> Option<u64> {
+        self.recovery.gate.as_ref().map(|gate| gate.until_ms)
+    }
+
+    pub(in crate::controller) fn open_gate_if_due(&mut self, now: Now) {
+        let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= now.mono_ms || defect!(GateOpen);
+        if !self.recovery.gate.as_ref().is_some_and(due) {
+            return;
+        }
+        self.recovery.gate = None;
+        for (job, number) in self.frozen() {
+            if self.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
+                self.thaw(&job, number, now);
+            }
+        }
+    }
+
+    /// Attempts that nobody has asserted.
+    pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
+        let of = |job: &JobId, number: &Attempt| (job.clone(), *number);
+        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
+        all.filter(|(_, _, attempt)| !attempt.asserted).map(|(job, number, _)| of(job, number)).collect()
+    }
+
+    /// A recovery begins: what may still owe something is frozen. An attempt that was given back whole and told, or a bare run whose actions have all
+    /// ended, owes nothing.
+    pub(super) fn freeze_all(&mut self) {
+        let mut owing = Vec::new();
+        for (job, entry) in &self.jobs {
+            for (number, attempt) in &entry.attempts {
+                let open = self.of(attempt).any(|action| action.row.verdict.is_none());
+                let told = !self.outbox.owes(job, *number);
+                let is_bare = !attempt.added && attempt.open && !open;
+                if !(told && (attempt.complete || is_bare)) {
+                    owing.push((job.clone(), *number));
+                }
+            }
+        }
+        for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
+            let Some(attempt) = self.attempt_mut(&job, number) else { continue };
+            (attempt.asserted, attempt.unvouched) = (false, true);
+            let actions = attempt.actions.clone();
+            self.batch.attempts.insert((job, number));
+            for id in actions {
+                if let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) {
+                    action.row.unvouched = true;
+                    action.changed = true;
+                    self.batch.touched.insert(id);
+                }
+            }
+        }
+    }
+
+    /// Is nothing of this attempt to be begun, told or given back yet?
+    pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+    }
+
+    pub(in crate::controller) fn is_frozen_action(&self, id: ActionId) -> bool {
+        self.actions.get(&id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
+    }
+
+    /// Somebody who may has spoken for this attempt: it exists, and holds what it holds here.
+    pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let in_recovery = self.recovery.is_on();
+        let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
+        if std::mem::replace(&mut attempt.unvouched, false) {
+            attempt.recovered |= in_recovery;
+            self.batch.attempts.insert((job.clone(), number));
+        }
+        self.thaw(job, number, now);
+    }
+
+    /// A setup action, or a service outside, was asked for again.
+    pub(in crate::controller) fn assert_action(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.unvouched) else { return };
+        action.row.unvouched = false;
+        action.changed = true;
+        self.thaw_action(id, now);
+    }
+
+    /// What waited goes on; limits count from now.
+    fn thaw(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        attempt.asserted = true;
+        let actions = attempt.actions.clone();
+        let mut left = attempt.whole();
+        left.subtract(&attempt.released);
+        let complete = attempt.complete;
+        for id in actions {
+            self.thaw_action(id, now);
+        }
+        if !complete {
+            self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&left);
+        }
+        if self.outbox.owes(job, number) {
+            self.batch.effects.push(Effect::OutboxGrew);
+        }
+    }
+
+    fn thaw_action(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.actions.get(&id) else { return };
+        if action.row.verdict.is_some() {
+            self.batch.touched.insert(id);
+            return;
+        }
+        self.arm(id, now);
+        self.touch(id, now);
+        let ranks = action_ranks(self.actions.get(&id));
+        let Some(layout) = self.layout(id).cloned() else { return };
+        if !self.is_external(id) {
+            for (rank, host) in layout.pairs(&ranks) {
+                let Some(node) = self.nodes.get(host) else { continue };
+                let Some(session) = node.session else { continue };
+                let (host, boot, boot_number) = (node.row.host.clone(), node.row.boot.clone(), node.row.boot_number);
+                let task = TaskId { action: id, rank };
+                if !self.booted(task, boot_number, now) {
+                    self.undo(task, boot_number, now);
+                }
+                let Some(node) = self.nodes.get_mut(&host) else { continue };
+                let (absent, unclaimed) = (node.unsettled.absent.remove(&task), node.unsettled.unclaimed.remove(&task));
+                if unclaimed {
+                    self.begin_unclaimed(session, task);
+                } else if absent {
+                    self.settle_absent(session, task, boot_number, &boot, now);
+                }
+            }
+        }
+        self.start_ready(id, &ranks, now);
+    }
+
+    /// An unclaimed task of an asserted attempt: it begins, unless somebody does not want it any more.
+    pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
+        let Some(action) = self.actions.get(&task.action) else { return };
+        match action.must_not_begin(task.rank) {
+            Some(why) if !defect!(CancelledBegins) => self.send_cancel(session, task, &why),
+            _ if self.is_held_back(task.action, task.rank).is_some() => self.leave_unclaimed(task),
+            _ => self.batch.effects.push(Effect::Send { session, message: ToAgent::Begin { task } }),
+        }
+    }
+
+    /// The node has an unclaimed task that must not begin yet.
+    pub(in crate::controller) fn leave_unclaimed(&mut self, task: TaskId) {
+        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+            node.unsettled.unclaimed.insert(task);
+        }
+    }
+
+    /// The node does not hold this task, and its attempt is frozen.
+    pub(in crate::controller) fn leave_absent(&mut self, task: TaskId) {
+        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+            node.unsettled.absent.insert(task);
+        }
+    }
+
+    /// Why recovery keeps this action from beginning on a rank; `None`: it does not.
+    pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
+        let action = self.actions.get(&id)?;
+        let row = &action.row;
+        let (job, attempt) = (&row.job, self.attempt(&row.job, row.attempt)?);
+        if !attempt.asserted {
+            return Some(match attempt.unvouched {
+                true => format!(
+                    "the store was put back, and nobody has said whether {job} goes on: perilog controller recover"
+                ),
+                false => "the controller waits for its nodes after its start".to_owned(),
+            });
+        }
+        let host = attempt.layout.host(rank)?;
+        if self.follows(action) {
+            return self.must_not_clean(row.attempt, job, attempt, rank, &host);
+        }
+        if row.unvouched && !defect!(StaleSetupBegins) {
+            let name = &row.name;
+            return Some(format!(
+                "the store was put back, and nobody has asked for {name} again: perilog run {name} --job {job}"
+            ));
+        }
+        self.orphan_before(job, &host)
+    }
+
+    /// Ends the recovery when nothing is left that somebody must vouch for. The gate is as open as after any start.
+    pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
+        if !self.recovery.is_on()
+            || self.has_orphans()
+            || self.jobs.values().any(|job| job.attempts.values().any(|a| a.unvouched))
+        {
+            return;
+        }
+        let Some(row) = &mut self.recovery.row else { return };
+        row.ended_ms = Some(now.wall_ms);
+        let row = row.clone();
+        self.batch.records.push(crate::controller::io::Record::Recovery(row));
+        self.tell_doubted_drains();
+        self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
+    }
+
+    /// The part of an attempt that is not given back.
+    pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
+        let Some(attempt) = self.attempt(job, number) else { return Part::default() };
+        let mut left = attempt.whole();
+        left.subtract(&attempt.released);
+        left
+    }
+}
+
+fn action_ranks(action: Option<&Action>) -> crate::idset::IdSet {
+    action.map(|action| action.row.ranks.clone()).unwrap_or_default()
+}

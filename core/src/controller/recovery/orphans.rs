@@ -1,0 +1,252 @@
+//! Orphans: tasks that a node has and this store does not know, of a life that it has lost. They are the only witnesses of what ran: an orphan is never
+//! acknowledged, forgotten or cancelled unasked.
+//!
+//! | the task's commit | the task | then |
+//! |---|---|---|
+//! | past | unclaimed | pruned here: Cancel |
+//! | past | live, ended | pruned here: its end is acknowledged |
+//! | past | tombstone | Forget |
+//! | foreign, or not told | unclaimed, live, ended | an orphan |
+//! | foreign, or not told | tombstone | answers for an after-action; past the retention, out of recovery: Forget |
+//!
+//! No setup action of another job begins on a host with an orphan. The host is drained when the orphan was not adopted within a while, and that drain
+//! ends with it. A request that makes the orphan's task, on its host, adopts it: the node answers the Start from what it has. Or a person says what it
+//! is ([`super::confirm`]).
+
+use std::collections::BTreeSet;
+
+use crate::controller::io::{Effect, Now, Passing, SessionId};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
+use crate::idset::IdSet;
+use crate::mark::Place;
+use crate::message::{Held, HeldState, ToAgent};
+
+use super::Unsettled;
+use super::gate::shut_ms;
+
+/// Tombstones of unknown tasks that are remembered of one node: as many as an agent keeps, where nothing else is configured.
+const MAX_TOMBSTONES: usize = 4_096;
+
+/// A task that this store does not know.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) struct Orphan {
+    pub(super) job: JobId,
+    pub(super) attempt: Attempt,
+    pub(super) action: ActionName,
+    pub(super) userid: Option<u32>,
+    pub(super) state: OrphanState,
+    /// A person gave it up: its end is acknowledged.
+    pub(super) given_up: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OrphanState {
+    Unclaimed,
+    Live,
+    Ended,
+}
+
+impl OrphanState {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Unclaimed => "unclaimed",
+            Self::Live => "live",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl Machine {
+    /// A task of a Hello that this store does not know. Returns whether its tombstone is to be forgotten.
+    pub(in crate::controller) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
+        let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
+        let state = match &held.state {
+            HeldState::Tombstone { .. } if is_past => return true,
+            HeldState::Tombstone { past_ms, .. } => {
+                let is_old = *past_ms >= self.settings.retention_ms && !self.recovery.is_on();
+                if let Some(node) = self.nodes.get_mut(host).filter(|_| !is_old) {
+                    let tombstones = &mut node.unsettled.tombstones;
+                    if tombstones.len() < MAX_TOMBSTONES {
+                        tombstones.insert(held.task, held.state.clone());
+                    }
+                }
+                return is_old;
+            }
+            HeldState::Unclaimed if is_past => {
+                self.cancel_held(id, held, "its attempt was forgotten here");
+                return false;
+            }
+            _ if is_past => return false,
+            HeldState::Unclaimed => OrphanState::Unclaimed,
+            HeldState::Live { .. } => OrphanState::Live,
+            HeldState::Ended => OrphanState::Ended,
+        };
+        let orphan = Orphan {
+            job: held.job.clone(),
+            attempt: held.attempt,
+            action: held.action.clone(),
+            userid: held.userid,
+            state,
+            given_up: false,
+        };
+        if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(OrphansOverlooked)) {
+            node.unsettled.orphans.insert(held.task, orphan);
+            self.watch_orphans(now);
+        }
+        false
+    }
+
+    /// Is it a task of a lost life, on another host than the one that this store has for it?
+    pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
+        let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
+        foreign && self.host_of(held.task).is_some_and(|of| of != *host)
+    }
+
+    /// Its Hello is settled: what had been given up stays so, and a drain for orphans that are no longer there ends.
+    pub(in crate::controller) fn orphans_told(&mut self, id: SessionId, host: &HostName, before: Unsettled, now: Now) {
+        let Some(node) = self.nodes.get_mut(host) else { return };
+        let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
+        let mut ended = Vec::new();
+        for (task, _) in given_up {
+            if let Some(orphan) = node.unsettled.orphans.get_mut(&task) {
+                orphan.given_up = true;
+                ended.extend((orphan.state == OrphanState::Ended).then_some(task));
+            }
+        }
+        for task in ended {
+            self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } });
+            self.drop_orphan(host, task, now);
+        }
+        if self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
+            self.lift_passing(host, &Passing::Orphan);
+        }
+    }
+
+    fn cancel_held(&mut self, session: SessionId, held: &Held, why: &str) {
+        let (job, action) = (held.job.clone(), held.action.clone());
+        let message =
+            ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
+        self.batch.effects.push(Effect::Send { session, message });
+    }
+
+    /// The end of a task that this store does not know. Returns whether it is to be acknowledged.
+    pub(in crate::controller) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
+        let Some(node) = self.nodes.get_mut(host) else { return true };
+        let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
+        orphan.state = OrphanState::Ended;
+        let given_up = orphan.given_up;
+        if given_up {
+            self.drop_orphan(host, task, now);
+        }
+        given_up || defect!(OrphanAcknowledged)
+    }
+
+    /// An action covers these ranks from now on: where a node has a task of it as an orphan, that is its task.
+    pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
+        if !self.has_orphans() {
+            return;
+        }
+        let Some(layout) = self.layout(id).cloned() else { return };
+        for (rank, host) in layout.pairs(ranks) {
+            let task = TaskId { action: id, rank };
+            let has = |host: &str| self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
+            if has(host)
+                && let Some(host) = layout.host(rank)
+            {
+                self.drop_orphan(&host, task, now);
+            }
+        }
+    }
+
+    /// It is no orphan any more.
+    pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
+        let Some(node) = self.nodes.get_mut(host) else { return };
+        node.unsettled.orphans.remove(&task);
+        if node.unsettled.orphans.is_empty() {
+            self.lift_passing(host, &Passing::Orphan);
+            self.reordered(now);
+        }
+    }
+
+    /// A node left, or says Hello anew: what its orphans are is told by its next Hello.
+    pub(in crate::controller) fn has_orphans(&self) -> bool {
+        self.nodes.values().any(|node| !node.unsettled.orphans.is_empty())
+    }
+
+    /// Why a setup action of this job does not begin on a host.
+    pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
+        let node = self.nodes.get(host)?;
+        let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
+        let text = format!(
+            "{} of job {} runs or ran there, and this store does not know it: perilog controller recover",
+            orphan.action, orphan.job
+        );
+        (!defect!(OrphanIgnored)).then_some(text)
+    }
+
+    /// Hosts with orphans are drained after a while, unless these are adopted.
+    pub(super) fn watch_orphans(&mut self, now: Now) {
+        if self.recovery.orphans_ms.is_none() && self.has_orphans() {
+            let wait = shut_ms(self.nodes.len(), self.settings.redial_per_second);
+            self.recovery.orphans_ms = Some(now.mono_ms.saturating_add(wait));
+        }
+    }
+
+    pub(in crate::controller) const fn next_orphans(&self) -> Option<u64> {
+        self.recovery.orphans_ms
+    }
+
+    /// Drains the hosts of orphans that nobody has adopted.
+    pub(in crate::controller) fn drain_orphans(&mut self, now: Now) {
+        if self.recovery.orphans_ms.is_none_or(|at| at > now.mono_ms) {
+            return;
+        }
+        self.recovery.orphans_ms = None;
+        let mut drained = Vec::new();
+        for (host, node) in &self.nodes {
+            let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
+            let reason = format!(
+                "{} of job {} attempt {} is there, and the controller's store does not know it",
+                orphan.action, orphan.job, orphan.attempt
+            );
+            drained.push((host.clone(), reason));
+        }
+        for (host, reason) in drained {
+            self.drain_passing(&host, reason, Passing::Orphan, now);
+        }
+    }
+
+    /// A person gave this orphan up: nothing of it begins, what runs gets a TERM, and its end is acknowledged.
+    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, state: OrphanState, now: Now) {
+        let Some(node) = self.nodes.get_mut(host) else { return };
+        let session = node.session;
+        let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return };
+        orphan.given_up = true;
+        let (job, attempt, action) = (orphan.job.clone(), orphan.attempt, orphan.action.clone());
+        if let Some(session) = session {
+            let why = "given up by a person after the store was put back".to_owned();
+            let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
+            self.batch.effects.push(Effect::Send { session, message });
+            if state == OrphanState::Ended {
+                self.batch.effects.push(Effect::Send { session, message: ToAgent::Ack { task, commit: 0 } });
+            }
+        }
+        if state == OrphanState::Ended {
+            self.drop_orphan(host, task, now);
+        }
+    }
+
+    /// Hosts of orphans, by the attempt that they say they are of.
+    pub(super) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
+        self.nodes
+            .iter()
+            .flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, orphan)| (host, *task, orphan)))
+    }
+
+    /// Attempts that orphans say they are of.
+    pub(super) fn orphan_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
+        self.orphans().map(|(_, _, orphan)| (orphan.job.clone(), orphan.attempt)).collect()
+    }
+}

@@ -1,0 +1,163 @@
+//! Ranks that the resource manager does not hold for their attempt any more (*disowned*), and that were not cleaned up: it may have given their hosts to
+//! other jobs. An after-action begins there only where the resource manager, or a person, vouches for the host now:
+//!
+//! | the host | then |
+//! |---|---|
+//! | is held by an asserted attempt of the same job | not disowned: the after-action begins |
+//! | has a tombstone of that after-action | the tombstone is its outcome |
+//! | is drained, in force, and no other attempt holds it; the attempt's source is an edge, and no recovery is on | begins, alone; the drain is lifted when it ended well |
+//! | a person confirmed job and hosts | not disowned any more: begins |
+//! | otherwise | waits, and `ps` says for what |
+//!
+//! Disowned ranks are given back without telling: nobody waits for them.
+
+use std::collections::BTreeSet;
+
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{Now, Passing};
+use crate::controller::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+
+impl Machine {
+    /// The resource manager does not hold these ranks for this attempt any more.
+    pub(in crate::controller) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
+        if new.is_empty() || defect!(NothingDisowned) {
+            return;
+        }
+        attempt.disowned.extend_with(&new);
+        self.batch.attempts.insert((job.clone(), number));
+        self.recovery.cleaning.insert((job.clone(), number));
+    }
+
+    /// An attempt that nobody has vouched for is superseded: the resource manager holds for its job only what the new one has.
+    pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, newer: &Layout) {
+        let Some(attempt) = self.attempt(job, older).filter(|attempt| attempt.unvouched) else { return };
+        let pairs = attempt.layout.pairs(attempt.layout.ranks());
+        let gone: IdSet = pairs.filter(|(_, host)| newer.rank(host).is_none()).map(|(rank, _)| rank.0).collect();
+        self.disown(job, older, &gone);
+    }
+
+    /// A person vouches for the hosts of these ranks.
+    pub(super) fn own_again(&mut self, job: &JobId, number: Attempt) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        if !std::mem::take(&mut attempt.disowned).is_empty() {
+            self.batch.attempts.insert((job.clone(), number));
+        }
+    }
+
+    pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
+        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
+        all.filter(|(_, _, a)| !a.complete && !a.disowned.is_empty()).map(|(job, n, _)| (job.clone(), *n)).collect()
+    }
+
+    /// Why an after-action of this attempt does not begin on a rank; `None`: it may.
+    pub(super) fn must_not_clean(
+        &self,
+        number: Attempt,
+        job: &JobId,
+        attempt: &JobAttempt,
+        rank: Rank,
+        host: &HostName,
+    ) -> Option<String> {
+        if !attempt.disowned.contains(rank.0) || defect!(DisownedCleaned) {
+            return None;
+        }
+        if attempt.source.is_none() {
+            return Some(format!(
+                "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} --over"
+            ));
+        }
+        if self.recovery.is_on() {
+            return Some(format!(
+                "the resource manager does not hold {host} for {job} any more: cleaned up after the recovery"
+            ));
+        }
+        if !self.is_drained(host) {
+            return Some(format!("the resource manager does not hold {host} for {job} any more: drained first"));
+        }
+        let other = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
+        Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
+    }
+
+    /// An attempt, other than this one, that has something of a host.
+    fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
+        let holds = |attempt: &JobAttempt| {
+            let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
+            rank.is_some_and(|rank| !attempt.released.ranks.contains(rank))
+        };
+        let all = self.jobs.iter().flat_map(|(of, entry)| entry.attempts.iter().map(move |(n, a)| (of, *n, a)));
+        // Of two attempts that are both disowned there the older cleans up first.
+        let waits = |attempt: &JobAttempt| {
+            attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
+        };
+        all.filter(|(of, n, attempt)| (*of, *n) != (job, number) && holds(attempt))
+            .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))
+            .map(|(of, _, _)| of)
+    }
+
+    /// Drains the hosts of disowned ranks, and begins what waits there once it may. Returns whether something was changed.
+    pub(in crate::controller) fn clean_disowned(&mut self, now: Now) -> bool {
+        if self.recovery.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
+            return false;
+        }
+        let mut changed = false;
+        for (job, number) in self.recovery.cleaning.clone() {
+            let Some(attempt) = self.attempt(&job, number).filter(|attempt| !attempt.complete) else {
+                self.recovery.cleaning.remove(&(job, number));
+                continue;
+            };
+            if attempt.source.is_none() {
+                continue;
+            }
+            let waiting = |id: &ActionId| {
+                let action = self.actions.get(id).filter(|action| self.follows(action))?;
+                Some((*id, action.row.waiting.intersection(&attempt.disowned)))
+            };
+            let waiting: Vec<(ActionId, IdSet)> = attempt.actions.iter().filter_map(waiting).collect();
+            let layout = attempt.layout.clone();
+            for (id, ranks) in waiting.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+                let mut ready = IdSet::new();
+                for rank in ranks.iter().map(Rank) {
+                    let Some(host) = layout.host(rank) else { continue };
+                    let task = TaskId { action: id, rank };
+                    if self.answered_by_tombstone(&host, task, now) {
+                        changed = true;
+                    } else if self.is_held_back(id, rank).is_none() {
+                        ready.insert(rank.0);
+                    } else if !self.is_drained_or_draining(&host) {
+                        let reason = format!("cleaning up after job {job} attempt {number}");
+                        let passing = Passing::Cleaning { job: job.clone(), attempt: number };
+                        self.drain_passing(&host, reason, passing, now);
+                        changed = true;
+                    }
+                }
+                let before = self.actions.get(&id).map(|action| action.row.waiting.len());
+                self.start_ready(id, &ready, now);
+                changed |= before != self.actions.get(&id).map(|action| action.row.waiting.len());
+            }
+        }
+        changed
+    }
+
+    /// Disowned ranks are given back: what their hosts were drained for has passed, unless something else was found wrong there.
+    pub(in crate::controller) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
+        let passing = Passing::Cleaning { job: job.clone(), attempt: number };
+        hosts.iter().for_each(|host| self.lift_passing(host, &passing));
+    }
+
+    /// The node has a tombstone of this task, which the store did not know: that is how it ended.
+    fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
+        let Some(node) = self.nodes.get_mut(host) else { return false };
+        let Some(session) = node.session else { return false };
+        let Some(state) = node.unsettled.tombstones.remove(&task) else { return false };
+        self.settle_held(session, host, task, &state, None, now);
+        true
+    }
+}
