@@ -10,9 +10,11 @@ use crate::controller::machine::Machine;
 use crate::controller::outbox::first_sequence;
 use crate::controller::view::{OrphanView, RecoveryView, UnvouchedView};
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
+use crate::outcome::Outcome;
+use crate::task::Ended;
 
 use super::orphans::OrphanState;
 
@@ -106,20 +108,21 @@ impl Machine {
             return Err(Refusal::Conflict(text));
         }
         for (job, number) in &waiting {
+            if word == Confirm::Gone {
+                self.gone(job, *number, uid, now);
+                continue;
+            }
             self.adopt_orphans_of(job, *number, now);
             self.assert_attempt(job, *number, now);
             self.own_again(job, *number);
-            let said = match word {
-                Confirm::Over => "is over",
-                Confirm::Running => "goes on",
-            };
+            let said = if word == Confirm::Over { "is over" } else { "goes on" };
             self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
             match word {
                 Confirm::Over => {
                     let whole = self.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
                     self.let_go(job, *number, &whole, now);
                 }
-                Confirm::Running => {
+                Confirm::Running | Confirm::Gone => {
                     if let Some(attempt) = self.attempt_mut(job, *number).filter(|attempt| attempt.open) {
                         attempt.added = true;
                         self.batch.attempts.insert((job.clone(), *number));
@@ -133,6 +136,30 @@ impl Machine {
             }
         }
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
+    }
+
+    /// Its hosts may be another job's: nothing of it begins any more. The person's word stands for the clean-up that had not begun.
+    fn gone(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
+        self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} is gone"));
+        let of = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
+        let of: Vec<_> = of.map(|(host, task, orphan)| (host.clone(), task, orphan.state)).collect();
+        for (host, task, state) in of {
+            self.give_up_orphan(&host, task, state, now);
+        }
+        if self.attempt(job, number).is_none() {
+            return;
+        }
+        self.over_untold(job, number, now);
+        let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
+        for id in ids {
+            let Some(action) = self.actions.get(&id) else { continue };
+            let waiting: Vec<TaskId> = action.row.waiting.iter().map(|rank| action.task(Rank(rank))).collect();
+            let reason = "its hosts were given to other jobs before the store was put back".to_owned();
+            for task in waiting {
+                let outcome = Outcome::Resolved { ok: true, reason: reason.clone(), by: uid };
+                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+            }
+        }
     }
 
     /// A person speaks for the orphans of an attempt: they are its tasks, each on the rank that its own node told. Those that contradict what is known
