@@ -49,9 +49,13 @@ pub(super) struct Expected {
 impl Expected {
     /// `armed_ms`: when what is left of its limit begins to count.
     pub(super) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
-        let within_ms = row.expects.as_ref().and_then(|expects| expects.within_ms);
-        let until_ms = within_ms.map(|within| armed_ms.saturating_add(within).saturating_add(grace_ms));
+        let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
+    }
+
+    fn until(row: &RankRow, armed_ms: u64, grace_ms: u64) -> Option<u64> {
+        let within_ms = row.expects.as_ref().and_then(|expects| expects.within_ms);
+        within_ms.map(|within| armed_ms.saturating_add(within).saturating_add(grace_ms))
     }
 
     fn is_late(&self, now: Now) -> bool {
@@ -208,6 +212,20 @@ impl Machine {
         }
         self.touch(task.action, now);
         None
+    }
+
+    /// What is left of their limits begins to count now, for ranks that expect a boot of their node.
+    pub(super) fn arm_boots(&mut self, id: ActionId, now: Now) {
+        let grace = self.settings.unreachable_grace_ms;
+        let Some(action) = self.actions.get_mut(&id) else { return };
+        let mut first = None::<u64>;
+        for expected in action.expected.values_mut() {
+            expected.until_ms = Expected::until(&expected.row, now.mono_ms, grace);
+            first = first.into_iter().chain(expected.until_ms).min();
+        }
+        if let Some(at) = first {
+            self.check_by(id, at);
+        }
     }
 
     /// Boots that did not come. Gives the moment to look again; a script that lives is its runner's to stop, and is looked at when its node leaves.

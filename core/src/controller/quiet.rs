@@ -97,7 +97,7 @@ impl Machine {
         };
         let quiet =
             quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(now)));
-        full.into_iter().chain(quiet).collect()
+        self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 }
 

@@ -282,8 +282,7 @@ pub enum Confirm {
     Over,
     /// It goes on.
     Running,
-    /// It is over, and its nodes may be another job's by now: nothing is told, and its after-actions begin only on hosts that are drained and that no
-    /// vouched attempt holds.
+    /// It is over, and its nodes were given back before the store was put back: nothing of it begins, and nobody is told.
     Gone,
 }
 

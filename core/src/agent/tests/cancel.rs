@@ -213,6 +213,7 @@ fn a_cancel_that_names_another_task_than_its_id_makes_no_tombstone() {
         attempt: crate::ids::Attempt::from_number(1),
         action: action("prolog"),
         why: String::new(),
+        commit: 0,
     };
     bed.check(message(wrong), &["finished j.1.prolog.0 cancelled"]);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
@@ -265,6 +266,7 @@ fn the_hosts_own_tasks_are_not_the_controllers_to_cancel_signal_end_or_forget() 
         attempt: crate::ids::Attempt::from_number(1),
         action: action("prolog"),
         why: String::new(),
+        commit: 0,
     };
     bed.checks([
         (message(cancel), &["warning: the controller cannot cancel prolog of job j*"]),

@@ -53,7 +53,7 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
         }
         5 => world.order(ToAgent::Signal { task: id, signal: how }),
         6 => world.order(ToAgent::Begin { task: id }),
-        7 => world.order(ToAgent::Ack { task: id }),
+        7 => world.order(ToAgent::Ack { task: id, commit: 0 }),
         8 => {
             if let Some(at) = world.replies.len().checked_sub(1) {
                 let reply = world.replies.remove(usize::from(how) % (at + 1));

@@ -50,7 +50,7 @@ fn the_epoch_that_was_obeyed_last_is_not_written_again() {
 #[test]
 fn a_lower_epoch_or_an_equal_one_of_another_controller_is_refused() {
     let welcome_of = |number, nonce| {
-        message(ToAgent::Welcome { epoch: Epoch { number, nonce }, cluster: cluster(), redial_window_ms: 1 })
+        message(ToAgent::Welcome { epoch: Epoch { number, nonce }, cluster: cluster(), redial_window_ms: 1, commit: 0 })
     };
     for (number, nonce) in [(2, 2), (3, 4)] {
         let mut bed = Bed::cold();

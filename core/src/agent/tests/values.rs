@@ -106,6 +106,7 @@ pub(crate) fn start(j: &str, attempt: u64, a: &str, rank: u32) -> Start {
         userid: Some(1000),
         env: BTreeMap::new(),
         timeout_ms: None,
+        commit: 0,
     }
 }
 
@@ -119,6 +120,7 @@ pub(crate) fn intent(j: &str, attempt: u64, a: &str, rank: u32) -> Intent {
         not_after_boottime_ms: 10_000,
         accepted_boottime_ms: 0,
         local: false,
+        commit: None,
     }
 }
 
@@ -250,6 +252,7 @@ pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> To
         boot,
         expects_boot: false,
         limit_ms: None,
+        commit: None,
     }
 }
 
@@ -277,7 +280,7 @@ pub(crate) fn epoch(number: u64) -> Epoch {
 }
 
 pub(crate) fn welcome(number: u64) -> Input {
-    message(ToAgent::Welcome { epoch: epoch(number), cluster: cluster(), redial_window_ms: 1000 })
+    message(ToAgent::Welcome { epoch: epoch(number), cluster: cluster(), redial_window_ms: 1000, commit: 0 })
 }
 
 pub(crate) fn epoch_written(number: u64) -> Input {
@@ -295,11 +298,12 @@ pub(crate) fn cancel(j: &str, attempt: u64, a: &str, rank: u32) -> Input {
         attempt: Attempt::from_number(attempt),
         action: action(a),
         why: "asked".to_owned(),
+        commit: 0,
     })
 }
 
 pub(crate) fn ack(task: TaskId) -> Input {
-    message(ToAgent::Ack { task })
+    message(ToAgent::Ack { task, commit: 0 })
 }
 
 pub(crate) fn forget(task: TaskId) -> Input {

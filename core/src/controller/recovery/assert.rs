@@ -113,16 +113,22 @@ impl Machine {
 
     /// Its resource manager has it no more: nobody is told of it, and what cleans up after it begins where that harms nobody.
     pub(super) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let owed = self.outbox.forget(job, number);
-        for sequence in &owed {
-            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
-        }
+        let owed = self.drop_owed(job, number);
         let left = self.unreleased(job, number);
         self.disown(job, number, &left.ranks);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
         self.event(job, now, "attempt-over", context);
         self.assert_attempt(job, number, now);
         self.close_attempt(job, number, "its resource manager has it no more", now);
+    }
+
+    /// What was to be told of an attempt is told to nobody. Returns the sequences.
+    pub(super) fn drop_owed(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
+        let owed = self.outbox.forget(job, number);
+        for sequence in &owed {
+            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
+        }
+        owed
     }
 
     /// A drain that stands in the resource manager: ours, which this store may not know; or another's, which is as good as ours.

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
+
 use crate::agent::io::Level;
+use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
 use crate::controller::layout::Layout;
@@ -60,6 +63,26 @@ impl Machine {
         }
     }
 
+    /// What an operator should know of a recovery before all else.
+    pub(in crate::controller) fn recovery_note(&self) -> Option<String> {
+        if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
+            let all = self.jobs.values().flat_map(|entry| entry.attempts.values());
+            let jobs = all.filter(|attempt| attempt.unvouched).count();
+            let orphans = self.orphans().count();
+            return Some(format!(
+                "in recovery: {}; {jobs} attempts wait for a word and {orphans} tasks on nodes are unknown: perilog controller recover",
+                row.why
+            ));
+        }
+        let suspects: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
+        (!suspects.is_empty()).then(|| {
+            format!(
+                "not welcomed, for they obeyed commits that this store never made: {}: perilog controller recover",
+                suspects.join(", ")
+            )
+        })
+    }
+
     /// A new epoch above every one that an agent has told of. What this store does not know of them is lost: it is in recovery.
     fn take_over(&mut self, uid: u32, now: Now) -> Reply {
         let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
@@ -108,21 +131,26 @@ impl Machine {
             return Err(Refusal::Conflict(text));
         }
         for (job, number) in &waiting {
+            let said = match word {
+                Confirm::Over => "is over",
+                Confirm::Running => "goes on",
+                Confirm::Gone => "is over and has given its nodes back",
+            };
+            self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
             if word == Confirm::Gone {
-                self.gone(job, *number, uid, now);
+                self.close_untold(job, *number, uid, now);
                 continue;
             }
             self.adopt_orphans_of(job, *number, now);
             self.assert_attempt(job, *number, now);
             self.own_again(job, *number);
-            let said = if word == Confirm::Over { "is over" } else { "goes on" };
-            self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
             match word {
+                Confirm::Gone => {}
                 Confirm::Over => {
                     let whole = self.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
                     self.let_go(job, *number, &whole, now);
                 }
-                Confirm::Running | Confirm::Gone => {
+                Confirm::Running => {
                     if let Some(attempt) = self.attempt_mut(job, *number).filter(|attempt| attempt.open) {
                         attempt.added = true;
                         self.batch.attempts.insert((job.clone(), *number));
@@ -138,28 +166,42 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// Its hosts may be another job's: nothing of it begins any more. The person's word stands for the clean-up that had not begun.
-    fn gone(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
-        self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} is gone"));
-        let of = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
-        let of: Vec<_> = of.map(|(host, task, orphan)| (host.clone(), task, orphan.state)).collect();
-        for (host, task, state) in of {
+    /// A person says that its nodes were given back in the life that was lost, and cleaned up by then: nothing of it begins, and nobody is told. What
+    /// runs goes on to its end; orphans of it are given up.
+    fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
+        let orphans = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
+        let orphans: Vec<(HostName, TaskId, OrphanState)> =
+            orphans.map(|(host, task, orphan)| (host.clone(), task, orphan.state)).collect();
+        for (host, task, state) in orphans {
             self.give_up_orphan(&host, task, state, now);
         }
-        if self.attempt(job, number).is_none() {
-            return;
-        }
-        self.over_untold(job, number, now);
-        let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
-        for id in ids {
-            let Some(action) = self.actions.get(&id) else { continue };
-            let waiting: Vec<TaskId> = action.row.waiting.iter().map(|rank| action.task(Rank(rank))).collect();
-            let reason = "its hosts were given to other jobs before the store was put back".to_owned();
-            for task in waiting {
-                let outcome = Outcome::Resolved { ok: true, reason: reason.clone(), by: uid };
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let actions = attempt.actions.clone();
+        self.drop_owed(job, number);
+        let left = self.unreleased(job, number);
+        self.disown(job, number, &left.ranks);
+        let reason = "given back before the store was put back";
+        for id in actions {
+            let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent);
+            let ranks = self.actions.get(&id).map(unbegun).unwrap_or_default();
+            for rank in ranks.iter().map(Rank) {
+                let task = TaskId { action: id, rank };
+                if let Some(session) = self.session_of(task) {
+                    self.send_cancel(session, task, reason);
+                }
+                let outcome = Outcome::Resolved { ok: true, reason: reason.to_owned(), by: uid };
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }
         }
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        attempt.open = false;
+        let whole = attempt.whole();
+        let part = attempt.let_go(&whole);
+        self.batch.attempts.insert((job.clone(), number));
+        self.nothing_more(job, number);
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        self.event(job, now, "attempt-closed", json!({"attempt": number, "why": reason, "by": uid}));
+        self.assert_attempt(job, number, now);
     }
 
     /// A person speaks for the orphans of an attempt: they are its tasks, each on the rank that its own node told. Those that contradict what is known

@@ -152,6 +152,7 @@ impl Machine {
             return;
         }
         self.arm(id, now);
+        self.arm_boots(id, now);
         self.touch(id, now);
         let ranks = action_ranks(self.actions.get(&id));
         let Some(layout) = self.layout(id).cloned() else { return };

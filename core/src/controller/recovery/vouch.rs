@@ -69,7 +69,7 @@ impl Machine {
         }
         if attempt.source.is_none() {
             return Some(format!(
-                "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} --over"
+                "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} --over (it has not), or --gone (it has)"
             ));
         }
         if self.recovery.is_on() {

@@ -193,7 +193,9 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
         assert_eq!((row.added, row.hold.resources == row.terms.resources), (false, true));
         // Terms that are given anew are those.
         let Request::JobAdd(again) = add("j", nodes.unwrap_or("n[0-3]"), Terms::default()) else { panic!() };
-        b.ask(Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::from_number(1)), ..*again }))).0.unwrap();
+        b.ask(Request::JobAdd(Box::new(JobAdd { source: None, attempt: Some(Attempt::from_number(1)), ..*again })))
+            .0
+            .unwrap();
         assert_eq!(b.store.attempts[1].terms, Terms::default());
     }
 }
@@ -262,7 +264,7 @@ fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
     }
 }
 
-/// Found by a review: it was that of an attempt that one node had made up.
+/// Found by a review: a node's word made an attempt, and its owner was shown as the job's.
 #[test]
 fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
     let (mut b, _) = bench(1, |_| {});
@@ -275,7 +277,7 @@ fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
     };
     b.up("n9", "b", vec![forged]);
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!() };
-    assert_eq!((view.userid, view.attempts.len()), (Some(1000), 2));
+    assert_eq!((view.userid, view.attempts.len()), (Some(1000), 1));
 }
 
 /// Found by a review: `perilog cancel JOB` took the epilog away that cleans up after what it cancelled.

@@ -234,7 +234,7 @@ fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
     assert!(b.m.status_line().ends_with("; quiet: no new starts"), "{}", b.m.status_line());
     let (reply, effects) = b.ask(run("prolog", "k"));
     let Err(Refusal::Unavailable(text)) = reply else { panic!("{reply:?}") };
-    assert_eq!(text, "prolog is not begun: quiet for 0s by uid 0 (new release); to begin again: perilog resume");
+    assert_eq!(text, "prolog is not begun: quiet for 10s by uid 0 (new release); to begin again: perilog resume");
     assert_eq!(effects, []);
     assert!(matches!(b.ask(run("housekeeping", "j")).0, Err(Refusal::Unavailable(_))));
     // What runs is attached to, a job is added, and what follows one is taken.
@@ -246,7 +246,7 @@ fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
     b.ask(finish("k", None)).0.unwrap();
     let Ok(Reply::Status(status)) = b.ask(Request::Status).0 else { panic!() };
     assert_eq!(status.quiet.as_ref().map(|quiet| quiet.by), Some(0));
-    assert_eq!(status.notes, ["quiet for 0s by uid 0 (new release): nothing new is begun until: perilog resume"]);
+    assert_eq!(status.notes, ["quiet for 10s by uid 0 (new release): nothing new is begun until: perilog resume"]);
     let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     assert_eq!(notes, status.notes);
     assert_eq!(b.ask(Request::Resume).0, Ok(Reply::Resumed { was_quiet: true }));

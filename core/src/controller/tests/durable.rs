@@ -16,8 +16,8 @@ fn durable(store: &Snapshot) -> Snapshot {
 #[test]
 fn each_start_is_a_new_epoch() {
     let b = Bench::new();
-    assert_eq!(b.store.epoch.unwrap().number, 1);
-    assert_eq!(b.restart().store.epoch.unwrap().number, 2);
+    assert_eq!(b.store.history.newest().unwrap().epoch.number, 1);
+    assert_eq!(b.restart().store.history.newest().unwrap().epoch.number, 2);
 }
 
 #[test]
@@ -122,7 +122,7 @@ proptest! {
                 Step::Restart => { b = b.restart(); sessions.clear(); }
             }
             for row in &b.store.actions {
-                let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended, &row.unknown];
+                let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended];
                 prop_assert_eq!(sets.iter().map(|s| s.len()).sum::<u64>(), row.ranks.len());
                 prop_assert!(sets.iter().all(|s| s.is_subset(&row.ranks)));
                 let ended = row.ok.len() + row.ended.len() == row.ranks.len();
@@ -172,19 +172,19 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     let seen = Epoch { number: 7, nonce: 1 };
     back.says(n0, FromAgent::EpochRefused { seen });
     let base = back.now.wall_ms * 1_000;
-    back.ask(Request::TakeOver).0.unwrap();
+    back.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
     let (n0, _) = back.up("n0", "c", vec![]);
     let last = verdicts(&mut back, "l", n0);
-    assert!(back.store.epoch.unwrap().number == 8 && last > base, "{base} {last}");
+    assert!(back.store.history.newest().unwrap().epoch.number == 8 && last > base, "{base} {last}");
     // A peer's number takes none of that away.
     back.says(n0, FromAgent::EpochRefused { seen: Epoch { number: u64::MAX, nonce: 1 } });
     for _ in 0..2 {
         back.pass(1_000);
-        back.ask(Request::TakeOver).0.unwrap();
+        back.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
         let (n0, _) = back.up("n0", "c", vec![]);
         let job = format!("m{}", back.now.wall_ms);
         let next = verdicts(&mut back, &job, n0);
         assert!(last < next && next < 1 << 53, "{next}");
     }
-    assert!(back.store.epoch.unwrap().number < 1 << 41);
+    assert!(back.store.history.newest().unwrap().epoch.number < 1 << 41);
 }

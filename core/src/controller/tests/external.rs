@@ -249,6 +249,8 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     ];
     for (what, happens, lives) in table {
         let mut b = Bench::load_with(b.store.clone(), b.settings.clone(), b.now);
+        // The gate opens.
+        b.pass(10_000);
         b.pass(half);
         b = happens(b);
         b.pass(half - 10);

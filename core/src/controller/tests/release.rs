@@ -14,6 +14,7 @@ pub(super) fn job(name: &str) -> JobId {
 
 pub(super) fn add(name: &str, nodes: &str, terms: Terms) -> Request {
     Request::JobAdd(Box::new(JobAdd {
+        source: None,
         job: job(name),
         attempt: None,
         nodes: (!nodes.is_empty()).then(|| nodes.parse().unwrap()),

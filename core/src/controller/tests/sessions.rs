@@ -153,7 +153,7 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     page.more = true;
     assert_eq!(b.says(s, FromAgent::Hello(page)), []);
     b.says(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, "n0", live())])));
-    assert_eq!(b.store.actions.len(), 2);
+    assert_eq!(b.m.nodes["n0"].unsettled.orphans.len(), 2);
 }
 
 /// Each page is within what a frame may hold; all of them together are not within what a node may.
@@ -184,8 +184,8 @@ fn a_controller_that_agents_have_outgrown_says_so_and_can_take_over() {
     b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 41, nonce: 3 } });
     let (Ok(Reply::Status(status)), _) = b.ask(Request::Status) else { panic!() };
     assert!(status.notes[0].contains("take-over"), "{:?}", status.notes);
-    let (reply, effects) = b.ask(Request::TakeOver);
+    let (reply, effects) = b.ask(Request::Recover(Recover::TakeOver));
     assert_eq!(reply, Ok(Reply::TookOver { epoch: 42 }));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == n0));
-    assert_eq!(b.store.epoch.unwrap().number, 42);
+    assert_eq!(b.store.history.newest().unwrap().epoch.number, 42);
 }

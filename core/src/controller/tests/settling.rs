@@ -293,46 +293,6 @@ impl Bench {
 }
 
 #[test]
-fn an_empty_store_is_rebuilt_from_what_nodes_hold_and_waits_for_those_who_have_not_answered() {
-    let mut b = Bench::new();
-    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-2]", live())]);
-    assert_eq!(effects, []);
-    let row = b.action("epilog", "j", 0);
-    assert_eq!((row.accepted.to_string(), row.unknown.to_string(), row.verdict), ("0".into(), "1-2".into(), None));
-    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
-    b.up(
-        "n1",
-        "b",
-        vec![held(
-            "epilog",
-            "j",
-            1,
-            "n[0-2]",
-            HeldState::Tombstone { outcome: exit(2), past_ms: 0, reboot: Reboot::None },
-        )],
-    );
-    assert_eq!(b.action("epilog", "j", 0).verdict, None);
-    // The same request meets the same action: nothing is started.
-    assert_eq!(starts(&b.run("epilog", "j", "n[0-2]")), []);
-    // A node that answers and knows nothing of it begins it: it was asked for there, by name.
-    let (n2, effects) = b.up("n2", "b", vec![]);
-    assert_eq!(starts(&effects), [(n2, 2)]);
-    b.says(n2, finished(task("epilog", "j", 2), Outcome::Ok));
-    assert_eq!(b.outcome(task("epilog", "j", 1)), exit(2));
-    assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Failed));
-}
-
-#[test]
-fn tasks_that_make_no_sense_are_not_rebuilt() {
-    let mut b = Bench::new();
-    let mut forged = held("epilog", "j", 0, "n[0-2]", live());
-    forged.task.action = id("prolog", "other", 0);
-    let elsewhere = held("epilog", "j", 1, "n[0-2]", live());
-    let (_, effects) = b.up("n0", "b", vec![forged, elsewhere]);
-    assert_eq!((effects, b.store.actions.len()), (vec![], 0));
-}
-
-#[test]
 fn a_milestone_told_twice_is_an_event_once() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);

@@ -1,6 +1,5 @@
 //! An attempt that another takes the place of: what was begun for it is cleaned up after, and the other one waits for that, host by host.
 
-use super::hearsay::stone;
 use super::release::{add, bench, contexts, job};
 use super::*;
 use crate::job::Terms;
@@ -139,20 +138,6 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     assert_eq!(begun(&effects), named("prolog", "2"));
 }
 
-/// Found by a review: of a node that nobody had heard of it was left to begin, for it might have begun already; and it began when the node said that
-/// it had not.
-#[test]
-fn what_its_node_never_had_does_not_begin_for_an_attempt_that_is_over() {
-    let mut b = Bench::new();
-    let (n0, _) = b.up("n0", "b", vec![]);
-    b.run("prolog", "j", "n[0-1]");
-    again(&mut b, 1);
-    let (_, effects) = b.up("n1", "b", vec![]);
-    assert!(!begun(&effects).contains(&("prolog".to_owned(), "0".to_owned())), "{effects:?}");
-    assert_eq!(b.outcome(of(0, "prolog", 1)), Outcome::Cancelled { status: None });
-    end(&mut b, n0, of(0, "prolog", 0), Outcome::Ok);
-}
-
 /// Found by a review: by a configuration in which nothing follows jobs any more an epilog that waited passed for what prepares a rank.
 #[test]
 fn an_epilog_that_waits_is_begun_though_nothing_follows_jobs_any_more() {
@@ -268,77 +253,6 @@ fn a_node_that_is_gone_keeps_nobody_for_ever() {
     let row = b.store.drains[0].clone();
     b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: false }).0.unwrap();
     assert_eq!(released(&b)[1..], [("0".to_owned(), "1".to_owned())]);
-}
-
-/// The store was lost. Whichever attempt is heard of first, the older one is closed, cleaned up after, and not beside the newer.
-#[test]
-fn a_store_that_was_lost_meets_both_again() {
-    let of_attempt = |attempt: u64, state| {
-        let held = held("prolog", "j", 0, "n0", state);
-        Held { task: of(attempt, "prolog", 0), attempt: Attempt::from_number(attempt), ..held }
-    };
-    for newer_first in [false, true] {
-        let mut b = Bench::new();
-        let mut all = vec![of_attempt(0, live()), of_attempt(1, HeldState::Unclaimed)];
-        if newer_first {
-            all.reverse();
-        }
-        let (n0, _) = b.up("n0", "b", all);
-        let old = b.store.attempts.iter().find(|row| row.attempt == Attempt::FIRST).unwrap();
-        assert!(!old.open && old.hold.is_empty(), "{old:?}");
-        assert_eq!(b.action("epilog", "j", 0).held.ranks.to_string(), "0");
-        let effects = b.says(n0, finished(of(0, "prolog", 0), Outcome::Ok));
-        assert_eq!(begun(&effects), named("epilog", "0"));
-        b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok));
-        assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
-    }
-}
-
-/// Found by the simulator: a store that was lost had run something there, and the rank went back without an epilog, for here nothing was begun on it.
-#[test]
-fn what_its_tombstone_tells_before_a_rank_goes_back_is_cleaned_up_after() {
-    for (outcome, ran) in [(Outcome::Ok, true), (Outcome::Cancelled { status: None }, false)] {
-        let mut b = Bench::new();
-        let (n0, _) = b.up("n0", "b", vec![]);
-        let (n1, _) = b.up("n1", "b", vec![]);
-        b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
-        b.run("check", "j", "n[0-1]");
-        b.says(n0, FromAgent::Accepted { task: of(0, "check", 0), limit_ms: None });
-        again(&mut b, 1);
-        // Of an action that this store does not know.
-        let (n1, effects) = b.up("n1", "b", vec![stone("prolog", 1, outcome)]);
-        assert_eq!(
-            (begun(&effects), starts(&effects)),
-            if ran { (named("epilog", "0"), vec![(n1, 1)]) } else { (named("prolog", "1"), vec![(n1, 1)]) }
-        );
-    }
-}
-
-/// Found by the simulator: a node that had been away for longer than the retention brought its attempt back, and the epilog of that came over all
-/// nodes of the job, which another attempt was at work on.
-#[test]
-fn what_comes_back_of_an_earlier_attempt_does_not_clean_up_where_a_later_one_has_begun() {
-    for cleaned in [false, true] {
-        let mut b = Bench::new();
-        let mut stones = vec![stone("prolog", 0, Outcome::Ok)];
-        stones.extend(cleaned.then(|| stone("epilog", 0, Outcome::Ok)));
-        let (n0, _) = b.up("n0", "b", stones);
-        b.ask(Request::Run(request("prolog", "j", Some("n[0-1]"), Some(1)))).0.unwrap();
-        b.says(n0, FromAgent::Accepted { task: of(1, "prolog", 0), limit_ms: None });
-        // On n1 nothing of the later one was begun: it waits for what cleans up there.
-        let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", HeldState::Ended)]);
-        assert_eq!(starts(&effects), []);
-        let effects = b.says(n1, finished(of(0, "prolog", 1), Outcome::Ok));
-        assert_eq!((begun(&effects), starts(&effects)), (named("epilog", "0"), vec![(n1, 1)]));
-        let drained: Vec<(&str, &str)> =
-            b.store.drains.iter().map(|row| (row.host.as_str(), row.reason.as_str())).collect();
-        let why = "prolog: ran, as its node tells only now, and attempt 1 has begun there: nothing cleans up after it (job j attempt 0)";
-        assert_eq!(drained, if cleaned { vec![] } else { vec![("n0", why)] });
-        let effects = b.says(n1, finished(of(0, "epilog", 1), Outcome::Ok));
-        assert_eq!(begun(&effects), named("prolog", "1"));
-        let back: Vec<String> = released(&b).into_iter().map(|(_, ranks)| ranks).collect();
-        assert_eq!(back, ["0", "1"]);
-    }
 }
 
 fn stage(attempt: Option<u64>, resources: &str) -> Request {

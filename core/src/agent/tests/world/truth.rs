@@ -58,14 +58,14 @@ impl World {
         if self.forgotten.contains(&task) {
             let ok = self.ends.get(&task).is_some_and(|(code, _)| *code == 0);
             assert!(ok || *outcome != Outcome::Ok, "ok and it was not: {input}");
-            self.replies.push(ToAgent::Ack { task });
+            self.replies.push(ToAgent::Ack { task, commit: 0 });
             return;
         }
         if written || buried {
             self.check_truth(task, outcome, input);
             let first = self.finished.entry(task).or_insert_with(|| brief(outcome)).clone();
             assert_eq!(first, brief(outcome), "two ends of one task: {input}");
-            self.replies.push(ToAgent::Ack { task });
+            self.replies.push(ToAgent::Ack { task, commit: 0 });
             return;
         }
         let held = self.dirs.contains_key(&stem) || self.tombs.contains_key(&stem);
