@@ -194,7 +194,11 @@ impl Machine {
         }
     }
 
+    /// Tells the resource manager, unless it has nothing of the attempt any more.
     pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, mut context: Value) {
+        if self.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
+            return;
+        }
         self.outbox(Edge::Manager, job, attempt, told_as(&mut context, event, None));
     }
 

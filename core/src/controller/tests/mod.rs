@@ -11,6 +11,7 @@ mod keep;
 mod limits;
 mod milestones;
 mod order;
+mod recovery;
 mod release;
 mod retention;
 mod scale;

@@ -1,0 +1,397 @@
+//! A store that may be behind begins, tells and gives back nothing until somebody vouched for it.
+
+use super::release::{add, bench, contexts, finish};
+use super::*;
+use crate::job::Terms;
+use crate::mark::{Commit, Mark};
+
+const GATE_MS: u64 = 5_000;
+
+fn commit(number: u64, nonce: u64, of: u64) -> Commit {
+    Commit { epoch: Epoch { number, nonce }, number: of }
+}
+
+/// A Hello that tells which commit its node obeyed last.
+fn obeyed(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
+    let newest = Some(Mark { cluster: settings().cluster, commit: newest });
+    FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
+}
+
+fn source() -> Source {
+    Source { name: "flux".into(), instance: "i1".into() }
+}
+
+fn listed(job: &str, hosts: &str, phase: JobPhase) -> Listed {
+    let hosts: crate::HostList = hosts.parse().unwrap();
+    Listed {
+        job: JobId::new(job).unwrap(),
+        attempt: Attempt::FIRST,
+        userid: Some(1000),
+        ranks: (0..u32::try_from(hosts.len()).unwrap()).collect(),
+        hosts,
+        terms: Terms::default(),
+        phase,
+    }
+}
+
+fn assert(attempts: Vec<Listed>) -> Request {
+    Request::Assert(Box::new(Assert { source: source(), attempts, drains: vec![] }))
+}
+
+fn confirm(job: Option<&str>, word: Confirm) -> Request {
+    Request::Recover(Recover::Confirm { job: job.map(|job| JobId::new(job).unwrap()), attempt: None, word })
+}
+
+impl Bench {
+    fn in_recovery(&self) -> bool {
+        self.store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
+    }
+
+    fn view(&mut self) -> crate::controller::view::RecoveryView {
+        let Ok(Reply::Recovery(view)) = self.ask(Request::Recover(Recover::List)).0 else { panic!("a list") };
+        *view
+    }
+
+    /// Up on a copy that was made with `controller backup`.
+    fn restored(self, copy: &Snapshot) -> Self {
+        let store = Snapshot { stamp: Some(1_700_000_000_000), ..copy.clone() };
+        let settings = self.settings.clone();
+        let mut bench = Self { sessions: self.sessions, ..Self::load_with(store, settings, self.now) };
+        bench.pass(2 * GATE_MS);
+        bench
+    }
+
+    fn drained(&self) -> Vec<(&str, bool)> {
+        self.store.drains.iter().map(|drain| (drain.host.as_str(), drain.lifted)).collect()
+    }
+
+    /// A rank of a task ends well.
+    fn ends(&mut self, session: SessionId, of: TaskId) -> Vec<Effect> {
+        self.says(session, finished(of, Outcome::Ok))
+    }
+}
+
+/// A job whose epilog is owed on n1, which is away; n0 has ended its own.
+fn owing() -> (Bench, SessionId) {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    b.ask(finish("j", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "j", 0));
+    (b, n[0])
+}
+
+#[test]
+fn after_a_start_what_is_owed_waits_for_the_nodes_of_the_store_or_a_while() {
+    for comes in [false, true] {
+        let (b, _) = owing();
+        let mut b = b.restart_settling();
+        let (n1, effects) = b.up("n1", "b", vec![]);
+        assert_eq!(starts(&effects), [], "n0 has not said Hello");
+        let effects = if comes { b.up("n0", "b", vec![]).1 } else { b.pass(GATE_MS) };
+        assert_eq!(starts(&effects), [(n1, 1)], "{comes}");
+        assert!(!b.in_recovery());
+    }
+}
+
+#[test]
+fn a_request_passes_the_gate() {
+    let (b, _) = owing();
+    let mut b = b.restart_settling();
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(starts(&effects), []);
+    assert_eq!(starts(&b.ask(finish("j", None)).1), [(n1, 1)], "the job's own");
+    assert_eq!(starts(&b.run("prolog", "other", "n1")), [(n1, 0)]);
+}
+
+#[test]
+fn a_store_is_judged_when_it_is_loaded() {
+    // The store's only life is epoch 1, nonce 7.
+    let (b, _) = owing();
+    let last = b.store.history.last;
+    for (stamp, anchor, recovers, epoch) in [
+        (None, None, false, 2),
+        (None, Some(commit(1, 7, last)), false, 2),
+        (None, Some(commit(1, 7, 1)), false, 2),
+        (None, Some(commit(1, 7, last + 1)), true, 2),
+        (None, Some(commit(1, 8, 1)), true, 2),
+        (None, Some(commit(4, 9, 1)), true, 5),
+        (Some(1), None, true, 2),
+        (Some(1), Some(commit(1, 7, last)), true, 2),
+    ] {
+        let store = Snapshot { stamp, anchor, ..b.store.clone() };
+        let c = Bench::load(store, b.now);
+        assert_eq!((c.in_recovery(), c.m.epoch.number), (recovers, epoch), "{stamp:?} {anchor:?}");
+        assert_eq!(c.store.stamp, None, "it is entered once");
+        let unvouched = c.store.attempts.iter().filter(|attempt| attempt.unvouched).count();
+        assert_eq!(unvouched, usize::from(recovers));
+    }
+}
+
+#[test]
+fn a_foreign_commit_of_two_nodes_is_evidence_and_of_one_shuts_its_own_door() {
+    // nodes that the store knows -> foreign ones among the first Hellos -> (in recovery, welcomed)
+    for (known, foreign, expect) in
+        [(4, &[0][..], (false, &[false][..])), (4, &[0, 1], (true, &[false, true])), (2, &[0], (true, &[true]))]
+    {
+        let (mut b, _) = bench(known, |_| {});
+        b.ask(add("j", "n0", Terms::default())).0.unwrap();
+        let mut b = b.restart_settling();
+        let mut welcomed = Vec::new();
+        for node in foreign {
+            let session = b.session();
+            let effects = b.says(session, obeyed(&format!("n{node}"), session.0, commit(1, 7, 10_000), vec![]));
+            let is_welcome = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Welcome { .. }, .. });
+            welcomed.push(effects.iter().any(is_welcome));
+        }
+        assert_eq!((b.in_recovery(), &welcomed[..]), expect, "{known} {foreign:?}");
+        assert_eq!(b.view().suspects.len(), usize::from(!expect.0));
+    }
+}
+
+#[test]
+fn what_is_known_of_other_lives_is_no_evidence() {
+    let (b, _) = owing();
+    let mut b = b.restart_settling();
+    let session = b.session();
+    b.says(session, obeyed("n0", session.0, commit(1, 7, 2), vec![]));
+    let elsewhere = Mark { cluster: ClusterId::from_name("other"), commit: commit(9, 9, 9) };
+    let session = b.session();
+    b.says(session, FromAgent::Hello(Hello { newest: Some(elsewhere), ..hello("n1", "b", session.0, vec![]) }));
+    assert!(!b.in_recovery() && b.view().suspects.is_empty());
+}
+
+/// The machine's memory was put back, nonce and all: its numbers are given a second time.
+#[test]
+fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    let session = b.session();
+    let effects = b.says(session, obeyed("n0", session.0, commit(1, 7, 1_000), vec![]));
+    assert!(effects.iter().any(|e| matches!(e, Effect::Close { session, .. } if *session == n[1])), "{effects:?}");
+    assert_eq!((b.in_recovery(), b.m.epoch.number), (true, 2));
+    let session = b.session();
+    let effects = b.says(session, obeyed("n0", session.0, commit(1, 7, 1_000), vec![]));
+    assert!(matches!(effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
+}
+
+#[test]
+fn in_recovery_nothing_owed_begins_is_told_or_given_back_and_ends_are_recorded() {
+    let (mut b, n) = bench(2, |s| s.release_hook = true);
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "j", 0));
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let (n1, effects) = b.up("n1", "b", vec![held("epilog", "j", 1, "n[0-1]", HeldState::Ended)]);
+    assert_eq!(effects, []);
+    b.up("n0", "b", vec![]);
+    // The last one ends: no verdict, no release.
+    let acked = b.ends(n1, task("epilog", "j", 1));
+    assert!(acked.contains(&ack(n1, task("epilog", "j", 1))));
+    b.pass(86_400_000);
+    let row = b.action("epilog", "j", 0);
+    assert_eq!((row.ok.to_string(), row.verdict), ("0-1".to_owned(), None));
+    assert!(contexts(&b, "release").is_empty() && b.in_recovery());
+    let view = b.view();
+    assert_eq!((view.attempts.len(), view.attempts[0].job.as_str()), (1, "j"));
+    // The hook says that the job is over, as it may have said before.
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!(contexts(&b, "release").len(), 1);
+    assert!(!b.in_recovery(), "nothing is left to vouch for");
+    assert_eq!(b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).count(), 1);
+}
+
+#[test]
+fn an_owed_release_is_told_when_its_attempt_was_vouched_for() {
+    let (mut b, n) = bench(1, |s| s.release_hook = true);
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "j", 0));
+    let copy = b.store.clone();
+    let owed = |b: &mut Bench| {
+        let request = Request::Releases { first: vec![], except: Default::default(), limit: 9 };
+        let Ok(Reply::Outbox(entries)) = b.ask(request).0 else { panic!() };
+        entries.len()
+    };
+    assert_eq!(owed(&mut b), 1);
+    for (word, told) in [(Confirm::Over, 1), (Confirm::Gone, 0)] {
+        let (mut c, _) = bench(1, |s| s.release_hook = true);
+        c.settings = b.settings.clone();
+        let mut c = c.restored(&copy);
+        assert_eq!(owed(&mut c), 0, "frozen");
+        c.ask(confirm(Some("j"), word)).0.unwrap();
+        assert_eq!((owed(&mut c), c.in_recovery()), (told, false), "{word:?}");
+    }
+}
+
+#[test]
+fn a_stale_setup_action_begins_only_when_it_is_asked_for_again() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    b.run("prolog", "j", "n[0-1]");
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(starts(&effects), []);
+    let (reply, effects) = b.ask(add("j", "n[0-1]", Terms::default()));
+    assert!(matches!(reply, Ok(Reply::Added { attached: true, .. })) && starts(&effects).is_empty(), "{reply:?}");
+    assert_eq!(starts(&b.run("prolog", "j", "n[0-1]")), [(n1, 1)]);
+}
+
+#[test]
+fn a_task_that_a_node_does_not_hold_is_lost_when_its_attempt_was_vouched_for() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    for (rank, session) in (0..).zip(&n) {
+        b.says(*session, FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
+    }
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.up("n0", "b", vec![]);
+    b.up("n1", "b2", vec![]);
+    assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0-1", "nobody is lost in recovery");
+    b.run("prolog", "j", "n[0-1]");
+    let lost = |why| Outcome::Lost { why };
+    assert_eq!(b.outcome(task("prolog", "j", 0)), lost(crate::outcome::Loss::Vanished));
+    assert_eq!(b.outcome(task("prolog", "j", 1)), lost(crate::outcome::Loss::Rebooted));
+}
+
+#[test]
+fn an_edge_says_what_exists_and_what_it_does_not_list_is_over_in_silence() {
+    let (mut b, n) = bench(3, |s| s.release_hook = true);
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();
+    assert_eq!(b.store.attempts.len(), 2);
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let mut sessions = Vec::new();
+    for node in 0..n.len() {
+        sessions.push(b.up(&format!("n{node}"), "b", vec![]).0);
+    }
+    // Of a it says nothing; b has rank 0 alone; c is new.
+    let mut part = listed("b", "n[1-2]", JobPhase::Running);
+    (part.ranks, part.hosts) = ([0].into_iter().collect(), "n1".parse().unwrap());
+    let (reply, effects) = b.ask(assert(vec![part, listed("c", "n0", JobPhase::Preparing)]));
+    let Ok(Reply::Asserted(told)) = reply else { panic!("{reply:?}") };
+    assert_eq!((told.vouched, told.added, told.over.len(), told.refused.len()), (1, 1, 1, 0));
+    assert!(!b.in_recovery());
+    // n2 is free: drained, cleaned up after, and lifted. n0 is c's: what cleans up after a waits for that.
+    assert_eq!(starts(&effects), [(sessions[2], 1)]);
+    assert_eq!(b.drained(), [("n0", false), ("n2", false)]);
+    b.ends(sessions[2], task("epilog", "b", 1));
+    assert_eq!(b.drained(), [("n0", false)]);
+    b.ask(finish("c", None)).0.unwrap();
+    let effects = b.ends(sessions[0], task("epilog", "c", 0));
+    assert_eq!(starts(&effects), [(sessions[0], 0)]);
+    b.ends(sessions[0], task("epilog", "a", 0));
+    assert_eq!(b.drained(), []);
+    // Of a, and of b's lost rank, nobody was told.
+    let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.job.as_str()).collect();
+    assert_eq!(told.iter().filter(|job| **job != "c").count(), 0, "{told:?}");
+}
+
+#[test]
+fn a_list_of_another_instance_says_nothing() {
+    let (mut b, _) = bench(1, |_| {});
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+    let other = Source { instance: "i2".into(), ..source() };
+    b.ask(Request::Assert(Box::new(Assert { source: other, attempts: vec![], drains: vec![] }))).0.unwrap();
+    assert!(b.store.attempts[0].open);
+    b.ask(add("by-hand", "n0", Terms::default())).0.unwrap();
+    b.ask(assert(vec![])).0.unwrap();
+    let open: Vec<_> = b.store.attempts.iter().filter(|a| a.open).map(|a| a.job.as_str()).collect();
+    assert_eq!(open, ["by-hand"]);
+}
+
+#[test]
+fn what_contradicts_is_refused_and_changes_nothing() {
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+    let other_user = Listed { userid: Some(7), ..listed("a", "n0", JobPhase::Running) };
+    for wrong in [listed("a", "n1", JobPhase::Running), other_user] {
+        let before = b.store.attempts.clone();
+        let Ok(Reply::Asserted(told)) = b.ask(assert(vec![wrong])).0 else { panic!() };
+        assert_eq!((told.refused.len(), told.over.len()), (1, 0));
+        assert_eq!(b.store.attempts, before);
+    }
+}
+
+#[test]
+fn an_orphan_keeps_other_jobs_from_its_host_until_it_is_adopted_or_confirmed() {
+    for (adopt, word) in [(true, Confirm::Over), (false, Confirm::Over), (false, Confirm::Gone)] {
+        let mut b = Bench::new();
+        let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
+        assert_eq!(starts(&b.run("prolog", "other", "n0")), [], "beside an orphan");
+        assert_eq!(b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)), [], "the only witness keeps what it has");
+        b.pass(GATE_MS);
+        assert_eq!(b.drained(), [("n0", false)]);
+        if adopt {
+            // The prolog of the other job begins beside it, as jobs that share a node do.
+            assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0), (n0, 0)]);
+            assert_eq!(b.drained(), []);
+            assert!(
+                b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)).contains(&ack(n0, task("prolog", "j", 0)))
+            );
+            continue;
+        }
+        let (reply, effects) = b.ask(confirm(Some("j"), word));
+        reply.unwrap();
+        let given_up = effects.contains(&ack(n0, task("prolog", "j", 0)));
+        assert_eq!(given_up, word == Confirm::Gone);
+        assert_eq!(starts(&effects).len(), 2 - usize::from(given_up), "{effects:?}");
+        assert_eq!(b.drained(), []);
+        if word == Confirm::Over {
+            b.ends(n0, task("prolog", "j", 0));
+            b.ends(n0, task("epilog", "j", 0));
+            assert_eq!(contexts(&b, "release").len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_take_over_is_a_recovery() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.says(n[0], FromAgent::EpochRefused { seen: Epoch { number: 40, nonce: 1 } });
+    assert_eq!(b.view().obeyed, Some(40));
+    b.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
+    assert!(b.in_recovery() && b.view().obeyed.is_none());
+    // The nodes come with commits of the life that is lost: that is known.
+    let session = b.session();
+    b.says(session, obeyed("n0", session.0, commit(40, 1, 5), vec![]));
+    b.ask(confirm(None, Confirm::Running)).0.unwrap();
+    assert!(!b.in_recovery());
+    let reply = b.ask(confirm(None, Confirm::Running)).0;
+    assert!(matches!(reply, Err(Refusal::Conflict(_))), "{reply:?}");
+}
+
+#[test]
+fn a_recovery_outlives_a_restart() {
+    let (b, _) = owing();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy).restart();
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert!(b.in_recovery() && starts(&effects).is_empty());
+    assert_eq!(starts(&b.ask(confirm(Some("j"), Confirm::Over)).1), [(n1, 1)]);
+}
+
+#[test]
+fn drains_of_a_copy_are_told_again_when_the_recovery_is_over() {
+    let (mut b, n) = bench(1, |s| s.drain_hook = true);
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n0");
+    b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
+    let telling = b.store.drains[0].telling;
+    b.ask(Request::DrainDone { host: HostName::new("n0").unwrap(), telling, lifted: false }).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let drain = b.store.drains[0].clone();
+    assert_eq!((drain.confirmed, drain.unvouched, drain.telling), (false, true, telling));
+    b.ask(confirm(None, Confirm::Over)).0.unwrap();
+    let drain = b.store.drains[0].clone();
+    assert!(!drain.confirmed && !drain.unvouched && drain.telling > telling, "{drain:?}");
+}
