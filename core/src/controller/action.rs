@@ -208,6 +208,12 @@ impl Action {
         self.row.boots.retain(|_, ranks| !ranks.is_empty());
     }
 
+    /// The node never had its Start, and is not to have it now.
+    pub(super) fn unsend(&mut self, rank: Rank) {
+        self.leave(rank);
+        self.row.waiting.insert(rank.0);
+    }
+
     pub(super) fn accept(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.accepted.insert(rank.0);

@@ -345,7 +345,7 @@ impl Machine {
         let Some((node, drain)) = self.nodes.get(host).zip(self.drains.get(host)) else { return };
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
         let is_clean = node.session.is_some() && node.live.is_empty();
-        if !(self.settings.reboot_cleans && booted && is_clean && !drain.lifted) {
+        if !(self.settings.reboot_cleans && booted && is_clean && !drain.lifted) || self.recovery.is_on() {
             return;
         }
         let text = format!("it booted, and no script lives there: its drain is lifted ({})", drain.reason);

@@ -49,7 +49,13 @@ impl Machine {
             Some(there) if there.added && !there.terms.is_same(&add.terms) => {
                 return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
             }
-            Some(there) if there.added => true,
+            Some(there) if there.added => {
+                if there.source.is_none() && add.source.is_some() {
+                    there.source = add.source;
+                    self.batch.attempts.insert((add.job.clone(), number));
+                }
+                true
+            }
             Some(there) if there.hold != there.whole() => {
                 let text = format!(
                     "job {} attempt {number} has let go of something already: it cannot be added any more",

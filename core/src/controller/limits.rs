@@ -249,7 +249,8 @@ impl Machine {
         let to_boot = self.to_boot(id);
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !self.is_behind(id, *rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
-        let unaccepted = unaccepted.filter(|rank| self.is_held_back(id, *rank).is_none());
+        let held = self.may_be_held_back(id);
+        let unaccepted = unaccepted.filter(|rank| !(held && self.is_held_back(id, *rank).is_some()));
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
             let at = action.armed(rank).saturating_add(grace);
             let early = if defect!(LimitsOnWallClock) {

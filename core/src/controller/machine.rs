@@ -170,16 +170,16 @@ impl Machine {
             machine.jobs.entry(job).or_default().events_last = if defect!(EventsRepeat) { 0 } else { last };
         }
         machine.index_failed();
+        machine.batch.records.push(Record::Epoch(epoch));
         machine.recovery.row = snapshot.recovery;
+        machine.judge_store(snapshot.stamp, snapshot.anchor, now);
+        let first = machine.history.last + 1;
+        machine.history.begin(epoch, first);
         machine.shut_gate(now);
         machine.let_go_again();
         machine.resolve_again();
         // Hooks may have gone from the configuration meanwhile.
         machine.on_settings(machine.settings.clone());
-        machine.batch.records.push(Record::Epoch(epoch));
-        machine.judge_store(snapshot.stamp, snapshot.anchor, now);
-        let first = machine.history.last + 1;
-        machine.history.begin(epoch, first);
         let ids: Vec<ActionId> =
             machine.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
@@ -300,22 +300,7 @@ impl Machine {
                 action.take_records(&mut self.batch.records);
             }
         }
-        for ((job, number), ranks) in std::mem::take(&mut self.batch.given) {
-            let attempt = self.jobs.get(&job).and_then(|j| j.attempts.get(&number));
-            let whole = self.batch.attempts.contains(&(job.clone(), number));
-            if let Some(attempt) = attempt.filter(|_| !whole) {
-                let holds = Box::new(attempt.holds(&ranks));
-                let at = self.batch.after_prune(&job);
-                self.batch.records.insert(at, Record::Given { job, attempt: number, holds });
-            }
-        }
-        for (job, number) in std::mem::take(&mut self.batch.attempts) {
-            if let Some(attempt) = self.jobs.get(&job).and_then(|j| j.attempts.get(&number)) {
-                // First of all: the others refer to it.
-                let at = self.batch.after_prune(&job);
-                self.batch.records.insert(at, Record::Attempt(attempt.row(job, number)));
-            }
-        }
+        self.record_attempts();
         self.tell_quiet();
         if let Some(mono_ms) = self.next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
             self.batch.wake_ms = Some(mono_ms);
@@ -323,6 +308,34 @@ impl Machine {
         }
         self.commit_batch();
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
+    }
+
+    /// Records the attempts that changed: first of all, for the others refer to them; but behind what forgets attempts of their job.
+    fn record_attempts(&mut self) {
+        let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
+        let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
+            let holds = Box::new(self.attempt(&job, number)?.holds(&ranks));
+            Some((job.clone(), Record::Given { job, attempt: number, holds }))
+        });
+        let rows = whole.iter().filter_map(|(job, number)| {
+            Some((job.clone(), Record::Attempt(self.attempt(job, *number)?.row(job.clone(), *number))))
+        });
+        let mut first: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
+        let pruned = self.batch.pruned();
+        for (job, record) in rows.chain(parts) {
+            first.entry(pruned.get(&job).map_or(0, |at| at + 1)).or_default().push(record);
+        }
+        if first.is_empty() {
+            return;
+        }
+        let others = std::mem::take(&mut self.batch.records);
+        let mut records = Vec::with_capacity(others.len() + whole.len());
+        records.extend(first.remove(&0).unwrap_or_default());
+        for (at, record) in others.into_iter().enumerate() {
+            records.push(record);
+            records.extend(first.remove(&(at + 1)).unwrap_or_default());
+        }
+        self.batch.records = records;
     }
 
     /// Gives back what was let go of and is held by nobody.

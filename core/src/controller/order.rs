@@ -129,7 +129,9 @@ impl Machine {
     pub(super) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.actions.get(&id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
-        let may = |rank: &u32| !self.is_behind(id, Rank(*rank)) && self.is_held_back(id, Rank(*rank)).is_none();
+        let held = self.may_be_held_back(id);
+        let is_held = |rank| held && self.is_held_back(id, rank).is_some();
+        let may = |rank: &u32| !self.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
         let Some(layout) = self.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
         if let Some(action) = self.actions.get_mut(&id) {

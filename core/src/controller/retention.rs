@@ -173,9 +173,12 @@ impl Machine {
 }
 
 impl Batch {
-    /// Where a job is written: first of all, but behind what forgets its attempts, for one of them may have been asked for anew since.
-    pub(super) fn after_prune(&self, job: &JobId) -> usize {
-        let forgets = |record: &Record| matches!(record, Record::Prune { job: of, .. } if of == job);
-        self.records.iter().rposition(forgets).map_or(0, |at| at + 1)
+    /// Where the last record stands that forgets an attempt of a job, by job.
+    pub(super) fn pruned(&self) -> BTreeMap<JobId, usize> {
+        let job = |record: &Record| match record {
+            Record::Prune { job, .. } => Some(job.clone()),
+            _ => None,
+        };
+        self.records.iter().enumerate().filter_map(|(at, record)| Some((job(record)?, at))).collect()
     }
 }

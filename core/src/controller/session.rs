@@ -22,7 +22,7 @@ const MAX_HELLO_TASKS: usize = 65_536;
 /// Phases that are remembered of one node's live tasks.
 const MAX_LIVE: usize = 4_096;
 /// More starts than a controller can have had: what an agent says that it has seen is not believed past that.
-const MAX_SEEN: u64 = 1 << 40;
+pub(super) const MAX_SEEN: u64 = 1 << 40;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Session {

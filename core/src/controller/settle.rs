@@ -194,7 +194,7 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
-            Stand::Waiting | Stand::Sent if self.is_held_back(task.action, task.rank).is_some() => {}
+            Stand::Waiting if self.is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.arm_start(task, now);
@@ -203,6 +203,13 @@ impl Machine {
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
+            // The node never had it: it waits again for what keeps it back.
+            Stand::Sent if self.is_held_back(task.action, task.rank).is_some() => {
+                if let Some(action) = self.actions.get_mut(&task.action) {
+                    action.unsend(task.rank);
+                    self.touch(task.action, now);
+                }
+            }
             // Its tombstone answers with Finished.
             Stand::Sent => match cancel {
                 Some(why) => self.send_cancel(id, task, &why),

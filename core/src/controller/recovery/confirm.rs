@@ -11,6 +11,7 @@ use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, R
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::outbox::first_sequence;
+use crate::controller::session::MAX_SEEN;
 use crate::controller::view::{OrphanView, RecoveryView, UnvouchedView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -86,7 +87,8 @@ impl Machine {
     /// A new epoch above every one that an agent has told of. What this store does not know of them is lost: it is in recovery.
     fn take_over(&mut self, uid: u32, now: Now) -> Reply {
         let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
-        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number).max().unwrap_or(0);
+        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
+        let suspects = suspects.unwrap_or(0);
         self.raise_epoch(seen.max(suspects), now);
         self.enter_recovery(format!("uid {uid} said that this controller takes over"), now);
         Reply::TookOver { epoch: self.epoch.number }

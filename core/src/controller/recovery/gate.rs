@@ -32,6 +32,9 @@ impl Machine {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
         let until_ms = now.mono_ms.saturating_add(shut_ms(missing.len(), self.settings.redial_per_second));
         self.recovery.gate = Some(Gate { until_ms, missing });
+        if !self.recovery.is_on() {
+            self.jobs.values_mut().flat_map(|job| job.attempts.values_mut()).for_each(|of| of.unvouched = false);
+        }
         self.recovery.cleaning = self.disowned_attempts();
         self.open_gate_if_due(now);
     }
@@ -100,11 +103,12 @@ impl Machine {
 
     /// Is nothing of this attempt to be begun, told or given back yet?
     pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
-        self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+        self.recovery.freezes() && self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
 
     pub(in crate::controller) fn is_frozen_action(&self, id: ActionId) -> bool {
-        self.actions.get(&id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
+        self.recovery.freezes()
+            && self.actions.get(&id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
     /// Somebody who may has spoken for this attempt: it exists, and holds what it holds here.
@@ -199,6 +203,16 @@ impl Machine {
         if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.absent.insert(task);
         }
+    }
+
+    /// May recovery keep this action from beginning on any rank?
+    pub(in crate::controller) fn may_be_held_back(&self, id: ActionId) -> bool {
+        let Some(action) = self.actions.get(&id) else { return false };
+        let disowned = || {
+            let attempt = self.attempt(&action.row.job, action.row.attempt);
+            attempt.is_some_and(|attempt| !attempt.asserted || !attempt.disowned.is_empty())
+        };
+        action.row.unvouched || self.has_orphans() || disowned()
     }
 
     /// Why recovery keeps this action from beginning on a rank; `None`: it does not.

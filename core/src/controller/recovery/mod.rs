@@ -46,6 +46,7 @@ pub(super) struct Recovery {
     gate: Option<Gate>,
     /// Hosts that are not welcomed, with the foreign commit that each told.
     suspects: BTreeMap<HostName, Commit>,
+    orphan_hosts: BTreeSet<HostName>,
     /// When hosts with orphans are drained (monotonic); `None`: no orphan waits for that.
     orphans_ms: Option<u64>,
     /// Attempts with ranks that the resource manager does not hold for them any more, and that are not given back.
@@ -86,5 +87,10 @@ impl Recovery {
 
     pub(super) const fn is_settling(&self) -> bool {
         self.gate.is_some()
+    }
+
+    /// May anything be frozen?
+    fn freezes(&self) -> bool {
+        self.is_settling() || self.is_on()
     }
 }

@@ -93,6 +93,7 @@ impl Machine {
         };
         if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(OrphansOverlooked)) {
             node.unsettled.orphans.insert(held.task, orphan);
+            self.recovery.orphan_hosts.insert(host.clone());
             self.watch_orphans(now);
         }
         false
@@ -120,6 +121,7 @@ impl Machine {
             self.drop_orphan(host, task, now);
         }
         if self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
+            self.recovery.orphan_hosts.remove(host);
             self.lift_passing(host, &Passing::Orphan);
         }
     }
@@ -165,14 +167,15 @@ impl Machine {
         let Some(node) = self.nodes.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
         if node.unsettled.orphans.is_empty() {
+            self.recovery.orphan_hosts.remove(host);
             self.lift_passing(host, &Passing::Orphan);
             self.reordered(now);
         }
     }
 
-    /// A node left, or says Hello anew: what its orphans are is told by its next Hello.
+    /// Does any node have orphans, as it told last?
     pub(in crate::controller) fn has_orphans(&self) -> bool {
-        self.nodes.values().any(|node| !node.unsettled.orphans.is_empty())
+        !self.recovery.orphan_hosts.is_empty()
     }
 
     /// Why a setup action of this job does not begin on a host.
@@ -205,7 +208,8 @@ impl Machine {
         }
         self.recovery.orphans_ms = None;
         let mut drained = Vec::new();
-        for (host, node) in &self.nodes {
+        for host in &self.recovery.orphan_hosts {
+            let Some(node) = self.nodes.get(host) else { continue };
             let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
             let reason = format!(
                 "{} of job {} attempt {} is there, and the controller's store does not know it",
@@ -240,9 +244,8 @@ impl Machine {
 
     /// Hosts of orphans, by the attempt that they say they are of.
     pub(super) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
-        self.nodes
-            .iter()
-            .flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, orphan)| (host, *task, orphan)))
+        let nodes = self.recovery.orphan_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
+        nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, orphan)| (host, *task, orphan)))
     }
 
     /// Attempts that orphans say they are of.
