@@ -21,6 +21,7 @@ pub mod job;
 pub mod judge;
 pub mod message;
 pub mod milestone;
+mod nearest;
 pub mod outcome;
 pub mod parse;
 pub mod resource_set;

@@ -8,6 +8,8 @@
 //!     | Accepted, Moved, Finished            ->    |   Finished again on every reconnect, until Ack
 //! ```
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hostlist::HostList;
@@ -129,9 +131,14 @@ pub struct Hello {
     pub link: u64,
     /// The agent's version, for people.
     pub version: String,
+    /// The actions that this node configures, in the first page; `None`: an older agent does not say, or they are more than [`MAX_ACTIONS`].
+    pub actions: Option<BTreeSet<ActionName>>,
     pub tasks: Vec<Held>,
     pub more: bool,
 }
+
+/// Most actions that a Hello names: a site has a handful.
+pub const MAX_ACTIONS: usize = 64;
 
 /// A task as an agent holds it.
 #[derive(Debug, Clone, PartialEq)]

@@ -114,7 +114,7 @@ impl Machine {
 
     /// The session stands: Welcome, then settle the difference.
     pub(super) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
-        let Hello { host, machine, boot, link, version, tasks, .. } = hello;
+        let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
@@ -142,6 +142,7 @@ impl Machine {
         node.row = row;
         node.session = Some(id);
         node.link = Some(link);
+        node.actions = actions;
         node.since_ms = now.mono_ms;
         node.live.clear();
         node.stones = Stones::default();

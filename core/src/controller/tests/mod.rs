@@ -4,6 +4,7 @@ mod asked;
 mod attempts;
 mod boots;
 mod by_hand;
+mod configured;
 mod drains;
 mod durable;
 mod external;
@@ -189,6 +190,7 @@ pub(super) fn hello(host: &str, boot: &str, link: u64, tasks: Vec<Held>) -> Hell
         boot: BootId::new(boot).unwrap(),
         link,
         version: "0".into(),
+        actions: None,
         tasks,
         more: false,
     }
