@@ -104,7 +104,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     daemon.on_bus(first);
     daemon.settle();
 
-    let listener = varlink::bind(&daemon.places.run_dir.join("agent.sock"), 0o666, None)?;
+    let listener = varlink::bind(&daemon.places.socket(), daemon.read.last.local.socket_mode(), None)?;
     crew.spawn(async move {
         let Err(error) = varlink::serve(listener, agent, Bounds::default()).await;
         tracing::error!("the local socket cannot be served: {error}");
