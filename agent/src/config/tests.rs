@@ -88,7 +88,7 @@ fn what_is_wrong_is_shown_where_it_is() {
         ("[action.prolog.env]\nPERILOG_CONTROL = \"x\"\n", "t:2", "does not set itself"),
         ("env-allow = [\"FLUX_*\"]\n", "t:1:13", "patterns are not taken"),
         ("env-allow = [\"LD_PRELOAD\"]\n", "t:1:13", "LD_*, BASH_ENV"),
-        ("env-allow = [\"SLURM_JOB_ID\", \"BASH_ENV\"]\n", "t:1:29", "LD_*, BASH_ENV"),
+        ("env-allow = [\"SLURM_JOB_ID\", \"BASH_ENV\"]\n", "t:1:13", "LD_*, BASH_ENV"),
         ("controller = [\"mgmt\"]\n", "t:1:14", "host:port"),
         ("max-tasks = 0\n", "t:1:13", "1 to 400"),
         ("serialize = \"node\"\n", "t:1:13", "node"),
