@@ -12,7 +12,8 @@ use crate::verb;
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
-/// Ranks are given as an idset (0-3,7) or as a hostlist (n[0-3,7]) wherever --ranks stands; lengths of time as 500ms, 30s, 1.5m, 2h.
+/// Ranks are given as an idset (0-3,7) or as a hostlist ("n[0-3,7]") wherever --ranks stands; lengths of time as 500ms, 30s, 1.5m, 2h.
+/// Quote a hostlist that has brackets: a shell puts the names of files in its place that match it.
 /// A job is named as its resource manager names it; a Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy), in other forms it is another job's name
 /// (flux job id --to=f58plain).
 #[derive(Debug, Parser)]

@@ -177,6 +177,7 @@ impl Door {
                 let why = format!("the {} lets only root and its configured group do that", daemon.word());
                 Fault::NotPermitted { text: Some(text("text")).filter(|t| !t.is_empty()).unwrap_or(why) }
             }
+            (_, "Busy") => Fault::Busy { daemon, text: text("text") },
             ("org.varlink.service", "InvalidParameter") => {
                 Fault::Unsupported { daemon, what: format!("the parameter {:?}", text("parameter")) }
             }

@@ -22,6 +22,10 @@ pub(crate) enum Fault {
     #[error("the {} did not answer within {} s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
+    /// `Busy` of either interface: a daemon that has no seat for us.
+    #[error("the {} has no room for another client: {}", daemon.word(), text::line(text))]
+    Busy { daemon: Daemon, text: String },
+
     /// `io.perilog.Controller.Refused`; `code` is one of that interface's words.
     #[error("{}", text::line(text))]
     Refused { code: String, text: String },
@@ -79,7 +83,11 @@ impl Fault {
     /// Is the daemon away (for now), rather than of another opinion?
     pub(crate) fn is_absence(&self) -> bool {
         match self {
-            Self::NoDaemon { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } | Self::NotLetIn { .. } => true,
+            Self::NoDaemon { .. }
+            | Self::WentAway { .. }
+            | Self::NoAnswer { .. }
+            | Self::NotLetIn { .. }
+            | Self::Busy { .. } => true,
             Self::Refused { code, .. } => code == UNAVAILABLE,
             _ => false,
         }
@@ -114,6 +122,8 @@ mod tests {
             (Fault::NotLetIn { daemon: Daemon::Agent, path: "/a.sock".into(), source: io::Error::from_raw_os_error(13) }, 8, true,
              "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is configured for"),
             (refused("no-such-job"), 2, false, "no job f1\\u{1b}[31m"),
+            (Fault::Busy { daemon: Daemon::Controller, text: "9 clients wait already".to_owned() }, 8, true,
+             "the controller has no room for another client: 9 clients wait already"),
             (refused("unavailable"), 8, true, "no job f1\\u{1b}[31m"),
             (Fault::RefusedByNode { text: "too many tasks".to_owned() }, 5, false, "this node refuses: too many tasks"),
             (Fault::from(io::Error::from(io::ErrorKind::BrokenPipe)), 141, false, "nobody reads the output"),

@@ -33,6 +33,36 @@ pub fn check_name(name: &str) -> Result<(), usize> {
     }
 }
 
+/// Names that the loader, a shell or an interpreter obeys before a script's first line: whoever sets one from outside runs code as the script's user.
+#[rustfmt::skip]
+const OBEYED: &[&str] = &[
+    "PATH", "IFS", "ENV", "BASH_ENV", "BASHOPTS", "SHELLOPTS", "CDPATH", "GLOBIGNORE", "PS4", "PROMPT_COMMAND", "ZDOTDIR", "FPATH", "GCONV_PATH", "LOCPATH",
+    "NLSPATH", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF", "MALLOC_TRACE", "TZDIR", "TERMINFO", "TERMINFO_DIRS", "TERMCAP", "NODE_OPTIONS",
+    "NODE_PATH", "RUBYLIB", "RUBYOPT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH", "TCLLIBPATH", "LUA_PATH", "LUA_CPATH",
+    "LUA_INIT", "AWKPATH", "AWKLIBPATH", "PAGER", "EDITOR", "VISUAL", "LESSOPEN", "LESSCLOSE", "TAR_OPTIONS", "RSYNC_RSH", "OPENSSL_CONF", "OPENSSL_MODULES",
+    "OPENSSL_ENGINES", "SLURM_CONF", "FLUX_CONNECTOR_PATH", "FLUX_EXEC_PATH", "FLUX_MODULE_PATH", "FLUX_PYTHONPATH_PREPEND", "PWD", "OLDPWD",
+];
+const OBEYED_PREFIXES: &[&str] = &[
+    "LD_",
+    "GLIBC_",
+    "MALLOC_",
+    "PYTHON",
+    "PERL",
+    "GIT_",
+    "DYLD_",
+    "BASH_FUNC_",
+    "SYSTEMD_",
+    "SSH_",
+    "LUA_PATH_",
+    "LUA_CPATH_",
+    "LUA_INIT_",
+];
+
+/// Is this a name that a loader, a shell or an interpreter obeys? No list of a node lets it pass from outside.
+pub fn is_obeyed(name: &str) -> bool {
+    OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The variables of `offered` that `allowed` names, and how many were dropped.
 ///
 /// # Errors
@@ -58,7 +88,7 @@ pub fn admit(
     }
     let admitted: BTreeMap<_, _> = offered
         .iter()
-        .filter(|(name, _)| allowed.iter().any(|a| a == *name) && !OWN.contains(&name.as_str()))
+        .filter(|(name, _)| allowed.iter().any(|a| a == *name) && !OWN.contains(&name.as_str()) && !is_obeyed(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let dropped = u32::try_from(offered.len() - admitted.len()).unwrap_or(u32::MAX);
@@ -68,6 +98,18 @@ pub fn admit(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_interpreter_obeys_passes_under_no_list() {
+        for name in ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "IFS", "PERL5LIB", "GCONV_PATH", "ENV", "PATH"] {
+            assert!(is_obeyed(name), "{name}");
+            let offered = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            assert_eq!(admit(&offered, &[name.to_owned()]), Ok((BTreeMap::new(), 1)), "{name}");
+        }
+        for name in ["FLUX_JOB_ID", "SLURM_JOB_ID", "SLURM_JOB_PARTITION", "PERILOG_X", "LDAP", "ENVOY", "PATHS"] {
+            assert!(!is_obeyed(name), "{name}");
+        }
+    }
 
     #[test]
     fn only_named_variables_pass() {

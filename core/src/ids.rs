@@ -78,7 +78,8 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A job as the resource manager names it: 1-64 of `[A-Za-z0-9._-]`. Opaque. A Flux id is kept in its f58 plain form (`f...`).
+    /// A job as the resource manager names it: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`: it stands in paths and arguments of root's
+    /// scripts. Opaque. A Flux id is kept in its f58 plain form (`f...`).
     JobId, "job id", check_job
 }
 text_id! {
@@ -90,11 +91,11 @@ text_id! {
     HostName, "host name", check_host
 }
 text_id! {
-    /// Something a job holds that is no rank, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`.
+    /// Something a job holds that is no rank, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or `-`.
     ResourceName, "resource name", check_resource
 }
 text_id! {
-    /// A point that a job reaches, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`.
+    /// A point that a job reaches, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
     MilestoneName, "milestone", check_job
 }
 text_id! {
@@ -130,7 +131,8 @@ fn check_set(
 }
 
 fn check_job(what: &'static str, text: &str) -> Result<(), ParseError> {
-    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"._-".contains(&b), "[A-Za-z0-9._-]")
+    let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
+    check_set(what, text, 64, fits, "[A-Za-z0-9._-], not starting with `.` or `-`")
 }
 
 fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
@@ -144,7 +146,8 @@ fn check_host(what: &'static str, text: &str) -> Result<(), ParseError> {
 }
 
 fn check_resource(what: &'static str, text: &str) -> Result<(), ParseError> {
-    check_set(what, text, 64, |_, b| b.is_ascii_alphanumeric() || b"._:-".contains(&b), "[A-Za-z0-9._:-]")
+    let fits = |i, b: u8| b.is_ascii_alphanumeric() || b"_:".contains(&b) || (i > 0 && (b == b'.' || b == b'-'));
+    check_set(what, text, 64, fits, "[A-Za-z0-9._:-], not starting with `.` or `-`")
 }
 
 fn check_token(what: &'static str, text: &str) -> Result<(), ParseError> {
@@ -363,6 +366,16 @@ mod tests {
             ("ƒuZZy", |t| JobId::new(t).map(drop), Err(1)),
             ("a/b", |t| JobId::new(t).map(drop), Err(2)),
             (&long, |t| JobId::new(t).map(drop), Err(65)),
+            // They reach scripts of root as `$PERILOG_JOB`, in `rm -rf "/scratch/$PERILOG_JOB"`.
+            (".", |t| JobId::new(t).map(drop), Err(1)),
+            ("..", |t| JobId::new(t).map(drop), Err(1)),
+            ("-rf", |t| JobId::new(t).map(drop), Err(1)),
+            ("_1.2-3", |t| JobId::new(t).map(drop), Ok(())),
+            ("..", |t| MilestoneName::new(t).map(drop), Err(1)),
+            ("-x", |t| MilestoneName::new(t).map(drop), Err(1)),
+            (".x", |t| ResourceName::new(t).map(drop), Err(1)),
+            ("-x", |t| ResourceName::new(t).map(drop), Err(1)),
+            ("rabbit:0.1", |t| ResourceName::new(t).map(drop), Ok(())),
             ("prolog", |t| ActionName::new(t).map(drop), Ok(())),
             ("data-out2", |t| ActionName::new(t).map(drop), Ok(())),
             ("2nd", |t| ActionName::new(t).map(drop), Err(1)),

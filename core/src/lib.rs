@@ -22,6 +22,7 @@ pub mod judge;
 pub mod mark;
 pub mod message;
 pub mod milestone;
+mod nearest;
 pub mod outcome;
 pub mod parse;
 pub mod resource_set;

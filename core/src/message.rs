@@ -8,6 +8,8 @@
 //!     | Accepted, Moved, Finished            ->    |   Finished again on every reconnect, until Ack
 //! ```
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hostlist::HostList;
@@ -149,9 +151,14 @@ pub struct Hello {
     pub version: String,
     /// The newest commit of a controller that this host has obeyed; `None`: none, or an older agent does not say.
     pub newest: Option<Mark>,
+    /// The actions that this node configures, in the first page; `None`: an older agent does not say, or they are more than [`MAX_ACTIONS`].
+    pub actions: Option<BTreeSet<ActionName>>,
     pub tasks: Vec<Held>,
     pub more: bool,
 }
+
+/// Most actions that a Hello names: a site has a handful.
+pub const MAX_ACTIONS: usize = 64;
 
 /// A task as an agent holds it.
 #[derive(Debug, Clone, PartialEq)]

@@ -57,6 +57,21 @@ pub fn signal_number(text: &str) -> Option<u8> {
         .or_else(|| text.parse().ok().filter(|n| (1..=64).contains(n)))
 }
 
+/// The signals that scripts can be sent: HUP, INT, KILL, USR1, USR2, TERM. Any other would stop or end the runner itself.
+pub const SENT: [u8; 6] = [1, 2, 9, 10, 12, 15];
+
+/// Confirms that a signal can be sent to scripts.
+///
+/// # Errors
+/// Text that names those that can.
+pub fn check_sent(signal: u8) -> Result<(), String> {
+    if SENT.contains(&signal) {
+        return Ok(());
+    }
+    let name = signal_name(signal);
+    Err(format!("signal {name} is not sent: scripts can be sent HUP, INT, USR1, USR2, TERM and KILL"))
+}
+
 #[rustfmt::skip]
 const SIGNALS: &[(u8, &str)] = &[
     (1, "HUP"), (2, "INT"), (3, "QUIT"), (4, "ILL"), (6, "ABRT"), (7, "BUS"), (8, "FPE"), (9, "KILL"), (10, "USR1"), (11, "SEGV"),
@@ -308,6 +323,17 @@ mod tests {
             (vec![timeout(), failed(), lost()], Verdict::Failed),
         ] {
             assert_eq!(Verdict::of(&outcomes), expect, "{outcomes:?}");
+        }
+    }
+
+    #[test]
+    fn six_signals_are_sent_and_a_refusal_names_them() {
+        for name in ["HUP", "INT", "USR1", "USR2", "TERM", "KILL"] {
+            assert_eq!(signal_number(name).map(check_sent), Some(Ok(())), "{name}");
+        }
+        for signal in [3, 14, 18, 19, 43, 64] {
+            let why = check_sent(signal).unwrap_err();
+            assert!(why.contains("HUP, INT, USR1, USR2, TERM and KILL") && why.contains(&signal_name(signal)), "{why}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist, getresgid, getresuid};
 
 /// One account: passwd(5) and its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub enum AccountError {
     NoUser(String),
     #[error("there is no group `{0}` on this host")]
     NoGroup(String),
+    /// setresuid(2) takes it for "as it is", which is root.
+    #[error("user `{0}` has the id 4294967295 or a group of it, which no process can have")]
+    NoId(String),
     #[error("cannot look up `{name}`: {source}")]
     Lookup { name: String, source: std::io::Error },
 }
@@ -44,6 +47,8 @@ pub fn account(name: &str) -> Result<Account, AccountError> {
     let user = found.ok_or_else(|| AccountError::NoUser(name.to_owned()))?;
     let c_name = CString::new(user.name.as_str()).map_err(|_| AccountError::NoUser(name.to_owned()))?;
     let groups = getgrouplist(&c_name, user.gid).map_err(failed)?;
+    let ids = [user.uid.as_raw(), user.gid.as_raw()].into_iter().chain(groups.iter().map(|gid| gid.as_raw()));
+    check_ids(&user.name, ids)?;
     Ok(Account {
         name: user.name,
         uid: user.uid.as_raw(),
@@ -52,6 +57,19 @@ pub fn account(name: &str) -> Result<Account, AccountError> {
         shell: user.shell,
         groups: groups.into_iter().map(Gid::as_raw).collect(),
     })
+}
+
+fn check_ids(name: &str, mut ids: impl Iterator<Item = u32>) -> Result<(), AccountError> {
+    if ids.any(|id| id == u32::MAX) { Err(AccountError::NoId(name.to_owned())) } else { Ok(()) }
+}
+
+/// The real, effective and saved user ids of this thread, and its group ids.
+pub fn own_ids() -> std::io::Result<([u32; 3], [u32; 3])> {
+    let (uids, gids) = (getresuid()?, getresgid()?);
+    Ok((
+        [uids.real, uids.effective, uids.saved].map(Uid::as_raw),
+        [gids.real, gids.effective, gids.saved].map(Gid::as_raw),
+    ))
 }
 
 /// The gid of a group's name, or of a gid written as a number (which need not have a name).
@@ -78,6 +96,12 @@ mod tests {
         assert_eq!(account("0").unwrap(), root);
         assert_eq!(group_id("root").unwrap(), 0);
         assert_eq!(group_id("4242").unwrap(), 4242);
+    }
+
+    #[test]
+    fn an_account_of_the_id_that_means_as_it_is_is_refused() {
+        assert!(check_ids("x", [0, 65534, u32::MAX - 1].into_iter()).is_ok());
+        assert!(check_ids("x", [5, u32::MAX].into_iter()).unwrap_err().to_string().contains("4294967295"));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod activation;
 pub mod authority;
 pub mod clock;
 pub mod command;
+pub mod complaints;
 pub mod config;
 #[cfg(feature = "defects")]
 pub mod defect;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use perilog_host::varlink::{About, Bounds, Call, InterfaceDescription, Service, bind, serve};
+use perilog_host::varlink::{About, Bounds, Call, InterfaceDescription, PeerCred, Service, bind, serve};
 use serde_json::json;
 
 struct Clock;
@@ -27,6 +27,10 @@ impl Service for Clock {
     fn describe(&self) -> &'static [InterfaceDescription] {
         const TEXT: &str = "interface test.clock\n\nmethod Tick(count: int) -> (n: int)\nmethod Who() -> ()\n";
         &[InterfaceDescription { name: "test.clock", text: TEXT }]
+    }
+
+    fn permit(&self, _: &str, _: &PeerCred) -> Result<(), String> {
+        Ok(())
     }
 
     async fn call(&self, call: Call) {
@@ -61,7 +65,7 @@ async fn with_server(bounds: Bounds, test: impl FnOnce(&Path) + Send + 'static) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_python_introspects_streams_and_is_known_by_its_credentials() {
-    let bounds = Bounds { per_user: 5, ..Bounds::default() };
+    let bounds = Bounds { per_stranger: 5, ..Bounds::default() };
     with_server(bounds, |path| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/varlink_client.py");
         // From stdin: the script must be readable by the user that it becomes.

@@ -1,5 +1,7 @@
 //! The commands in the book and beside it are commands: whatever `perilog` a page has typed, or names in passing, its command line knows. What they do is
 //! tested where they are run (`tests/tests/book.rs`); many pages show commands that no test can type.
+//!
+//! A hostlist with brackets is a pattern to a shell. So each page quotes it, and no page makes a file that such a pattern would match.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by it")]
 
@@ -15,7 +17,7 @@ const SHOWN: [&str; 2] = ["DisplayHelp", "DisplayVersion"];
 fn texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut open: Vec<PathBuf> =
-        ["docs", "README.md", "agent/agent.toml.example", "controller/controller.toml.example", "units"]
+        ["docs", "README.md", "pages/text", "agent/agent.toml.example", "controller/controller.toml.example", "units"]
             .map(|name| root.join(name))
             .into();
     let mut texts = Vec::new();
@@ -79,6 +81,80 @@ fn against(command: &str) -> Option<(String, String)> {
     (!SHOWN.contains(&kind.as_str())).then(|| (kind, error.to_string()))
 }
 
+/// The first hostlist with brackets that stands outside of quotes: `n[0-3]`.
+fn bare_hostlist(text: &str) -> Option<&str> {
+    let mut open: Option<char> = None;
+    for (at, c) in text.char_indices() {
+        match (c, open) {
+            ('"' | '\'', None) => open = Some(c),
+            (c, Some(quote)) if c == quote => open = None,
+            ('[', None) => {
+                let list = text[at + 1..].split(']').next().unwrap_or_default();
+                let ranges = list.starts_with(|c: char| c.is_ascii_digit())
+                    && list.chars().all(|c| c.is_ascii_digit() || ",-".contains(c));
+                let name = text[..at].rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |before| before + 1);
+                if ranges && name < at {
+                    return Some(&text[name..at + list.len() + 2]);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What a prompt is typed at, whatever program it is: without the prompt, and without what a comment says behind it.
+fn command_line(line: &str) -> Option<&str> {
+    let (prompt, command) = line.trim_start().split_once("# ").or_else(|| line.trim_start().split_once("$ "))?;
+    (!prompt.contains(char::is_whitespace)).then(|| command.split("  #").next().unwrap_or_default())
+}
+
+/// Is it the name of a node, as the book calls its nodes?
+fn is_a_nodes_name(name: &str) -> bool {
+    name.strip_prefix('n').is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[test]
+fn every_hostlist_is_quoted_and_no_file_is_called_like_a_node() {
+    let (mut wrong, mut quoted) = (Vec::new(), 0);
+    let mut check = |place: &str, command: &str| {
+        quoted += usize::from(command.contains("]\"") && bare_hostlist(&command.replace('"', "")).is_some());
+        wrong.extend(bare_hostlist(command).map(|list| format!("{place}: {list} is not quoted: {command}")));
+        let mut words = command.split_whitespace();
+        let makes = words.any(|word| word == "--out" || word == "mkdir").then(|| words.next()).flatten();
+        wrong.extend(
+            makes.filter(|path| is_a_nodes_name(path)).map(|_| format!("{place}: n[0-3] matches that: {command}")),
+        );
+    };
+    for (file, text) in texts() {
+        let mut block: Option<&str> = None;
+        for (number, line) in text.lines().enumerate() {
+            let place = format!("{file}:{}", number + 1);
+            match (line.trim_start().strip_prefix("```"), block) {
+                (Some(kind), None) => block = Some(kind.trim()),
+                (Some(_), Some(_)) => block = None,
+                (None, Some("console")) => command_line(line).into_iter().for_each(|command| check(&place, command)),
+                // Pages of the manual show commands without a prompt.
+                (None, Some("")) => Some(line)
+                    .filter(|line| line.starts_with("perilog "))
+                    .into_iter()
+                    .for_each(|command| check(&place, command)),
+                (None, Some(_)) => {}
+                (None, None) => named(line).for_each(|command| check(&place, command)),
+            }
+        }
+    }
+    let mut open = vec![perilog::command()];
+    while let Some(mut command) = open.pop() {
+        // In prose ' is no quote.
+        let help = command.render_long_help().to_string().replace('\'', " ");
+        check(&format!("perilog {} --help", command.get_name()), &help);
+        open.extend(command.get_subcommands().cloned());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(quoted > 10, "only {quoted} were found");
+}
+
 #[test]
 fn every_command_in_the_book_is_one() {
     let (mut wrong, mut seen) = (Vec::new(), [0, 0]);
@@ -124,6 +200,16 @@ fn what_is_typed_and_what_is_named_is_told_from_text() {
         named("`perilog ps` and `x`, then `perilog why NODE`").collect::<Vec<_>>(),
         ["perilog ps", "perilog why NODE"]
     );
+    for (command, list) in [
+        ("perilog nodes n[0-3]", Some("n[0-3]")),
+        ("x \"y\" cn7[0-3,9] 'z'", Some("cn7[0-3,9]")),
+        ("perilog nodes \"n[0-3]\"", None),
+        ("perilog nodes 'n[0-3]' [--quiet]", None),
+        ("dnf install ./perilog-[0-9]*.rpm", None),
+    ] {
+        assert_eq!(bare_hostlist(command), list, "{command}");
+    }
+    assert_eq!(command_line("n[0-3]# apt install x  # why"), Some("apt install x"));
     assert_eq!(words("perilog drain n0 \"a b\" 'c d'"), ["perilog", "drain", "n0", "a b", "c d"]);
     assert_eq!(against("perilog frobnicate").unwrap().0, "InvalidSubcommand");
     assert_eq!(against("perilog ps --frob").unwrap().0, "UnknownArgument");

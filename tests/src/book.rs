@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a `console` block: `n0# command` | typed on that host as root; `n[0-3]#` on each of these; a plain `#` on the page's one machine. What goes on after a `\` goes on in the next line |
 //! | lines below a command | what it prints, on either stream; `...` in a line is any text, a line of `...` any lines. Runs of blanks count as one |
-//! | a `toml`, `ini` or `sh` block with `# /path` or `# /path on n[0-3]` in its first two lines | a file of that path; with `#!` first, an executable one |
+//! | a `toml`, `ini` or `sh` block with `# /path` or `# /path on n[0-3]` in its first two lines | a file of that path; `, mode 0755` behind that: of this mode, otherwise 0644 |
 //! | `<!-- not run: why -->` before a block | left out, and counted |
 //! | `<!-- stand-in: name -->` before a block | the test does something of that name in its place |
 //! | a `text` block | to look at |
@@ -74,10 +74,9 @@ impl Page {
         for step in &self.steps {
             let place = || format!("{}:{}", self.name, step.line);
             match &step.what {
-                What::File { path, text, hosts } => {
+                What::File { path, text, mode, hosts } => {
                     for host in hosts {
-                        let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
-                        node(host)?.write_with_mode(path, text, mode).with_context(place)?;
+                        node(host)?.write_with_mode(path, text, *mode).with_context(place)?;
                         done.files += 1;
                     }
                 }

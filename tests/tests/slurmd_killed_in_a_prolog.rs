@@ -35,3 +35,27 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     };
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
+
+/// A slurmd that is away for longer than BatchStartTimeout has lost its job when it comes back: slurmctld itself requeues that job then, and its next
+/// attempt is none of the first one's business.
+#[test]
+fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    slurm.kill_slurmd(0)?;
+    slurm.wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd has died")))?;
+    let seconds = || -> Result<u64> { Ok(slurm.ask(&["date", "+%s"])?.parse()?) };
+    let killed = seconds()?;
+    slurm.wait("slurmd has been away for 30 s", |_| Ok(seconds()? >= killed + 30))?;
+    slurm.start_slurmd(0)?;
+    slurm.wait("slurmctld requeues the job", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("1"), "the job was requeued a second time");
+    slurm.wait_node(0, "IDLE")
+}

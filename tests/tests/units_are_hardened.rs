@@ -20,5 +20,10 @@ fn the_figures_hold() -> Result<()> {
         println!("{unit}: {figure}");
         ensure!(figure <= limit, "{unit}: {figure} is more than {limit}\n{table}");
     }
+    // The last to be killed when memory is short must not be the reason for it.
+    for unit in ["perilog-controller.service", "perilog-agent.service"] {
+        let bounds = node.systemctl(&["show", "--property=MemoryHigh,MemoryMax,TasksMax", unit])?;
+        ensure!(bounds.lines().count() == 3 && !bounds.contains("infinity"), "{unit} may grow for ever: {bounds}");
+    }
     Ok(())
 }

@@ -39,6 +39,9 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
     let control = n0.sh("ls /run/perilog/control/*.sock")?;
     let pid = n0.systemctl(&["show", "--property=MainPID", "--value", &unit])?;
 
+    let modes = n0.sh("stat -c %a%u /run/perilog/agent.sock /run/perilog/control/*.sock")?;
+    ensure!(modes.split_whitespace().all(|mode| mode == "6000"), "a user can connect: {modes}");
+
     // What only looks: refused to the user, and not to root.
     let status = varlink("/run/perilog/agent.sock", "io.perilog.Agent.Status", "{}");
     for (node, command) in [

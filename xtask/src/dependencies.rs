@@ -1,9 +1,12 @@
 //! What the dependency tree holds, by cargo-deny and deny.toml: licences, sources, what is banned, and what RustSec knows against it.
 //!
-//! cargo-deny is optional, and so is the way to the database of advisories (cargo-audit would read the same one): what cannot be checked is said, and counted as
-//! skipped.
+//! cargo-deny is a prerequisite of one version, so that a check means the same everywhere. Licences, bans and sources need nothing but the sources that
+//! a build has fetched, and always pass or fail. Advisories need RustSec's database, which not every network reaches: without it that one check is
+//! counted as skipped, and the stage says so.
 
-use std::process::{Output, Stdio};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
@@ -11,44 +14,99 @@ use crate::cargo;
 use crate::stages::say;
 use crate::tally::Tally;
 
+const VERSION: &str = "0.20.2";
 /// Checks that need nothing but the sources of the dependencies, which a build has fetched.
 const AT_HAND: [&str; 3] = ["licenses", "bans", "sources"];
 const FROM_OUTSIDE: &str = "advisories";
 
-pub(crate) fn check(tally: &mut Tally) -> Result<()> {
-    if !deny(&["--version"])?.status.success() {
-        tally.skipped += AT_HAND.len() + 1;
-        return say("   skipped: no cargo-deny (`cargo install --locked cargo-deny` brings it)");
+/// Installs cargo-deny below `target/`, unless it is here. Unoptimised: its build costs two and a half minutes of one core, its four checks ten seconds.
+///
+/// # Errors
+/// Names cargo-deny, its version and what would install it.
+pub(crate) fn ensure_checker() -> Result<()> {
+    if checker()?.is_some() {
+        return Ok(());
     }
+    let root = tools()?;
+    say(&format!("this system lacks: cargo-deny {VERSION}; it is built into {}", root.display()))?;
+    let install = ["install", "--locked", "--debug", "--quiet", "cargo-deny", "--version", VERSION, "--root"];
+    let status = cargo::command().args(install).arg(&root).stdin(Stdio::null()).status().context("running cargo")?;
+    ensure!(
+        status.success() && checker()?.is_some(),
+        "no cargo-deny {VERSION}, and cargo cannot install it: `cargo install --locked cargo-deny --version {VERSION}` brings it"
+    );
+    Ok(())
+}
+
+pub(crate) fn check(tally: &mut Tally) -> Result<()> {
+    let deny =
+        Deny(checker()?.with_context(|| format!("no cargo-deny {VERSION}: nothing is known of the dependencies"))?);
     let mut wrong = Vec::new();
     for name in AT_HAND {
-        judge(name, tally, &mut wrong)?;
+        deny.judge(name, tally, &mut wrong)?;
     }
-    let fetched = deny(&["fetch", "db"])?;
+    let fetched = deny.run(&["fetch", "db"])?;
     if fetched.status.success() {
-        judge(FROM_OUTSIDE, tally, &mut wrong)?;
+        deny.judge(FROM_OUTSIDE, tally, &mut wrong)?;
     } else {
         tally.skipped += 1;
         let text = String::from_utf8_lossy(&fetched.stderr).into_owned();
         let why =
             text.lines().find(|line| line.contains("error") || line.contains("ERROR")).unwrap_or("no reason given");
-        say(&format!("   skipped: {FROM_OUTSIDE}, whose database cannot be fetched: {}", why.trim()))?;
+        say(&format!("   NOT CHECKED: {FROM_OUTSIDE}, whose database cannot be fetched: {}", why.trim()))?;
     }
     ensure!(wrong.is_empty(), "failed: {}", wrong.join(", "));
     Ok(())
 }
 
-fn judge(name: &'static str, tally: &mut Tally, wrong: &mut Vec<&'static str>) -> Result<()> {
-    let output = deny(&["--log-level", "error", "check", "--hide-inclusion-graph", name])?;
-    if output.status.success() {
-        tally.passed += 1;
-        return Ok(());
-    }
-    tally.failed += 1;
-    wrong.push(name);
-    say(&format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+/// Where cargo-deny is, in the version that is wanted: what the user has, or else what was built here.
+fn checker() -> Result<Option<PathBuf>> {
+    let built = tools()?.join("bin/cargo-deny");
+    Ok([PathBuf::from("cargo-deny"), built].into_iter().find(|program| is_wanted(program)))
 }
 
-fn deny(arguments: &[&str]) -> Result<Output> {
-    cargo::command().arg("deny").args(arguments).stdin(Stdio::null()).output().context("running cargo deny")
+fn is_wanted(program: &Path) -> bool {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    output.is_ok_and(|output| output.status.success() && is_version(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// `cargo-deny 0.20.2`.
+fn is_version(said: &str) -> bool {
+    said.split_whitespace().nth(1) == Some(VERSION)
+}
+
+fn tools() -> Result<PathBuf> {
+    Ok(cargo::target()?.join("tools"))
+}
+
+struct Deny(PathBuf);
+
+impl Deny {
+    fn judge(&self, name: &'static str, tally: &mut Tally, wrong: &mut Vec<&'static str>) -> Result<()> {
+        let output = self.run(&["--log-level", "error", "check", "--hide-inclusion-graph", name])?;
+        if output.status.success() {
+            tally.passed += 1;
+            return Ok(());
+        }
+        tally.failed += 1;
+        wrong.push(name);
+        say(&format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+    }
+
+    fn run(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Output> {
+        let mut command = Command::new(&self.0);
+        command.args(arguments).current_dir(cargo::root()).stdin(Stdio::null());
+        command.output().context("running cargo-deny")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_not_the_one_that_is_wanted() {
+        assert!(is_version(&format!("cargo-deny {VERSION}\n")));
+        assert!(!is_version("cargo-deny 0.1.0\n") && !is_version(""));
+    }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::dist::Kind;
-use crate::{cargo, privilege, stages::say};
+use crate::{cargo, dependencies, privilege, stages::say};
 
 /// Something that is needed, as any one of these files or programs, and the packages that bring it.
 struct Need {
@@ -86,7 +86,9 @@ pub(crate) fn ensure_tests() -> Result<()> {
         true => ensure_there(&[&NODES, &TESTS, &SOURCES, &DEB, &RPM])?,
         false => ensure_there(&[&NODES, &TESTS])?,
     }
-    kernel()
+    kernel()?;
+    // Last: a C compiler is among what was just installed.
+    dependencies::ensure_checker()
 }
 
 /// Whether this system can install the packages that it makes: nodes are this system, and their tests install with apt.

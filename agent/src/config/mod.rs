@@ -119,6 +119,16 @@ pub struct Local {
     pub status: Readers,
 }
 
+impl Local {
+    /// The mode of the local socket: a user who may not even look cannot connect.
+    pub fn socket_mode(self) -> u32 {
+        match self.status {
+            Readers::Root => 0o600,
+            Readers::Anyone => 0o666,
+        }
+    }
+}
+
 /// Who may read the status; everything else is root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -66,6 +66,12 @@ fn an_action_becomes_a_plan() {
 }
 
 #[test]
+fn a_user_who_may_not_even_look_cannot_connect() {
+    assert_eq!(Config::default().local.socket_mode(), 0o600);
+    assert_eq!(Config::parse("t", "[local]\nstatus = \"anyone\"\n").unwrap().local.socket_mode(), 0o666);
+}
+
+#[test]
 fn what_is_wrong_is_shown_where_it_is() {
     for (text, position, part) in [
         ("time-out = 1\n[action.prolog]\n", "t:1:1", "unknown key"),
@@ -81,6 +87,8 @@ fn what_is_wrong_is_shown_where_it_is() {
         ("[action.prolog]\ncommand = [\"/x\"]\ndirectories = [\"/y\"]\n", "t:1", "exclude each other"),
         ("[action.prolog.env]\nPERILOG_CONTROL = \"x\"\n", "t:2", "does not set itself"),
         ("env-allow = [\"FLUX_*\"]\n", "t:1:13", "patterns are not taken"),
+        ("env-allow = [\"LD_PRELOAD\"]\n", "t:1:13", "LD_*, BASH_ENV"),
+        ("env-allow = [\"SLURM_JOB_ID\", \"BASH_ENV\"]\n", "t:1:13", "LD_*, BASH_ENV"),
         ("controller = [\"mgmt\"]\n", "t:1:14", "host:port"),
         ("max-tasks = 0\n", "t:1:13", "1 to 400"),
         ("serialize = \"node\"\n", "t:1:13", "node"),

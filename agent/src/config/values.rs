@@ -40,8 +40,9 @@ checked_text! {
 }
 checked_text! {
     /// The name of an environment variable that may come from outside.
-    VariableName, "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; each is named by itself, patterns are not taken",
-    |text| environment::check_name(text).is_ok()
+    VariableName,
+    "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; each is named by itself, patterns are not taken, nor what the loader or an interpreter obeys (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
+    |text| environment::check_name(text).is_ok() && !environment::is_obeyed(text)
 }
 checked_text! {
     /// A variable that the node sets.

@@ -3,11 +3,13 @@
 //! A call belongs to the connection that it was made on. Once everything was joined again on the next one, answers of the old are worth nothing:
 //! they are dropped here.
 
+use std::sync::Arc;
+
 use perilog_core::agent::io::{Input, Seen, StartReply};
 use perilog_core::ids::TaskId;
 use perilog_core::task::{Intent, UnitFacts};
 use perilog_host::fault;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::spool::{Spool, Traces};
 use crate::systemd::{Bus, BusError};
@@ -24,13 +26,17 @@ pub(super) struct Calls {
     /// Counts connections.
     connection: u64,
     answers: mpsc::Sender<Answer>,
+    told: Arc<Semaphore>,
 }
+
+/// Calls under way that nobody waits for: signals. Each live task has few; a controller that sends signals without end has no more than these.
+const TOLD: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";
 
 impl Calls {
     pub(super) fn new(answers: mpsc::Sender<Answer>) -> Self {
-        Self { bus: None, connection: 0, answers }
+        Self { bus: None, connection: 0, answers, told: Arc::new(Semaphore::new(TOLD)) }
     }
 
     pub(super) fn connected(&mut self, bus: Bus) {
@@ -110,7 +116,12 @@ impl Calls {
             tracing::warn!(unit = stem, "cannot {doing} of {stem}: {NO_BUS}");
             return;
         };
+        let Ok(under_way) = self.told.clone().try_acquire_owned() else {
+            tracing::debug!(unit = stem, "does not {doing} of {stem}: {TOLD} such calls are under way");
+            return;
+        };
         tokio::spawn(async move {
+            let _under_way = under_way;
             if let Err(error) = call(bus, stem.clone()).await {
                 tracing::warn!(unit = stem, "cannot {doing} of {stem}: {error}");
             }

@@ -112,8 +112,10 @@ impl Daemon {
                 self.callers.tell_status(caller, NodeStatus { controller, connected, epoch, tasks });
             }
             Effect::Answer { question, ask, tasks } => {
-                if let Some(connected) = &self.connected {
-                    self.logs.answer(question, ask, tasks, connected.session.outbox.clone());
+                let Some(connected) = &self.connected else { return };
+                if let Err(error) = self.logs.answer(question, ask, tasks, connected.session.outbox.clone()) {
+                    tracing::warn!("the session with the controller {} is ended: {error}", connected.peer);
+                    self.disconnect();
                 }
             }
             Effect::Note { level, task: None, job: None, text } => {

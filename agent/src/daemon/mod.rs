@@ -52,6 +52,13 @@ pub struct Places {
     pub runner: PathBuf,
 }
 
+impl Places {
+    /// The local socket.
+    fn socket(&self) -> PathBuf {
+        self.run_dir.join("agent.sock")
+    }
+}
+
 /// What the loop listens to.
 struct Edges {
     signals: shutdown::Signals,

@@ -1,5 +1,8 @@
 //! SIGHUP: the configuration is read again. What can be applied is, what needs a restart is said key by key; of a wrong one nothing is applied.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
 use perilog_core::agent::io::Input;
 use perilog_host::config::Changes;
 use perilog_host::{journal, notify};
@@ -13,7 +16,7 @@ const TAKES_RESTART: [&str; 1] = ["host"];
 /// What changes are told against.
 pub(super) struct Read {
     started: Config,
-    last: Config,
+    pub(super) last: Config,
 }
 
 impl Read {
@@ -54,6 +57,9 @@ impl Daemon {
             *current = new;
             changed
         });
+        let (socket, mode) = (self.places.socket(), config.local.socket_mode());
+        fs::set_permissions(&socket, fs::Permissions::from_mode(mode))
+            .map_err(|error| format!("cannot set the mode of {}: {error}", socket.display()))?;
         self.inputs.push_back(Input::Policy(config.policy()));
         self.agent.configure(config.clone());
         self.read.last = config;

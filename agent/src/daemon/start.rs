@@ -30,11 +30,27 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Socket(#[from] SocketError),
+    #[error("cannot watch files (inotify): {source}{}", inotify_hint(source))]
+    Inotify { source: std::io::Error },
     /// A bug of ours. systemd starts us anew, and nothing is lost by that.
     #[error("a task that must run for ever has ended")]
     Crew,
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
+}
+
+fn inotify(source: std::io::Error) -> StartError {
+    StartError::Inotify { source }
+}
+
+/// What to do where root's inotify instances are used up; other services and containers have their share of them.
+fn inotify_hint(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::MFILE) => {
+            ": all inotify instances of root's processes are taken: sysctl -w fs.inotify.max_user_instances=1024, and the same in /etc/sysctl.d"
+        }
+        _ => "",
+    }
 }
 
 /// Runs the agent until SIGTERM. Ready, for systemd, once everything that was there is joined.
@@ -45,9 +61,9 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let host = identity::host(config.host.as_ref())?;
     let machine = identity::machine()?;
     let stir = Arc::new(Stir::default());
-    let watcher = Watcher::new(spool.clone(), stir.clone()).map_err(io("inotify"))?;
+    let watcher = Watcher::new(spool.clone(), stir.clone()).map_err(inotify)?;
     let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
-    let emptiness = Emptiness::new(cgroups.clone(), stir.clone()).map_err(io("inotify"))?;
+    let emptiness = Emptiness::new(cgroups.clone(), stir.clone()).map_err(inotify)?;
 
     let (bus_edges, mut bus) = mpsc::channel(EDGES);
     let around = Surroundings { runner: places.runner.clone(), run_dir: places.run_dir.clone(), cgroups };
@@ -104,7 +120,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     daemon.on_bus(first);
     daemon.settle();
 
-    let listener = varlink::bind(&daemon.places.run_dir.join("agent.sock"), 0o666, None)?;
+    let listener = varlink::bind(&daemon.places.socket(), daemon.read.last.local.socket_mode(), None)?;
     crew.spawn(async move {
         let Err(error) = varlink::serve(listener, agent, Bounds::default()).await;
         tracing::error!("the local socket cannot be served: {error}");
@@ -134,4 +150,16 @@ pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
 async fn ended(signals: &mut shutdown::Signals) {
     // Before the first join a reload has nothing to reload.
     while signals.next().await != shutdown::Signal::Terminate {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inotify_instances_that_are_used_up_name_their_sysctl() {
+        let error = inotify(rustix::io::Errno::MFILE.into()).to_string();
+        assert!(error.contains("fs.inotify.max_user_instances"), "{error}");
+        assert!(!inotify(rustix::io::Errno::NOMEM.into()).to_string().contains("sysctl"));
+    }
 }

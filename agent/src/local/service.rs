@@ -54,6 +54,10 @@ impl Service for Agent {
         INTERFACES
     }
 
+    fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String> {
+        if self.may(method, peer) { Ok(()) } else { Err(format!("{method} is for root; you are uid {}", peer.uid)) }
+    }
+
     async fn call(&self, call: Call) {
         // Whoever went away is told nothing; that is all that `Gone` means here.
         let _ = self.answer(call).await;
@@ -72,10 +76,6 @@ impl Agent {
 
     async fn answer(&self, call: Call) -> Result<(), Gone> {
         let method = call.method.rsplit('.').next().unwrap_or_default().to_owned();
-        if !self.may(&method, &call.peer) {
-            let text = format!("{method} is for root; you are uid {}", call.peer.uid);
-            return call.reply.error("io.perilog.Agent.PermissionDenied", json!({ "text": text })).await;
-        }
         let more = call.more;
         match method.as_str() {
             "Status" => match call.parse::<Nothing>().await {
@@ -146,6 +146,7 @@ impl Agent {
         };
         let named = Named { unit: unit_of(&exec_stem(&exec)), attempt: exec.attempt };
         let (follow, mut followed) = watch::channel(Followed::default());
+        let _waiting = reply.wait().await?;
         let (number, caller) = oneshot::channel();
         let asked = self.ask.send(Asked::Exec { exec, caller: number, follow }).await;
         let (Ok(()), Ok(caller)) = (asked, caller.await) else { return refuse(reply, ENDING).await };

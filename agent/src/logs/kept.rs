@@ -1,13 +1,15 @@
 //! The runner's own copies of output, in the directories of tasks that are not acknowledged yet.
 
 use std::fmt::Write as _;
-use std::fs;
 
 use perilog_core::agent::io::TaskStatus;
 use perilog_core::task::StepRecord;
 
 use super::{About, MAX_TEXT};
 use crate::spool::Spool;
+
+/// Bytes that are read of one file: a runner keeps 32 KiB, and a line about what was left out.
+const MAX_KEPT: u64 = 64 * 1024;
 
 /// Head and tail of each script of each task that the question is about, the last lines of each.
 pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
@@ -24,9 +26,9 @@ pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String
             // A String never fails to be written to.
             let _ = writeln!(text, "== {} rank {}: {script} (try {attempt})", task.action, task.task.rank);
             for part in ["head", "tail"] {
-                let path = spool.task(&task.stem).join(format!("out.{seq}.{part}"));
                 // One that printed nothing has none.
-                let bytes = fs::read(path).unwrap_or_default();
+                let kept = spool.kept(&task.stem, &format!("out.{seq}.{part}"), MAX_KEPT);
+                let bytes = kept.ok().flatten().unwrap_or_default();
                 text.push_str(last_lines(&String::from_utf8_lossy(&bytes), about.lines as usize));
             }
             if text.len() > MAX_TEXT {

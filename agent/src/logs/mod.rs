@@ -19,6 +19,8 @@ use crate::spool::Spool;
 
 /// Questions that are answered at a time; each may run a journalctl.
 const AT_A_TIME: usize = 4;
+/// Questions that may be open at a time. A controller has one for each operator who asks about this node; answers wait until it takes them.
+const OPEN: usize = 16;
 /// Bytes of one answer. Whoever wants more reads the journal on the node.
 const MAX_TEXT: usize = 1024 * 1024;
 /// Bytes in one part of an answer, well under what a message takes.
@@ -41,15 +43,25 @@ struct About {
 pub struct Logs {
     spool: Spool,
     permits: Arc<Semaphore>,
+    open: Arc<Semaphore>,
 }
+
+/// More than [`OPEN`] questions are open.
+#[derive(Debug, thiserror::Error)]
+#[error("it asks more than {OPEN} questions at a time")]
+pub struct TooMany;
 
 impl Logs {
     pub fn new(spool: Spool) -> Self {
-        Self { spool, permits: Arc::new(Semaphore::new(AT_A_TIME)) }
+        Self { spool, permits: Arc::new(Semaphore::new(AT_A_TIME)), open: Arc::new(Semaphore::new(OPEN)) }
     }
 
     /// Sends the answer into `outbox`, part by part, as there is room. `tasks`: what the machine knows.
-    pub fn answer(&self, question: u64, ask: Ask, tasks: Vec<TaskStatus>, outbox: Outbox) {
+    ///
+    /// # Errors
+    /// [`TooMany`]: a controller that asks and takes no answers would have us keep them all.
+    pub fn answer(&self, question: u64, ask: Ask, tasks: Vec<TaskStatus>, outbox: Outbox) -> Result<(), TooMany> {
+        let open = self.open.clone().try_acquire_owned().map_err(|_| TooMany)?;
         let permit = self.permits.clone().try_acquire_owned();
         let spool = self.spool.clone();
         tokio::spawn(async move {
@@ -64,7 +76,9 @@ impl Logs {
                 }
             };
             send(question, text, &outbox).await;
+            drop(open);
         });
+        Ok(())
     }
 }
 
@@ -102,6 +116,27 @@ async fn send(question: u64, text: String, outbox: &Outbox) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by a review: a million questions whose answers nobody took made an agent of 890 MiB.
+    #[tokio::test]
+    async fn so_many_questions_are_open_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, _lock) = Spool::open(dir.path()).unwrap();
+        let logs = Logs::new(spool);
+        let (outbox, mut queue) = tokio::sync::mpsc::channel(1);
+        let ask = |question| logs.answer(question, Ask::Status, Vec::new(), outbox.clone());
+        for question in 0..OPEN as u64 {
+            ask(question).unwrap();
+        }
+        assert!(ask(99).is_err());
+        for _ in 0..OPEN {
+            queue.recv().await.unwrap();
+        }
+        // The last of those that answered may not have let go yet.
+        while ask(100).is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
 
     #[tokio::test]
     async fn a_long_answer_comes_in_parts_and_an_empty_one_in_one() {

@@ -33,14 +33,15 @@ pub(crate) enum Reply {
     },
 }
 
-/// Is `name` a name of a check or a milestone: 1 to 64 of `[A-Za-z0-9._-]`?
+/// Is `name` a name of a check or a milestone: 1 to 64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`?
 ///
 /// # Errors
 /// The position of what does not fit. `what` is what the name is for, as a noun.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ParseError> {
-    let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let fits = |at, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (at > 0 && b".-".contains(&b));
     let wrong = |at, expected: &str| Err(ParseError::new(what, name, at, expected));
-    match name.bytes().position(|b| !fits(b)) {
+    match name.bytes().enumerate().position(|(at, b)| !fits(at, b)) {
+        Some(0) => wrong(0, "one of [A-Za-z0-9_] to begin with"),
         Some(at) => wrong(at, "one of [A-Za-z0-9._-]"),
         None if name.is_empty() => wrong(0, "1 to 64 of [A-Za-z0-9._-]"),
         None if name.len() > MAX_NAME => wrong(MAX_NAME, "at most 64 characters"),
@@ -62,6 +63,9 @@ mod tests {
             ("mount missing", Err(6)),
             ("é", Err(1)),
             (&long, Err(65)),
+            ("-rf", Err(1)),
+            ("..", Err(1)),
+            ("a..", Ok(())),
         ] {
             assert_eq!(check_name("check", name).map_err(|e| e.column()), expect, "{name:?}");
         }

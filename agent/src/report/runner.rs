@@ -30,7 +30,14 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     let path = env::var_os("PERILOG_CONTROL").ok_or_else(|| {
         (UNHEARD, "PERILOG_CONTROL is not set: not called from a script that perilog runs".to_owned())
     })?;
-    let unheard = |e: io::Error| (UNHEARD, format!("not heard: {}: {e}", path.to_string_lossy()));
+    let unheard = |e: io::Error| match e.kind() {
+        // The socket is that of the script's user.
+        io::ErrorKind::PermissionDenied => {
+            let uid = rustix::process::geteuid().as_raw();
+            (REFUSED, format!("refused: uid {uid} is neither root nor the user of the script that runs"))
+        }
+        _ => (UNHEARD, format!("not heard: {}: {e}", path.to_string_lossy())),
+    };
     let mut runner = Runner::tell(&path, &record).map_err(unheard)?;
     let mut reply = runner.reply(ANSWER_WITHIN).map_err(unheard)?;
     if reply == Reply::Recorded {

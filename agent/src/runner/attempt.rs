@@ -46,6 +46,11 @@ impl Sequence<'_> {
             of,
         })?;
         let setting = Setting { cwd: &self.intent.plan.cwd, umask: self.intent.plan.umask, env: &planned.identity.env };
+        if let Some(Err(error)) = self.control.as_ref().map(|control| control.give_to(user.uid)) {
+            let text =
+                format!("the control socket cannot be given to {}: {error}; its reports will not be heard", user.name);
+            self.sinks.say(Level::Warning, &text);
+        }
         let began = clock::mono_ms();
         let running = match Running::start(script, user, &setting, seq, began) {
             Ok(running) => running,

@@ -3,6 +3,9 @@
 //! `progress` is told to systemd at once, and recorded ever more sparsely, the latest one never lost: `perilog ps` shows it, and a script may
 //! say so every second for a day.
 
+use std::collections::BTreeSet;
+
+use perilog_core::milestone::MAX_NAMES;
 use perilog_core::task::{Report, StepRecord};
 
 use crate::output::one_line;
@@ -41,6 +44,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Reports {
     began: u64,
     taken: u32,
+    /// The milestones that were taken.
+    milestones: BTreeSet<String>,
     /// When progress may be recorded again, and what waits for that.
     progress_at: u64,
     waiting: Option<StepRecord>,
@@ -48,13 +53,13 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn new(began: u64) -> Self {
-        Self { began, taken: 0, progress_at: 0, waiting: None }
+        Self { began, taken: 0, milestones: BTreeSet::new(), progress_at: 0, waiting: None }
     }
 
     /// A script says `report`.
     ///
     /// # Errors
-    /// Why it is not taken: there were [`MAX_REPORTS`].
+    /// Why it is not taken: there were [`MAX_REPORTS`], or as many milestones as an attempt of a job has room for.
     pub(crate) fn hear(&mut self, speaker: &Speaker, report: Report, now: u64, at_ms: u64) -> Result<Verdict, String> {
         let report = tidy(report);
         if let Report::Progress { message } = &report {
@@ -64,6 +69,14 @@ impl Reports {
         }
         if self.taken >= MAX_REPORTS {
             return Err(format!("{MAX_REPORTS} reports were taken from this task, and no more are"));
+        }
+        if let Report::Milestone { name } = &report
+            && !self.milestones.contains(name)
+        {
+            if self.milestones.len() >= MAX_NAMES {
+                return Err(format!("{MAX_NAMES} milestones were taken from this task, and no more are"));
+            }
+            self.milestones.insert(name.clone());
         }
         let text = format!("{}: {}", speaker.script, describe(&report));
         let record = speaker.record(report, at_ms);

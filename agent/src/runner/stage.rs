@@ -20,6 +20,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
+use perilog_host::accounts;
 use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
@@ -96,10 +97,44 @@ fn read(socket: &mut UnixStream) -> io::Result<Order> {
 }
 
 fn take_identity(order: &Order) -> Result<(), String> {
+    // To setresuid(2) the largest id means "as it is", and that is root.
+    if [order.uid, order.gid].contains(&u32::MAX) || order.groups.contains(&u32::MAX) {
+        return Err(format!("no process can have the id {}", u32::MAX));
+    }
     let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
     let (uid, gid) = (Uid::from_raw(order.uid), Gid::from_raw(order.gid));
     // The system calls act on one thread; this process has no other.
     rustix::thread::set_thread_groups(&groups).map_err(|e| format!("groups of uid {}: {e}", order.uid))?;
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("gid {}: {e}", order.gid))?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))?;
+    let (uids, gids) = accounts::own_ids().map_err(|e| format!("cannot see who this is: {e}"))?;
+    if uids != [order.uid; 3] || gids != [order.gid; 3] {
+        return Err(format!("uid {} and gid {} were asked for, it is {uids:?} and {gids:?}", order.uid, order.gid));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own: the system calls act on one alone.
+    #[test]
+    fn the_id_that_means_as_it_is_becomes_nobody() {
+        let take = |uid, gid| {
+            let order = Order {
+                uid,
+                gid,
+                groups: Vec::new(),
+                cwd: "/".to_owned(),
+                program: "/bin/true".into(),
+                args: Vec::new(),
+                env: Environment::new(),
+            };
+            std::thread::spawn(move || take_identity(&order)).join().unwrap()
+        };
+        assert_eq!(take(65534, 65534), Ok(()));
+        assert!(take(u32::MAX, 65534).unwrap_err().contains("4294967295"));
+        assert!(take(65534, u32::MAX).unwrap_err().contains("4294967295"));
+    }
 }

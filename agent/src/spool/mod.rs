@@ -36,6 +36,9 @@ pub use watch::Watcher;
 /// What temporary entries of ours begin with.
 const TEMPORARY: &str = ".agent-";
 
+/// What is in the runtime directory, and its modes.
+const DIRECTORIES: [(&str, u32); 3] = [("tasks", 0o700), ("tombstones", 0o700), ("control", 0o711)];
+
 /// The runtime directory.
 #[derive(Debug, Clone)]
 pub struct Spool {
@@ -48,7 +51,7 @@ impl Spool {
         let spool = Self { root: root.to_owned() };
         make_dir(root, 0o755)?;
         let lock = Lock::take(&root.join("agent.lock"))?;
-        for (name, mode) in [("tasks", 0o700), ("tombstones", 0o700), ("control", 0o711)] {
+        for (name, mode) in DIRECTORIES {
             make_dir(&root.join(name), mode)?;
         }
         spool.tidy()?;
@@ -95,9 +98,26 @@ impl Spool {
         write::json(&self.root.join("epoch.json"), &epoch)
     }
 
+    /// Makes the directories again that somebody has removed since the start.
+    fn restore(&self) -> Result<(), SpoolError> {
+        for (name, mode) in DIRECTORIES {
+            let path = self.root.join(name);
+            if !path.exists() {
+                make_dir(&path, mode)?;
+                tracing::warn!(
+                    "{} was gone, and with it what was in it: it is made again; keep cleaners of temporary files out of {}",
+                    path.display(),
+                    self.root.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directory with `intent.json` in it. In one that is there (its intent was no good) the intent is replaced. A task that begins leaves
     /// nothing of another life of it: no end, and no tombstone, beside which the next agent would remove the directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
+        self.restore()?;
         let dir = self.task(stem);
         if !intent.is_rebuilt() {
             for path in [self.tombstone(stem), dir.join("outcome.json"), dir.join(BOOT_EXPECTED)] {
@@ -150,6 +170,7 @@ impl Spool {
         if defect!(DirectoryGoesFirst) {
             self.remove_task(stem)?;
         }
+        self.restore()?;
         write::json(&self.tombstone(stem), tombstone)?;
         fault::point("mid-burial");
         self.remove_task(stem)
@@ -167,6 +188,11 @@ impl Spool {
 
     pub fn outcome(&self, stem: &str) -> Option<Ended> {
         read::json(&self.task(stem).join("outcome.json"))
+    }
+
+    /// At most `most` bytes from the start of a file in a task's directory; `None` if there is none.
+    pub fn kept(&self, stem: &str, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        read::bounded(&self.task(stem).join(name), most)
     }
 
     /// What a runner left. `running`: a script without an end may still be at work, so its output is no tail yet.

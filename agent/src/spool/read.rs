@@ -1,12 +1,15 @@
 //! What a task left in its directory. Everything here was written by us or by a runner, perhaps of another version, perhaps killed half-way:
-//! what is missing or cannot be understood is absent, and nothing is read without a bound.
+//! what is missing or cannot be understood is absent, and nothing is read without a bound. Scripts of root can put anything in a file's place: what is no
+//! regular file is not read, and nothing waits for the other end of a FIFO.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use perilog_core::ids;
 use perilog_core::task::{Claim, Intent, RunResult, StepRecord, Tail};
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 
 use super::tails;
@@ -70,9 +73,9 @@ fn steps(path: &Path) -> Vec<StepRecord> {
         .collect()
 }
 
-/// At most `most` bytes from the start of a file; `None` if there is none.
-fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
+/// At most `most` bytes from the start of a regular file; `None` if there is none.
+pub(crate) fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
@@ -82,4 +85,14 @@ fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
     file.take(most).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
+}
+
+/// Opens a regular file, and neither follows a link nor waits for anything.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "is no regular file")),
+    }
 }

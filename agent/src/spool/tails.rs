@@ -1,11 +1,12 @@
 //! The end of what failed scripts printed: what an operator wants to see first.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use perilog_core::task::{StepRecord, Tail};
+
+use super::read;
 
 /// Bytes that are told of one script.
 const TAIL: u64 = 4096;
@@ -43,7 +44,7 @@ fn kept(dir: &Path, seq: u32) -> Option<String> {
 }
 
 fn end_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = read::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
     let mut bytes = Vec::new();

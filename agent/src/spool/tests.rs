@@ -121,6 +121,7 @@ fn a_burial_that_fails_keeps_the_directory() {
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
     fs::remove_dir(spool.root.join("tombstones")).unwrap();
+    fs::write(spool.root.join("tombstones"), "in the way").unwrap();
     spool.bury(&stem, &tombstone(&intent)).unwrap_err();
     assert_eq!(spool.intent(&stem), Some(intent));
 }
@@ -305,4 +306,58 @@ async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
         assert_eq!(stir.next().await, std::slice::from_ref(&stem));
         assert_eq!((watcher.runner_is_gone(&stem), watcher.runner_is_gone(&stem)), (gone, false), "told once");
     }
+}
+
+/// Found by a hunt: the agent waited for ever for the other end of a FIFO that a script of root had put into its task's directory, and so did the next one.
+#[test]
+fn what_is_no_regular_file_is_read_by_nobody_and_waited_for_by_nobody() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    let dir = spool.task(&stem);
+    let secret = dir.join("secret");
+    fs::write(&secret, "{}").unwrap();
+    let names = ["claim", "result.json", "outcome.json", "steps.jsonl", "out.0.head", "out.0.tail"];
+    for name in names {
+        let _ = fs::remove_file(dir.join(name));
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.join(name), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    }
+    // What we write does not wait for a reader either.
+    let temporary = dir.join(".agent-outcome.json");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &temporary, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let (done, read) = std::sync::mpsc::sync_channel(1);
+    let (reader, of, at) = (spool.clone(), stem.clone(), dir.clone());
+    std::thread::spawn(move || {
+        let traces = reader.traces(&of, false);
+        let nothing = traces.claim.is_none() && traces.result.is_none() && traces.steps.is_empty();
+        let nothing = nothing && names.iter().all(|name| read::bounded(&at.join(name), 10).is_err());
+        let ended = Ended::bare(Outcome::Ok, 7);
+        let _ =
+            done.send((nothing, reader.outcome(&of), reader.write_outcome(&of, &ended, &intent), reader.outcome(&of)));
+    });
+    let patience = std::time::Duration::from_secs(20);
+    let (nothing, before, written, after) = read.recv_timeout(patience).expect("it waits for a FIFO's other end");
+    assert!(nothing && before.is_none() && written.is_ok() && after.is_some(), "{written:?} {after:?}");
+    // Nor is a link followed, or more read than was asked for.
+    std::os::unix::fs::symlink(&secret, dir.join("link")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.join("zero")).unwrap();
+    assert!(read::bounded(&dir.join("link"), 10).is_err() && read::bounded(&dir.join("zero"), 10).is_err());
+    assert_eq!(read::bounded(&secret, 1).unwrap().unwrap(), b"{");
+}
+
+/// Found by a hunt: after `rm -rf /run/perilog/tasks` (a cleaner of temporary files) every task was refused until a restart.
+#[test]
+fn directories_that_somebody_removed_are_made_again() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    for name in ["tasks", "tombstones"] {
+        fs::remove_dir_all(spool.root.join(name)).unwrap();
+    }
+    spool.write_intent(&stem, &intent).unwrap();
+    assert_eq!((spool.intent(&stem), mode(&spool.tasks())), (Some(intent.clone()), 0o700));
+    fs::remove_dir_all(spool.tasks()).unwrap();
+    spool.write_outcome(&stem, &Ended::bare(Outcome::Ok, 7), &intent.clone().rebuilt()).unwrap();
+    assert!(spool.outcome(&stem).is_some());
+    spool.bury(&stem, &tombstone(&intent)).unwrap();
+    assert_eq!(spool.tombstones().unwrap().len(), 1);
 }

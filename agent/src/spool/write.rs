@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::TEMPORARY;
 use super::error::SpoolError;
+use super::{TEMPORARY, gone_is_fine};
 
 /// Writes `path` by a temporary file and rename(2).
 pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError> {
@@ -41,7 +41,9 @@ fn put(path: &Path, value: &impl Serialize) -> Result<PathBuf, SpoolError> {
     let temporary = path.with_file_name(format!("{TEMPORARY}{name}"));
     let write = || -> io::Result<()> {
         let bytes = serde_json::to_vec(value)?;
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?.write_all(&bytes)
+        // Left by a crash, or put there: a FIFO would be waited for.
+        gone_is_fine(fs::remove_file(&temporary))?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?.write_all(&bytes)
     };
     write().map_err(|e| SpoolError::io("write", path, e))?;
     Ok(temporary)

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -348,6 +350,25 @@ impl Left {
     pub(crate) fn said(&self, part: &str) -> bool {
         self.ended.err.iter().any(|line| line.contains(part))
     }
+}
+
+/// Does `what` while other processes' threads of uid 65534 connect to `socket` and close, as fast as they can.
+pub(crate) fn hammered<T>(socket: &Path, what: impl FnOnce() -> T) -> T {
+    let (over, stranger) = (AtomicBool::new(false), rustix::process::Uid::from_raw(65534));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                // Of this thread alone.
+                rustix::thread::set_thread_res_uid(stranger, stranger, stranger).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    let _ = UnixStream::connect(socket);
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Is this path there?

@@ -3,7 +3,7 @@
 use perilog_core::ExitStatus::{Exit, Signal};
 use perilog_core::task::{OnError, OnTimeout, Retries, ScriptPlan, StepRecord};
 
-use crate::bench::{Left, Task};
+use crate::bench::{Left, Task, hammered};
 
 /// The limits that were recorded as passed, with what was seen.
 fn overdue(left: &Left) -> Vec<(&str, u64, &str)> {
@@ -118,4 +118,19 @@ fn a_script_in_another_users_name_has_its_limit_too() {
     let left = task.run();
     assert_eq!(left.tries(), [("10-slow", Some(Signal(15)))]);
     assert!(overdue(&left)[0].2.contains(": sleep 1000"));
+}
+
+/// Found by a review: four processes of any user that connected and closed kept a runner from its limit, from cancels, from output and from the end of
+/// its script for as long as they liked.
+#[test]
+fn neighbours_that_knock_without_end_keep_no_runner_from_its_limit() {
+    for user in ["root", "nobody"] {
+        let mut task = Task::with(&[("10-slow", "sleep 1000"), ("20-next", "echo next")]);
+        task.intent.plan.user = user.to_owned();
+        task.intent.plan.script_timeout_ms = Some(1000);
+        task.accept();
+        let left = hammered(&task.control(), || task.left(task.start().end()));
+        assert_eq!(left.tries(), [("10-slow", Some(Signal(15))), ("20-next", Some(Exit(0)))], "{user}");
+        assert!(left.result().timed_out, "{user}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
@@ -124,7 +124,7 @@ fn a_stranger_is_refused() {
     );
     let left = task.run();
     assert_eq!(left.out(), ["stranger 8", "user 8"], "{left:?}");
-    assert!(left.said("refused: uid 1 is neither root nor the user of the script that runs"));
+    assert!(left.said("refused: uid 1 is neither root nor the user of the script that runs"), "{left:?}");
     assert!(reports(&left).is_empty());
 
     task = self::task("echo ready; read x < $FIFO; exit 0");
@@ -136,7 +136,8 @@ fn a_stranger_is_refused() {
     let mut live = task.start();
     live.wait_for("ready");
     let control = task.control();
-    assert_eq!(fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o666);
+    let meta = fs::metadata(&control).unwrap();
+    assert_eq!((meta.permissions().mode() & 0o777, meta.uid()), (0o600, 65534), "others cannot even connect");
     let as_uid = |uid: &str| {
         let mut command = Command::new("setpriv");
         command
@@ -150,6 +151,17 @@ fn a_stranger_is_refused() {
     fs::write(&fifo, "go\n").unwrap();
     let left = task.left(live.end());
     assert_eq!(reports(&left).len(), 2);
+}
+
+/// Found by a hunt: the controller kept 64 names of a job, and dropped the 65th although its script had been told that it was heard.
+#[test]
+fn a_milestone_that_the_job_has_no_room_for_is_refused_to_its_script() {
+    let task =
+        task("for n in $(seq 65); do $REPORT milestone m$n || echo $n $?; done; $REPORT milestone m1; echo again $?");
+    let left = task.run();
+    assert_eq!(left.out(), ["65 8", "again 0"], "{left:?}");
+    assert!(left.said("refused: 64 milestones"), "{left:?}");
+    assert_eq!(reports(&left).len(), 65);
 }
 
 #[test]

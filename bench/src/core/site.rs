@@ -126,6 +126,7 @@ impl<'a> Site<'a> {
                     boot: BootId::new(&format!("{:032x}", session.0))?,
                     link: session.0,
                     version: "0".to_owned(),
+                    actions: None,
                     tasks: Vec::new(),
                     more: false,
                 };

@@ -174,6 +174,7 @@ impl Agent {
             boot: BootId::new(&uuid::Uuid::from_u128(rank as u128 + 1).to_string())?,
             link: 0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            actions: None,
             tasks: Vec::new(),
             more: false,
         };

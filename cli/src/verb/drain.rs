@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Why, in words.
     #[arg(value_name = "REASON")]
     reason: Option<String>,
+    /// Also hosts that the controller has never heard of.
+    #[arg(long, requires = "reason")]
+    force: bool,
 }
 
 /// Lift the drain of nodes
@@ -38,7 +41,11 @@ pub(crate) struct Lift {
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     match (args.nodes, args.reason) {
         (Some(nodes), Some(reason)) => {
-            let parameters = json!({"nodes": nodes, "reason": reason});
+            let mut parameters = json!({"nodes": nodes, "reason": reason});
+            // A controller of before it had this is asked in its words.
+            if args.force {
+                parameters["force"] = true.into();
+            }
             let none =
                 format!("{nodes}: drained already; the reason that stands is kept, and this one stands under it");
             let some = format!("drained {nodes}");

@@ -136,8 +136,9 @@ pub(super) fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<Resourc
 /// As scripts may say it (perilog-report): it stands in lines of logs.
 fn check_name(name: String) -> Result<String, Refusal> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
-        return Err(invalid(format_args!("malformed check {name:?}: expected 1 to {MAX_NAME} of [A-Za-z0-9._-]")));
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) || name.starts_with(['.', '-']) {
+        let expected = format_args!("expected 1 to {MAX_NAME} of [A-Za-z0-9._-], not starting with `.` or `-`");
+        return Err(invalid(format_args!("malformed check {name:?}: {expected}")));
     }
     Ok(name)
 }

@@ -94,6 +94,7 @@ impl Log<'_> {
 
     /// For as long as the client wants it, and the job is known.
     async fn follow(&mut self, mut reply: ReplySink) -> Result<(), Gone> {
+        let _waiting = reply.wait().await?;
         loop {
             let mut queue = match self.stand_in_line().await {
                 Ok(queue) => queue,

@@ -143,11 +143,13 @@ impl Parameters for Drains {
 pub(super) struct Drain {
     nodes: String,
     reason: String,
+    #[serde(default)]
+    force: bool,
 }
 
 impl Parameters for Drain {
     fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Drain { hosts: parse(&self.nodes)?, reason: text("reason", self.reason)? })
+        Ok(Request::Drain { hosts: parse(&self.nodes)?, reason: text("reason", self.reason)?, force: self.force })
     }
 }
 

@@ -19,7 +19,7 @@ mod took;
 use std::sync::Arc;
 
 use perilog_core::controller::io::{Refusal, Reply, Request};
-use perilog_host::varlink::{About, Call, Gone, InterfaceDescription, PeerCred, ReplySink, Service};
+use perilog_host::varlink::{About, Bounds, Call, Gone, InterfaceDescription, PeerCred, ReplySink, Service};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
@@ -67,8 +67,11 @@ pub(crate) struct Api {
 #[derive(Debug, Clone)]
 pub(crate) struct Calls(Arc<Semaphore>);
 
-/// More than the local socket has connections.
-const MAX_CALLS: u32 = 4_096;
+/// Each connection has one call at a time.
+const MAX_CALLS: u32 = BOUNDS.connections() as u32;
+
+/// A job of a large machine has a hook that waits for it: room for ten thousand of them, and for commands beside them.
+const BOUNDS: Bounds = Bounds { trusted: 12_288, for_root: 64, waiting: 10_240, strangers: 256, per_stranger: 8 };
 
 impl Calls {
     pub(crate) fn new() -> Self {
@@ -84,8 +87,11 @@ impl Calls {
 
 impl Access {
     fn allows(self, kind: Kind, peer: &PeerCred) -> bool {
-        let trusted = peer.is_root() || self.group.is_some_and(|gid| peer.in_group(gid));
-        trusted || (kind == Kind::Look && self.read == Read::Anyone)
+        self.trusts(peer) || (kind == Kind::Look && self.read == Read::Anyone)
+    }
+
+    fn trusts(self, peer: &PeerCred) -> bool {
+        peer.is_root() || self.group.is_some_and(|gid| peer.in_group(gid))
     }
 }
 
@@ -111,6 +117,17 @@ impl Service for Api {
         &[INTERFACE]
     }
 
+    fn trusts(&self, peer: &PeerCred) -> bool {
+        self.access.trusts(peer)
+    }
+
+    fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String> {
+        match self.access.allows(kind(method), peer) {
+            true => Ok(()),
+            false => Err(format!("uid {} may not call {method}; see [api] in controller.toml", peer.uid)),
+        }
+    }
+
     async fn call(&self, call: Call) {
         let method = call.method.rsplit('.').next().unwrap_or_default().to_owned();
         let _answered = self.calls.0.acquire().await;
@@ -121,10 +138,6 @@ impl Service for Api {
 
 impl Api {
     async fn dispatch(&self, method: &str, call: Call) -> Result<(), Gone> {
-        if !self.access.allows(kind(method), &call.peer) {
-            let text = format!("uid {} may not call {method}; see [api] in controller.toml", call.peer.uid);
-            return call.reply.error("io.perilog.Controller.PermissionDenied", json!({ "text": text })).await;
-        }
         match method {
             "Events" => events::serve(self, call).await,
             "Logs" => logs::serve(self, call).await,
@@ -189,7 +202,8 @@ impl Api {
 
     /// Whoever waits for quiet may hang up, and leaves room for another then.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
-        let Some((parameters, peer, reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
+        let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
+        let _waiting = reply.wait().await?;
         let request = match parameters::Parameters::request(parameters) {
             Ok(request) => request,
             Err(refusal) => return refuse(reply, &refusal).await,
@@ -277,7 +291,7 @@ pub(crate) async fn serve(
     listener: std::os::unix::net::UnixListener,
     api: Api,
 ) -> std::io::Result<std::convert::Infallible> {
-    perilog_host::varlink::serve(listener, Arc::new(api), perilog_host::varlink::Bounds::default()).await
+    perilog_host::varlink::serve(listener, Arc::new(api), BOUNDS).await
 }
 
 #[cfg(test)]

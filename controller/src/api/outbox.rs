@@ -21,6 +21,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let more = call.more;
     let Some((Outbox { after, follow }, peer, mut reply)) = call.parse::<Outbox>().await else { return Ok(()) };
     let (mut after, follow) = (after.unwrap_or(0), follow.unwrap_or(false));
+    let _waiting = if follow { Some(reply.wait().await?) } else { None };
     let mut grew = api.outbox.clone();
     loop {
         // Before the question: what comes after it is a change.

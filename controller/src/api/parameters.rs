@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::controller::io::{Refusal, Request, RunRequest, Which};
 use perilog_core::environment::check_name;
-use perilog_core::outcome::signal_number;
+use perilog_core::outcome::{check_sent, signal_number};
 use perilog_core::{Attempt, HostList, IdSet, JobId, Span, Targets};
 use perilog_proto::check_start;
 use serde::Deserialize;
@@ -112,7 +112,10 @@ impl Parameters for Signal {
         let which = which(&self.job, self.attempt, self.action, self.targets)?;
         let unknown =
             || invalid(format_args!("unknown signal {:?}: expected a name such as TERM, or 1 to 64", self.signal));
-        Ok(Request::Signal { which, signal: signal_number(&self.signal).ok_or_else(unknown)? })
+        let signal = signal_number(&self.signal).ok_or_else(unknown)?;
+        // Nodes would refuse it, each in its own journal.
+        check_sent(signal).map_err(invalid)?;
+        Ok(Request::Signal { which, signal })
     }
 }
 
@@ -251,7 +254,8 @@ pub(super) fn text(what: &str, text: String) -> Result<String, Refusal> {
     if text.len() > MAX_TEXT {
         return Err(invalid(format_args!("{what}: {} bytes, at most {MAX_TEXT} are taken", text.len())));
     }
-    Ok(text)
+    // It goes on to nodes, events and the site's hook, which may write it to a terminal or a line.
+    Ok(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 
 pub(super) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Refusal> {

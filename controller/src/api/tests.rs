@@ -68,6 +68,29 @@ fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
     assert_eq!(run(json!({"job": "f1", "action": "prolog", "targets": seconds(65_536)})), Ok(()));
 }
 
+/// Found by a hunt: `perilog kill -s CONT` said "sent", and each node refused it in its own journal.
+#[test]
+fn a_signal_that_no_node_sends_is_refused_when_it_is_asked_for() {
+    let signal = |signal: &str| {
+        let asked: parameters::Signal = serde_json::from_value(json!({"job": "f1", "signal": signal})).unwrap();
+        parameters::Parameters::request(asked).map(drop).map_err(|refusal| to_json(&refusal))
+    };
+    assert_eq!((signal("KILL"), signal("SIGTERM"), signal("10")), (Ok(()), Ok(()), Ok(())));
+    for name in ["CONT", "QUIT", "ALRM", "STOP", "64"] {
+        let refused = signal(name).unwrap_err();
+        let text = refused["text"].as_str().unwrap();
+        assert!(refused["code"] == "invalid" && text.contains("HUP, INT, USR1, USR2, TERM and KILL"), "{refused}");
+    }
+}
+
+#[test]
+fn an_operators_reason_has_no_controls() {
+    let resolve = json!({"job": "f1", "ok": true, "reason": "fixed\u{1b}[2J\nby\u{9b}me"});
+    let resolve: parameters::Resolve = serde_json::from_value(resolve).unwrap();
+    let Ok(Request::Resolve { reason, .. }) = parameters::Parameters::request(resolve) else { panic!("refused") };
+    assert_eq!(reason, "fixed [2J by me");
+}
+
 /// The writer is played here: it commits an event at the worst moment, when the follower comes and does not stand in line yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {

@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
-/// Followers that may have come before those that went are looked for; more than the local socket has connections.
+/// Followers that come before those that went are looked for. Where more stay than that, as many again: so each that comes costs little.
 const SWEEP_AT: usize = 1_024;
 
 pub(crate) struct Delivery {
@@ -29,6 +29,7 @@ pub(crate) struct Delivery {
     followers: HashMap<JobId, Vec<EventQueue>>,
     /// How many came since they were last looked through.
     following: usize,
+    sweep_at: usize,
     outbox: watch::Sender<()>,
     /// The last one, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
@@ -48,6 +49,7 @@ impl Delivery {
             questions: HashMap::new(),
             followers: HashMap::new(),
             following: 0,
+            sweep_at: SWEEP_AT,
             outbox,
             fan: None,
         }
@@ -173,12 +175,13 @@ impl Delivery {
 
     fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {
         // Who went away is otherwise found out only by the next event of its job, which may never come.
-        if self.following >= SWEEP_AT {
+        if self.following >= self.sweep_at {
             for queues in self.followers.values_mut() {
                 queues.retain(|queue| !queue.is_closed());
             }
             self.followers.retain(|_, queues| !queues.is_empty());
             self.following = self.followers.values().map(Vec::len).sum();
+            self.sweep_at = (2 * self.following).max(SWEEP_AT);
         }
         if ready.send(()).is_ok() {
             self.followers.entry(job).or_default().push(events);

@@ -2,14 +2,15 @@
 //! any more: who is told again is not told by two at once. What a program leaves in the background when it ends by itself is its own affair.
 
 use std::fs;
-use std::io;
+use std::io::{self, Seek as _, Write as _};
 use std::process::Stdio;
 use std::time::Duration;
 
 use perilog_core::Span;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::process;
 
 /// Of what it says on standard error the end is logged, and the last line shown.
@@ -37,9 +38,11 @@ impl Command {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err(Untold::new("no command".to_owned(), &[]));
         };
+        let stdin =
+            told(body).map_err(|error| Untold::new(format!("cannot hold what {program} is told: {error}"), &[]))?;
         let mut child = process::Command::new(program)
             .args(arguments)
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -47,18 +50,11 @@ impl Command {
             .spawn()
             .map_err(|error| Untold::new(format!("cannot run {program}: {error}"), &[]))?;
         let mut group = Group::of(&child);
-        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        let stderr = child.stderr.take();
         let mut said = Vec::new();
         let ended = {
             let listening = listen(stderr, &mut said);
-            let feeding = feed(stdin, body);
-            let ended = async {
-                tokio::select! {
-                    status = child.wait() => return status,
-                    _ = feeding => {}
-                }
-                child.wait().await
-            };
+            let ended = child.wait();
             tokio::pin!(listening, ended);
             let heard = async {
                 tokio::select! {
@@ -175,11 +171,15 @@ fn is_living_member(stat: &str, group: Pid) -> bool {
     !matches!(state, None | Some("Z" | "X")) && of.and_then(|of| of.parse().ok()) == Some(group.as_raw_nonzero().get())
 }
 
-/// A program that does not read what it is told may know it already: its status decides.
-async fn feed(stdin: Option<process::ChildStdin>, body: &Value) -> io::Result<()> {
-    let Some(mut stdin) = stdin else { return Ok(()) };
-    stdin.write_all(format!("{body}\n").as_bytes()).await?;
-    stdin.shutdown().await
+/// What a program is told, as a file in memory: whole before the program begins, whatever becomes of the controller then.
+fn told(body: &Value) -> io::Result<Stdio> {
+    let make = |flags| memfd_create("perilog-hook", MemfdFlags::CLOEXEC | flags);
+    // A kernel before 6.3 does not know that flag; one after it may insist.
+    let memory = make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?;
+    let mut file = fs::File::from(memory);
+    writeln!(file, "{body}")?;
+    file.rewind()?;
+    Ok(file.into())
 }
 
 /// Until the pipe is closed; `kept`: the end of what was said so far.
@@ -265,6 +265,16 @@ mod tests {
             let command = Command { argv, limit: LIMIT };
             assert_eq!(command.tell(&body).await.map_err(|untold| untold.why), expect);
         }
+    }
+
+    /// Found by a hunt: a hook that was started as the controller died had an empty standard input.
+    #[tokio::test]
+    async fn what_a_program_is_told_is_whole_before_it_begins() {
+        let body = json!({"event": "x".repeat(1 << 20)});
+        let length = body.to_string().len() + 1;
+        let script = format!("test \"$(stat -L -c %s /dev/stdin)\" = {length} && test \"$(wc -c)\" = {length}");
+        let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
+        assert_eq!(Command { argv, limit: LIMIT }.tell(&body).await, Ok(()));
     }
 
     #[test]

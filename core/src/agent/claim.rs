@@ -4,7 +4,7 @@
 use crate::defect;
 use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
 use crate::message::{FromAgent, Phase};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, check_sent};
 use crate::task::{Claim, Tombstone};
 
 use super::io::{Effect, Level, Seen};
@@ -16,8 +16,6 @@ const TERM: u8 = 15;
 const KILL: u8 = 9;
 /// SIGRTMIN+9: the runner's word for "SIGKILL to the script's group"; 9 itself would kill the runner and leave the script.
 const KILL_SCRIPT: u8 = 43;
-/// HUP, INT, USR1, USR2, TERM: what a runner forwards. Any other would stop or kill the runner itself.
-const FORWARDED: [u8; 5] = [1, 2, 10, 12, TERM];
 
 impl Machine {
     /// From the controller.
@@ -94,11 +92,10 @@ impl Machine {
 
     /// From the controller: a signal for the scripts of a task, or KILL for what they left behind.
     pub(super) fn on_signal(&mut self, id: TaskId, signal: u8, cx: &mut Cx) {
-        let signal = if signal == KILL { KILL_SCRIPT } else { signal };
-        if signal != KILL_SCRIPT && !FORWARDED.contains(&signal) {
-            let text = format!("signal {signal} is not sent: scripts can be sent HUP, INT, USR1, USR2, TERM and KILL");
+        if let Err(text) = check_sent(signal) {
             return cx.note(Level::Warning, Some(id), None, text);
         }
+        let signal = if signal == KILL { KILL_SCRIPT } else { signal };
         let begun = |state: &State| matches!(state, State::Starting | State::Doubt { .. } | State::Live);
         let Some(task) = self.tasks.get_mut(&id).filter(|task| begun(&task.state) && !task.intent.local) else {
             return cx.note(

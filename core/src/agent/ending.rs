@@ -146,7 +146,7 @@ impl Machine {
         }
         let (kept, unloading, boot) = (&self.kept_failed, &self.unloading, &self.node.boot);
         let stays = |tomb: &Tomb| has_unit(kept, unloading, tomb) || tomb.tombstone.reboot(boot) == Reboot::Expected;
-        for tomb in self.tombs.evict_told(surplus, cx.now, stays) {
+        for tomb in self.tombs.evict_told(surplus, stays) {
             self.drop_tomb(tomb, cx);
         }
     }

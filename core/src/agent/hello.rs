@@ -3,7 +3,7 @@
 use crate::hostlist::HostList;
 use crate::ids::BootId;
 use crate::idset::IdSet;
-use crate::message::{Held, HeldState, Hello, Phase};
+use crate::message::{Held, HeldState, Hello, MAX_ACTIONS, Phase};
 use crate::task::Tombstone;
 
 use super::io::Now;
@@ -47,6 +47,8 @@ impl Machine {
             }
         }
         let last = pages.len() - 1;
+        let actions = &self.node.policy.actions;
+        let actions = (actions.len() <= MAX_ACTIONS).then(|| actions.keys().cloned().collect());
         let page = |(i, tasks)| Hello {
             host: self.node.host.clone(),
             machine: self.node.machine.clone(),
@@ -54,6 +56,7 @@ impl Machine {
             link,
             version: self.node.version.clone(),
             newest: None,
+            actions: if i == 0 { actions.clone() } else { None },
             tasks,
             more: i < last,
         };

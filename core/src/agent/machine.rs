@@ -121,8 +121,12 @@ impl Machine {
             // Should it come early, what it was for is asked for again.
             Input::Tick => self.armed = None,
             Input::Policy(policy) => {
+                let others = !policy.actions.keys().eq(self.node.policy.actions.keys());
                 self.node.policy = policy;
                 self.trim_kept_failed(cx);
+                if others {
+                    self.greet_anew(cx);
+                }
             }
             Input::Exec { caller, exec } => self.on_exec(caller, exec, cx),
             Input::Hangup { caller } => self.on_hangup(caller),

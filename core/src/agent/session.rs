@@ -107,6 +107,13 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
+    /// The controller goes by what the last Hello said, and a session has one Hello: another session says it anew.
+    pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
+        if self.session.is_greeted() {
+            self.hang("this node configures other actions than it has told the controller", cx);
+        }
+    }
+
     pub(super) fn on_message(&mut self, message: ToAgent, cx: &mut Cx) {
         match (&mut self.session.link, message) {
             (Link::Down | Link::Hung, _) => {}

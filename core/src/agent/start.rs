@@ -11,6 +11,9 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
+/// The longest that a task may wait for its begin, whatever its Start says: what is kept of it stays for as long.
+const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
+
 impl Machine {
     pub(super) fn on_start(&mut self, start: Start, cx: &mut Cx) {
         let task = start.task;
@@ -79,7 +82,7 @@ impl Machine {
         let held = self.tasks.len() + self.tombs.len();
         if held >= policy.max_tombstones {
             return Err(refused(format!(
-                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when nothing can ask for it any more (not-after)"
+                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the controller has its end on disk"
             )));
         }
         let stem = ids::stem(&start.action, &start.job, start.task);
@@ -100,7 +103,7 @@ impl Machine {
         // The order of the queue, which must be the same after a restart: no two of one millisecond.
         let last = self.tasks.values().map(|task| task.intent.accepted_boottime_ms).max();
         Ok(Intent {
-            not_after_boottime_ms: now.boot_ms.saturating_add(start.not_after_ms),
+            not_after_boottime_ms: now.boot_ms.saturating_add(start.not_after_ms.min(MAX_NOT_AFTER_MS)),
             accepted_boottime_ms: last.map_or(now.boot_ms, |last| now.boot_ms.max(last.saturating_add(1))),
             start,
             plan,

@@ -1,5 +1,5 @@
 //! What stays of tasks that are over: tombstones, until the controller forgets their attempt. They answer for their task. Past their cap the oldest
-//! goes that nothing can mean any more (docs/decisions/0006-what-we-measured-otherwise.md); where there is none nothing new is taken on.
+//! goes that the controller has acknowledged (docs/decisions/0006-what-we-measured-otherwise.md); where there is none nothing new is taken on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,10 +140,10 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// The oldest that the controller has on disk and that no Start can come for any more, so many at most, but for those that `stays` wants.
-    pub(super) fn evict_told(&mut self, most: usize, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
-        let is_past = |tomb: &&Tomb| tomb.tombstone.not_after_boottime_ms <= now.boot_ms;
-        let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && is_past(tomb) && !stays(tomb);
+    /// The oldest that the controller has on disk, so many at most, but for those that `stays` wants. A session is in order and its controller asks for
+    /// nothing that it knows the end of: no Start can come for one of these but from a store that was lost, whenever that is.
+    pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
+        let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);
         let mut go: Vec<_> = tombs.map(|tomb| (tomb.tombstone.not_after_boottime_ms, tomb.tombstone.task)).collect();
         go.sort_unstable();

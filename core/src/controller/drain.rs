@@ -68,7 +68,10 @@ impl Machine {
         let row = &action.row;
         // Whoever stopped it: what was to be cleaned up there was not.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
-        let at_fault = is_at_fault(&ended.outcome) || (unclean && !defect!(CancelledEpilogIsClean));
+        // A node that does not configure what follows jobs never cleans up; it is not to blame for any other action that it does not configure.
+        let unmeant =
+            matches!(ended.outcome, Outcome::Refused { .. }) && self.is_unconfigured(task) && !self.follows(action);
+        let at_fault = is_at_fault(&ended.outcome) && !unmeant || (unclean && !defect!(CancelledEpilogIsClean));
         let unfollowed = self.unfollowed(task, ended);
         if !at_fault && unfollowed.is_none() {
             return;
@@ -288,13 +291,30 @@ impl Machine {
         }
     }
 
-    pub(super) fn drain(&mut self, hosts: &HostList, reason: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(super) fn drain(
+        &mut self,
+        hosts: &HostList,
+        reason: &str,
+        force: bool,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
         }
         let reason: String = reason.trim().chars().take(MAX_REASON).collect();
+        let hosts = names(hosts)?;
+        let is_known = |host: &&HostName| self.nodes.contains_key(*host) || self.drains.contains_key(*host);
+        let unknown = hosts.iter().filter(|host| !is_known(host)).map(HostName::as_str);
+        let unknown = HostList::from_names(unknown).unwrap_or_default();
+        if !unknown.is_empty() && !force {
+            let text = format!(
+                "no node {unknown} has ever said hello to this controller, and nobody was drained; to drain such hosts too: --force"
+            );
+            return Err(Refusal::NoSuchNode(text));
+        }
         let mut count = 0;
-        for host in names(hosts)? {
+        for host in hosts {
             count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), Fault::Other, now) == Told::First);
         }
         Ok(Reply::Reached { tasks: count })

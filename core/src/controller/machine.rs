@@ -19,7 +19,7 @@ use crate::controller::recovery::{Recovery, Unsettled};
 use crate::controller::session::Session;
 use crate::defect;
 use crate::eventlog::Event;
-use crate::ids::{ActionId, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::mark::History;
@@ -71,6 +71,8 @@ pub(super) struct Node {
     pub(super) session: Option<SessionId>,
     /// Of the last session that stood: what this machine said in this boot before that one counts for nothing, also when it has ended.
     pub(super) link: Option<u64>,
+    /// The actions that it configures, as its last session told; `None`: no session has told.
+    pub(super) actions: Option<BTreeSet<ActionName>>,
     /// Boots of this machine before the one in `row`, the newest last.
     pub(super) over: Vec<BootId>,
     /// CLOCK_MONOTONIC since when there is no session, or there is one.
@@ -458,6 +460,7 @@ impl Node {
             row,
             session: None,
             link: None,
+            actions: None,
             over: Vec::new(),
             since_ms,
             tasks: BTreeSet::new(),

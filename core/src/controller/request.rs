@@ -60,6 +60,8 @@ pub enum Request {
     Drain {
         hosts: HostList,
         reason: String,
+        /// Also hosts that this controller has never heard of.
+        force: bool,
     },
     Undrain {
         hosts: HostList,

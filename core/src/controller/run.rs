@@ -69,6 +69,9 @@ impl Machine {
             let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
             ranks = self.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
+        if external.is_none() {
+            self.check_configured(&run.action, &layout, &ranks)?;
+        }
         if !self.settings.after.contains(&run.action) {
             self.check_not_followed(&run, attempt, &ranks)?;
         }

@@ -116,7 +116,7 @@ impl Machine {
         if !self.judge_hello(id, &hello, now) {
             return;
         }
-        let Hello { host, machine, boot, link, version, tasks, .. } = hello;
+        let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
@@ -144,6 +144,7 @@ impl Machine {
         node.row = row;
         node.session = Some(id);
         node.link = Some(link);
+        node.actions = actions;
         node.since_ms = now.mono_ms;
         node.live.clear();
         let before = std::mem::take(&mut node.unsettled);

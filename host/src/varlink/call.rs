@@ -1,7 +1,7 @@
 //! One method call.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{PeerCred, ReplySink};
 
@@ -10,8 +10,8 @@ use super::{PeerCred, ReplySink};
 pub struct Call {
     /// Full name, `io.perilog.Agent.Status`.
     pub method: String,
-    /// An object; empty if the client sent none.
-    pub parameters: Value,
+    /// The text of an object, not looked into: `{}` if the client sent none.
+    pub(super) parameters: Box<RawValue>,
     /// The client takes more than one reply.
     pub more: bool,
     pub peer: PeerCred,
@@ -21,20 +21,38 @@ pub struct Call {
 impl Call {
     /// The parameters as a type. On failure the client has been told which one is wrong (`InvalidParameter`), and there is nothing left to do.
     ///
-    /// `T` with `deny_unknown_fields` refuses what it does not know; a misspelt option must not be taken for none.
+    /// `T` with `deny_unknown_fields` refuses what it does not know; a misspelt option must not be taken for none. No tree is made of them on the way: a
+    /// request becomes no larger than its type.
     pub async fn parse<T: DeserializeOwned>(self) -> Option<(T, PeerCred, ReplySink)> {
-        match serde_path_to_error::deserialize(self.parameters) {
-            Ok(parameters) => Some((parameters, self.peer, self.reply)),
-            Err(error) => {
-                let path = error.path().to_string();
-                let text = match path.as_str() {
-                    "." => error.inner().to_string(),
-                    _ => format!("{path}: {}", error.inner()),
-                };
+        let Self { parameters, peer, reply, .. } = self;
+        let parsed = parse(&parameters);
+        // A client that does not read its answer keeps nothing of its request.
+        drop(parameters);
+        match parsed {
+            Ok(parameters) => Some((parameters, peer, reply)),
+            Err(text) => {
                 // Whether they still listen makes no difference: the call is over.
-                let _ = self.reply.invalid_parameter(&text).await;
+                let _ = reply.invalid_parameter(&text).await;
                 None
             }
         }
     }
+
+    /// All that an answer takes; the request is dropped.
+    pub(super) fn into_reply(self) -> ReplySink {
+        self.reply
+    }
+}
+
+fn parse<T: DeserializeOwned>(parameters: &RawValue) -> Result<T, String> {
+    let json = &mut serde_json::Deserializer::from_str(parameters.get());
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let said = error.inner().to_string();
+        // The client made the text of a value, and knows no columns.
+        let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+        match error.path().to_string().as_str() {
+            "." => said.to_owned(),
+            path => format!("{path}: {said}"),
+        }
+    })
 }

@@ -91,7 +91,15 @@ impl Client {
         }
         let mut bytes = serde_json::to_vec(&message).map_err(|error| CallError::Malformed(error.to_string()))?;
         bytes.push(0);
-        self.stream.get_ref().write_all(&bytes).map_err(|error| self.io(error))?;
+        if let Err(error) = self.stream.get_ref().write_all(&bytes) {
+            let error = self.io(error);
+            // A daemon that has no seat for us says so and closes before it reads anything.
+            let said = matches!(error, CallError::Closed).then(|| self.receive());
+            return Err(match said {
+                Some(Err(said @ CallError::Remote { .. })) => said,
+                _ => error,
+            });
+        }
         self.spent = false;
         Ok(())
     }

@@ -6,17 +6,35 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::introspect::dispatch;
-use super::reply::{Pen, PenState};
-use super::wire::{Request, Requests, WireError};
+use super::reply::{self, Pen, PenState};
+use super::seats::{Seat, Waiters};
+use super::server::Warnings;
+use super::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS, Request, Requests, WireError};
 use super::{Call, PeerCred, ReplySink, Service};
 
+/// Why an idle connection is closed.
+const GIVEN_AWAY: &str = "this connection was idle and others came: connect again";
+
 /// Serves until the client goes away, or is sent away.
-pub(super) async fn serve<S: Service>(stream: UnixStream, peer: PeerCred, service: Arc<S>) {
+pub(super) async fn serve<S: Service>(
+    stream: UnixStream,
+    peer: PeerCred,
+    mut seat: Seat,
+    service: Arc<S>,
+    warnings: Arc<Warnings>,
+) {
+    let most = if service.trusts(&peer) { MAX_REQUEST } else { MAX_REQUEST_OF_STRANGERS };
     let (read, write) = stream.into_split();
-    let mut requests = Requests::new(read);
+    let mut requests = Requests::new(read, most);
     let mut pen = Pen::new(write);
     loop {
-        let request = match requests.next().await {
+        seat.idle();
+        let next = tokio::select! {
+            biased;
+            () = seat.lost() => return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY)),
+            next = requests.next() => next,
+        };
+        let request = match next {
             Ok(Some(request)) => request,
             Ok(None) => return,
             Err(error @ WireError::Io(_)) => {
@@ -24,11 +42,16 @@ pub(super) async fn serve<S: Service>(stream: UnixStream, peer: PeerCred, servic
                 return;
             }
             Err(error) => {
-                tracing::warn!(uid = peer.uid, pid = peer.pid, %error, "a client of the local socket is sent away");
-                return;
+                if let WireError::TooLarge(_) = error {
+                    pen.say_at_once(&reply::invalid_parameter(&error.to_string()));
+                }
+                return warnings.say(&peer, &format!("a client of the local socket is sent away: it {error}"));
             }
         };
-        match answer(request, &mut requests, pen, &peer, &*service).await {
+        if !seat.busy() {
+            return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY));
+        }
+        match answer(request, &mut requests, pen, &peer, seat.waiters(), &*service).await {
             Some(returned) => pen = returned,
             None => return,
         }
@@ -37,25 +60,23 @@ pub(super) async fn serve<S: Service>(stream: UnixStream, peer: PeerCred, servic
 
 /// One call, from its request to the pen that comes back; none if nothing can follow.
 async fn answer<S: Service>(
-    mut request: Request,
+    request: Request,
     requests: &mut Requests,
     pen: Pen,
     peer: &PeerCred,
+    waiters: Waiters,
     service: &S,
 ) -> Option<Pen> {
     let (say_gone, gone) = watch::channel(false);
-    let modes = (request.more.unwrap_or(false), request.oneway.unwrap_or(false));
-    let (reply, mut back) = ReplySink::new(&request.method, modes, pen, gone);
-    let upgrade = request.upgrade.unwrap_or(false);
-    let parameters = request.take_parameters();
-    let method = request.method;
+    let Request { method, parameters, more, oneway, upgrade } = request;
+    let (reply, mut back) = ReplySink::new(&method, (more, oneway), pen, gone, waiters);
     let handled = async {
         match parameters {
             // There is no protocol to upgrade to.
             _ if upgrade => drop(reply.invalid_parameter("upgrade").await),
             None => drop(reply.invalid_parameter("parameters").await),
             Some(parameters) => {
-                let call = Call { method: method.clone(), parameters, more: modes.0, peer: peer.clone(), reply };
+                let call = Call { method: method.clone(), parameters, more, peer: peer.clone(), reply };
                 dispatch(service, call).await;
             }
         }

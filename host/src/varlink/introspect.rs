@@ -54,39 +54,39 @@ struct WhichInterface {
     interface: String,
 }
 
-/// Answers `call` itself, or hands it to the service if that defines the method.
+/// Answers `call` itself, or hands it to the service if that defines the method and lets the peer in. Before an error is written the request is
+/// dropped: the client may be slow to read it.
 pub(super) async fn dispatch<S: Service>(service: &S, call: Call) {
     let known = service.describe();
     let (interface, method) = call.method.rsplit_once('.').unwrap_or(("", &call.method));
-    let Some(description) = find(known, interface) else {
-        let interface = json!({ "interface": interface });
-        let _ = call.reply.error("org.varlink.service.InterfaceNotFound", interface).await;
-        return;
-    };
-    if !defines(description.text, method) {
-        let method = json!({ "method": method });
-        let _ = call.reply.error("org.varlink.service.MethodNotFound", method).await;
-        return;
-    }
-    match (interface, method) {
-        (NAME, "GetInfo") => {
-            let info = info(service);
-            let _ = call.reply.done(info).await;
+    let error = match find(known, interface) {
+        None => Err(("org.varlink.service.InterfaceNotFound".to_owned(), json!({ "interface": interface }))),
+        Some(description) if !defines(description.text, method) => {
+            Err(("org.varlink.service.MethodNotFound".to_owned(), json!({ "method": method })))
         }
-        (NAME, _) => {
+        Some(_) if interface == NAME => Ok(method == "GetInfo"),
+        Some(_) => match service.permit(method, &call.peer) {
+            Ok(()) => return service.call(call).await,
+            Err(text) => Err((format!("{interface}.PermissionDenied"), json!({ "text": text }))),
+        },
+    };
+    // Whether they still listen makes no difference: the call is over.
+    let _ = match error {
+        Err((name, parameters)) => call.into_reply().error(&name, parameters).await,
+        Ok(true) => call.into_reply().done(info(service)).await,
+        Ok(false) => {
             let Some((which, _, reply)) = call.parse::<WhichInterface>().await else {
                 return;
             };
-            let _ = match find(known, &which.interface) {
+            match find(known, &which.interface) {
                 Some(found) => reply.done(json!({ "description": found.text })).await,
                 None => {
                     let interface = json!({ "interface": which.interface });
                     reply.error("org.varlink.service.InterfaceNotFound", interface).await
                 }
-            };
+            }
         }
-        _ => service.call(call).await,
-    }
+    };
 }
 
 fn info<S: Service>(service: &S) -> Value {

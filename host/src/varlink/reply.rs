@@ -7,6 +7,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{oneshot, watch};
 
+use super::Service;
+use super::seats::{Full, Waiters, Waiting};
+
 /// How long a client may leave one reply unread once its socket is full. Then it is cut off; a stream is taken up again by sequence number.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -25,6 +28,7 @@ pub struct ReplySink {
     more: bool,
     oneway: bool,
     gone: watch::Receiver<bool>,
+    waiters: Waiters,
     /// Taken only by `Drop`.
     pen: Option<Pen>,
     back: Option<oneshot::Sender<Pen>>,
@@ -57,8 +61,7 @@ impl Pen {
         if matches!(self.state, PenState::Broken | PenState::Finished) {
             return Err(Gone);
         }
-        let mut bytes = serde_json::to_vec(message).map_err(|_| Gone)?;
-        bytes.push(0);
+        let bytes = framed(message).ok_or(Gone)?;
         // Until all is written: whoever drops this half-way leaves half a message.
         self.state = PenState::Broken;
         match tokio::time::timeout(WRITE_LIMIT, self.half.write_all(&bytes)).await {
@@ -70,10 +73,34 @@ impl Pen {
         }
     }
 
+    /// Says a last word, if the client's socket has room for it.
+    pub(super) fn say_at_once(&self, message: &Value) {
+        if let Some(bytes) = framed(message) {
+            let _ = self.half.try_write(&bytes);
+        }
+    }
+
     /// What a call that said nothing gets.
     pub(super) async fn not_implemented(&mut self, method: &str) -> Result<(), Gone> {
         self.write(&not_implemented(method), PenState::Finished).await
     }
+}
+
+/// A message as it is written.
+pub(super) fn framed(message: &Value) -> Option<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(message).ok()?;
+    bytes.push(0);
+    Some(bytes)
+}
+
+/// No seat is left for this client: `Busy` of the service's first interface.
+pub(super) fn busy<S: Service>(service: &S, text: &str) -> Value {
+    let interface = service.describe().first().map_or("org.varlink.service", |interface| interface.name);
+    json!({ "error": format!("{interface}.Busy"), "parameters": { "text": text } })
+}
+
+pub(super) fn invalid_parameter(parameter: &str) -> Value {
+    json!({ "error": "org.varlink.service.InvalidParameter", "parameters": { "parameter": parameter } })
 }
 
 fn not_implemented(method: &str) -> Value {
@@ -87,10 +114,11 @@ impl ReplySink {
         (more, oneway): (bool, bool),
         mut pen: Pen,
         gone: watch::Receiver<bool>,
+        waiters: Waiters,
     ) -> (Self, oneshot::Receiver<Pen>) {
         let (back, returned) = oneshot::channel();
         pen.state = PenState::Unused;
-        (Self { method: method.to_owned(), more, oneway, gone, pen: Some(pen), back: Some(back) }, returned)
+        (Self { method: method.to_owned(), more, oneway, gone, waiters, pen: Some(pen), back: Some(back) }, returned)
     }
 
     /// The last reply; `value` is an object.
@@ -118,8 +146,18 @@ impl ReplySink {
         self.error("org.varlink.service.InvalidParameter", json!({ "parameter": parameter })).await
     }
 
-    pub async fn permission_denied(self) -> Result<(), Gone> {
-        self.error("org.varlink.service.PermissionDenied", json!({})).await
+    /// A seat of the waiting kind, to be held while the call waits for something to happen. Where there is none the client has been told (`Busy` of the
+    /// method's interface), and there is nothing left to do.
+    pub async fn wait(&mut self) -> Result<Waiting, Gone> {
+        match self.waiters.wait() {
+            Ok(waiting) => Ok(waiting),
+            Err(Full(text)) => {
+                let interface = self.method.rsplit_once('.').map_or("", |(interface, _)| interface);
+                let busy = json!({ "error": format!("{interface}.Busy"), "parameters": { "text": text } });
+                self.write(&busy, PenState::Finished).await?;
+                Err(Gone)
+            }
+        }
     }
 
     /// Resolves once the client is gone; never if it stays. Cancel safe; a stream selects on it.

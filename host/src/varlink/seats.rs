@@ -1,88 +1,304 @@
-//! How many connections there may be, so that no user can keep the others, or root, from being served.
+//! How many connections there may be, so that no user keeps the others, or root, from being served, and no waiting client keeps a command out.
+//!
+//! ```text
+//!   a stranger's connection      a seat of its user's few
+//!   a trusted connection         a seat; while its call waits for something to happen it holds a seat of the waiting kind, too
+//!   no seat is left              the connection that has been idle for the longest gives up its seat; if none is idle, the newcomer is turned away
+//! ```
+//!
+//! Clients that wait have fewer seats than there are connections, so the rest is always left to commands.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
 
 /// How many connections there may be at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of all users together. Those beyond wait in the listen queue.
-    pub connections: usize,
-    /// Of one user other than root. Those beyond are closed at once.
-    pub per_user: usize,
-    /// Of `connections`, how many only root can have.
+    /// Of root and of users that the service trusts ([`super::Service::trusts`]), together.
+    pub trusted: usize,
+    /// Of `trusted`, how many only root can have.
     pub for_root: usize,
+    /// Of `trusted`, how many may wait for something to happen. The others are for commands.
+    pub waiting: usize,
+    /// Of all strangers together.
+    pub strangers: usize,
+    /// Of one stranger.
+    pub per_stranger: usize,
 }
 
-impl Default for Bounds {
-    /// Fits within the 1024 descriptors that a service has unless its unit says more.
-    fn default() -> Self {
-        Self { connections: 768, per_user: 256, for_root: 64 }
+impl Bounds {
+    /// All connections that these bounds allow.
+    pub const fn connections(&self) -> usize {
+        self.trusted + self.strangers
     }
 }
 
-/// The seats that are taken.
+impl Default for Bounds {
+    /// Fits within the 4096 descriptors of a node's agent, where each hook of a job that runs there waits.
+    fn default() -> Self {
+        Self { trusted: 1_024, for_root: 64, waiting: 768, strangers: 256, per_stranger: 8 }
+    }
+}
+
+/// The seats of a socket.
 #[derive(Debug, Clone)]
 pub(super) struct Seats {
     bounds: Bounds,
-    taken: Arc<Mutex<HashMap<u32, usize>>>,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    trusted: usize,
+    waiting: usize,
+    strangers: HashMap<u32, usize>,
+    /// Connections without a request, those that have been so for the longest first.
+    idle: BTreeMap<u64, (Holder, Arc<Notify>)>,
+    next: u64,
+}
+
+/// Which seats a connection takes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Trusted,
+    Stranger(u32),
 }
 
 /// One taken seat; free again when dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
-    uid: u32,
-    taken: Arc<Mutex<HashMap<u32, usize>>>,
+    holder: Holder,
+    bounds: Bounds,
+    taken: Arc<Mutex<Taken>>,
+    /// Its place among the idle, while it is.
+    idle: Option<u64>,
+    /// Tells the connection that its seat is another's now.
+    lost: Arc<Notify>,
 }
+
+/// One taken seat of the waiting kind; free again when dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    taken: Option<Arc<Mutex<Taken>>>,
+}
+
+/// No seat is left.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Full(pub(super) String);
 
 impl Seats {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self { bounds, taken: Arc::default() }
     }
 
-    /// A seat for a user, if there is one. Root always has one: the caller accepts no more than `connections`.
-    pub(super) fn take(&self, uid: u32) -> Option<Seat> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let others: usize = taken.iter().filter(|(uid, _)| **uid != 0).map(|(_, count)| count).sum();
-        let own = taken.get(&uid).copied().unwrap_or(0);
-        let room = own < self.bounds.per_user && others < self.bounds.connections.saturating_sub(self.bounds.for_root);
-        if uid != 0 && !room {
-            return None;
+    /// A seat for a connection of this user.
+    ///
+    /// # Errors
+    /// Text for the client: all seats are taken, and none of their connections is idle.
+    pub(super) fn take(&self, uid: u32, trusted: bool) -> Result<Seat, Full> {
+        let holder = if trusted { Holder::Trusted } else { Holder::Stranger(uid) };
+        let mut taken = lock(&self.taken);
+        if let Err(full) = taken.has_room(&self.bounds, holder, uid == 0) {
+            taken.evict(holder, &full)?;
         }
-        taken.insert(uid, own + 1);
-        Some(Seat { uid, taken: self.taken.clone() })
+        taken.count(holder);
+        Ok(Seat { holder, bounds: self.bounds, taken: self.taken.clone(), idle: None, lost: Arc::default() })
+    }
+}
+
+impl Seat {
+    /// The connection has no request: from now on its seat may be given to a newcomer, which [`Self::lost`] tells.
+    pub(super) fn idle(&mut self) {
+        let mut taken = lock(&self.taken);
+        let number = taken.next;
+        taken.next += 1;
+        taken.idle.insert(number, (self.holder, self.lost.clone()));
+        self.idle = Some(number);
+    }
+
+    /// The connection has a request. `false`: its seat was given away just now.
+    pub(super) fn busy(&mut self) -> bool {
+        let Some(number) = self.idle else { return true };
+        let still = lock(&self.taken).idle.remove(&number).is_some();
+        if still {
+            self.idle = None;
+        }
+        still
+    }
+
+    /// Resolves when the seat of an idle connection was given away. Cancel safe.
+    pub(super) async fn lost(&self) {
+        self.lost.notified().await;
+    }
+
+    /// What its calls take seats of the waiting kind from.
+    pub(super) fn waiters(&self) -> Waiters {
+        Waiters { holder: self.holder, most: self.bounds.waiting, taken: self.taken.clone() }
+    }
+}
+
+/// Where a call finds a seat of the waiting kind.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    holder: Holder,
+    most: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+impl Waiters {
+    /// # Errors
+    /// Text for the client: as many wait as may.
+    pub(super) fn wait(&self) -> Result<Waiting, Full> {
+        // Strangers have so few seats that waiting takes them from nobody else.
+        if self.holder != Holder::Trusted {
+            return Ok(Waiting { taken: None });
+        }
+        let mut taken = lock(&self.taken);
+        if taken.waiting >= self.most {
+            return Err(Full(format!(
+                "{} clients wait already, as many as may: ask again when some have ended",
+                self.most
+            )));
+        }
+        taken.waiting += 1;
+        Ok(Waiting { taken: Some(self.taken.clone()) })
+    }
+}
+
+impl Taken {
+    fn has_room(&self, bounds: &Bounds, holder: Holder, root: bool) -> Result<(), Full> {
+        let (taken, most) = match holder {
+            Holder::Trusted => (self.trusted, bounds.trusted - if root { 0 } else { bounds.for_root }),
+            Holder::Stranger(uid) => {
+                let own = self.strangers.get(&uid).copied().unwrap_or(0);
+                if own >= bounds.per_stranger {
+                    return Err(Full(format!("uid {uid} has {own} connections already, as many as it may")));
+                }
+                (self.strangers.values().sum(), bounds.strangers)
+            }
+        };
+        match taken < most {
+            true => Ok(()),
+            false => Err(Full(format!("all {most} connections are taken: ask again"))),
+        }
+    }
+
+    /// Gives the seat of the connection that has been idle for the longest to a newcomer of its kind.
+    fn evict(&mut self, newcomer: Holder, full: &Full) -> Result<(), Full> {
+        let own_only = match newcomer {
+            Holder::Stranger(uid) => self.strangers.contains_key(&uid),
+            Holder::Trusted => true,
+        };
+        let fits = |holder: &Holder| match (holder, newcomer) {
+            (Holder::Trusted, Holder::Trusted) => true,
+            (Holder::Stranger(of), Holder::Stranger(uid)) => *of == uid || !own_only,
+            _ => false,
+        };
+        let oldest = self.idle.iter().find(|(_, (holder, _))| fits(holder)).map(|(number, _)| *number);
+        let (holder, lost) = oldest.and_then(|number| self.idle.remove(&number)).ok_or_else(|| full.clone())?;
+        self.discount(holder);
+        lost.notify_one();
+        Ok(())
+    }
+
+    fn count(&mut self, holder: Holder) {
+        match holder {
+            Holder::Trusted => self.trusted += 1,
+            Holder::Stranger(uid) => *self.strangers.entry(uid).or_default() += 1,
+        }
+    }
+
+    fn discount(&mut self, holder: Holder) {
+        match holder {
+            Holder::Trusted => self.trusted -= 1,
+            // Users without a seat are forgotten: the map is no larger than the number of seats.
+            Holder::Stranger(uid) => {
+                if let Some(count) = self.strangers.get_mut(&uid) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.strangers.remove(&uid);
+                    }
+                }
+            }
+        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Users without a seat are forgotten: the map is no larger than the number of seats.
-        if let Some(count) = taken.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.uid);
-            }
+        let mut taken = lock(&self.taken);
+        // A seat that was given away is counted as another's.
+        if self.idle.is_none_or(|number| taken.idle.remove(&number).is_some()) {
+            taken.discount(self.holder);
         }
     }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(taken) = &self.taken {
+            lock(taken).waiting -= 1;
+        }
+    }
+}
+
+fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { trusted: 3, for_root: 1, waiting: 2, strangers: 3, per_stranger: 2 };
+
     #[test]
     fn no_user_takes_the_seats_of_others_and_root_always_has_one() {
-        let seats = Seats::new(Bounds { connections: 5, per_user: 2, for_root: 1 });
-        let mut held = vec![seats.take(7).unwrap(), seats.take(7).unwrap()];
-        assert!(seats.take(7).is_none());
-        held.push(seats.take(8).unwrap());
-        held.push(seats.take(8).unwrap());
-        assert!(seats.take(9).is_none(), "the last is root's");
-        held.push(seats.take(0).unwrap());
+        let seats = Seats::new(BOUNDS);
+        let mut held = vec![seats.take(7, false).unwrap(), seats.take(7, false).unwrap()];
+        assert!(seats.take(7, false).unwrap_err().to_string().contains("uid 7 has 2"));
+        held.push(seats.take(8, false).unwrap());
+        assert!(seats.take(9, false).is_err(), "strangers have three");
+        held.push(seats.take(5, true).unwrap());
+        held.push(seats.take(5, true).unwrap());
+        assert!(seats.take(5, true).is_err(), "the last is root's");
+        held.push(seats.take(0, true).unwrap());
+        assert!(seats.take(0, true).is_err());
         held.remove(0);
-        assert!(seats.take(9).is_some());
+        assert!(seats.take(9, false).is_ok());
         drop(held);
-        assert!(seats.taken.lock().unwrap().is_empty());
+        let taken = lock(&seats.taken);
+        assert!(taken.trusted == 0 && taken.strangers.is_empty() && taken.idle.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_gets_the_seat_of_the_connection_that_was_idle_for_the_longest() {
+        let seats = Seats::new(BOUNDS);
+        let mut held: Vec<Seat> = (0..3).map(|_| seats.take(0, true).unwrap()).collect();
+        held[2].idle();
+        held[1].idle();
+        let newcomer = seats.take(0, true).unwrap();
+        held[2].lost().await;
+        assert!(!held[2].busy() && held[1].busy() && held[0].busy());
+        assert!(seats.take(0, true).is_err(), "nobody is idle");
+        // A seat that was given away is not free again with its first holder.
+        held.remove(2);
+        assert!(seats.take(0, true).is_err());
+        drop(newcomer);
+        assert!(seats.take(0, true).is_ok());
+    }
+
+    #[test]
+    fn those_that_wait_leave_seats_to_commands() {
+        let seats = Seats::new(BOUNDS);
+        let held: Vec<Seat> = (0..3).map(|_| seats.take(0, true).unwrap()).collect();
+        let first = held[0].waiters().wait().unwrap();
+        let _second = held[1].waiters().wait().unwrap();
+        assert!(held[2].waiters().wait().unwrap_err().to_string().contains("2 clients wait"));
+        drop(first);
+        assert!(held[2].waiters().wait().is_ok());
     }
 }

@@ -2,14 +2,16 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use super::seats::Seats;
-use super::{Bounds, PeerCred, Service, connection};
+use super::{Bounds, PeerCred, Service, connection, reply};
+use crate::clock;
+use crate::complaints::{Each, LINES, WINDOW_MS, Window};
 
 /// After an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -23,6 +25,7 @@ pub async fn serve<S: Service>(
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let seats = Seats::new(bounds);
+    let warnings = Arc::new(Warnings::default());
     let mut connections = JoinSet::new();
     let mut failing = false;
     loop {
@@ -33,10 +36,10 @@ pub async fn serve<S: Service>(
                     tracing::error!(%error, "a connection of the local socket ended in a panic");
                 }
             }
-            accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     failing = false;
-                    admit(stream, &seats, &service, &mut connections);
+                    admit(stream, &seats, &service, &warnings, &mut connections);
                 }
                 Err(error) => {
                     if !failing {
@@ -50,7 +53,13 @@ pub async fn serve<S: Service>(
     }
 }
 
-fn admit<S: Service>(stream: UnixStream, seats: &Seats, service: &Arc<S>, connections: &mut JoinSet<()>) {
+fn admit<S: Service>(
+    stream: UnixStream,
+    seats: &Seats,
+    service: &Arc<S>,
+    warnings: &Arc<Warnings>,
+    connections: &mut JoinSet<()>,
+) {
     let peer = match PeerCred::of(&stream) {
         Ok(peer) => peer,
         Err(error) => {
@@ -58,13 +67,50 @@ fn admit<S: Service>(stream: UnixStream, seats: &Seats, service: &Arc<S>, connec
             return;
         }
     };
-    let Some(seat) = seats.take(peer.uid) else {
-        tracing::warn!(uid = peer.uid, pid = peer.pid, "too many connections to the local socket; one is sent away");
-        return;
-    };
-    let service = service.clone();
-    connections.spawn(async move {
-        connection::serve(stream, peer, service).await;
-        drop(seat);
-    });
+    match seats.take(peer.uid, service.trusts(&peer)) {
+        Ok(seat) => {
+            connections.spawn(connection::serve(stream, peer, seat, service.clone(), warnings.clone()));
+        }
+        Err(full) => {
+            // A client that hears nothing would wait in the dark.
+            if let Some(bytes) = reply::framed(&reply::busy(&**service, &full.to_string())) {
+                let _ = stream.try_write(&bytes);
+            }
+            warnings.say(&peer, &format!("a client of the local socket is turned away: {full}"));
+        }
+    }
+}
+
+/// Users that have lines of their own.
+const MOST_USERS: usize = 1_024;
+
+/// What is said of clients that misbehave: so many lines of each user in a window, so that none fills the journal.
+#[derive(Debug)]
+pub(super) struct Warnings {
+    each: Each<u32>,
+    /// Where there are too many users.
+    others: Mutex<Window>,
+}
+
+impl Default for Warnings {
+    fn default() -> Self {
+        Self { each: Each::new(MOST_USERS), others: Mutex::default() }
+    }
+}
+
+impl Warnings {
+    pub(super) fn say(&self, peer: &PeerCred, text: &str) {
+        let (uid, pid) = (peer.uid, peer.pid);
+        let admitted = self.each.admit(uid, text);
+        let (say, unsaid) = admitted.unwrap_or_else(|| {
+            let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+            others.admit(clock::mono_ms(), LINES, WINDOW_MS)
+        });
+        if unsaid > 0 {
+            tracing::warn!(uid, "uid {uid}: {unsaid} more such lines were not logged");
+        }
+        if say {
+            tracing::warn!(uid, pid, "uid {uid}, pid {pid}: {text}");
+        }
+    }
 }

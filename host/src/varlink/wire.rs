@@ -6,41 +6,60 @@ use std::os::fd::AsFd;
 use bytes::{Buf, Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::OwnedReadHalf;
 
 /// The largest request. The largest reasonable one, an action over all ranks of a large cluster with its environment, is a tenth of it.
 pub const MAX_REQUEST: usize = 1024 * 1024;
+/// The largest request of a peer that may only look: a method and a job's id, or some nodes.
+pub const MAX_REQUEST_OF_STRANGERS: usize = 8 * 1024;
 /// What an idle connection keeps for reading.
 const READ_BUFFER: usize = 1024;
 
-/// A method call as it comes (varlink.org/Method-Call).
-#[derive(Debug, Deserialize)]
+/// A method call as it comes (varlink.org/Method-Call); its parameters are a text that has not been looked into.
+#[derive(Debug)]
 pub(super) struct Request {
-    pub method: String,
-    pub parameters: Option<Value>,
-    pub more: Option<bool>,
-    pub oneway: Option<bool>,
-    pub upgrade: Option<bool>,
+    pub(super) method: String,
+    /// None if they are no object.
+    pub(super) parameters: Option<Box<RawValue>>,
+    pub(super) more: bool,
+    pub(super) oneway: bool,
+    pub(super) upgrade: bool,
 }
 
 impl Request {
-    /// None if they are no object.
-    pub(super) fn take_parameters(&mut self) -> Option<Value> {
-        match self.parameters.take() {
-            None | Some(Value::Null) => Some(Value::Object(Map::new())),
-            Some(object @ Value::Object(_)) => Some(object),
-            Some(_) => None,
+    fn parse(message: &[u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Written<'a> {
+            method: String,
+            #[serde(borrow)]
+            parameters: Option<&'a RawValue>,
+            more: Option<bool>,
+            oneway: Option<bool>,
+            upgrade: Option<bool>,
         }
+        let written: Written<'_> = serde_json::from_slice(message)?;
+        let parameters = match written.parameters.map(RawValue::get) {
+            None | Some("null") => Some(RawValue::from_string("{}".to_owned())?),
+            Some(text) if text.starts_with('{') => written.parameters.map(ToOwned::to_owned),
+            Some(_) => None,
+        };
+        Ok(Self {
+            method: written.method,
+            parameters,
+            more: written.more.unwrap_or(false),
+            oneway: written.oneway.unwrap_or(false),
+            upgrade: written.upgrade.unwrap_or(false),
+        })
     }
 }
 
 /// Why nothing more can be read from a client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
-    #[error("sent a request larger than {MAX_REQUEST} bytes")]
-    TooLarge,
+    #[error("sent a request larger than {0} bytes")]
+    TooLarge(usize),
     #[error("sent what is no Varlink request: {0}")]
     Garbage(#[from] serde_json::Error),
     #[error("went away: {0}")]
@@ -51,6 +70,8 @@ pub(super) enum WireError {
 #[derive(Debug)]
 pub(super) struct Requests {
     half: OwnedReadHalf,
+    /// The largest request.
+    most: usize,
     buffer: BytesMut,
     /// So much of the buffer has no NUL.
     searched: usize,
@@ -58,18 +79,19 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(half: OwnedReadHalf) -> Self {
-        Self { half, buffer: BytesMut::new(), searched: 0, ended: false }
+    pub(super) fn new(half: OwnedReadHalf, most: usize) -> Self {
+        Self { half, most, buffer: BytesMut::new(), searched: 0, ended: false }
     }
 
     /// The next request; none at the end. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Request>, WireError> {
         loop {
-            if let Some(message) = self.take_message() {
-                return Ok(Some(serde_json::from_slice(&message)?));
+            let message = self.take_message();
+            if message.as_ref().map_or(self.buffer.len(), Bytes::len) > self.most {
+                return Err(WireError::TooLarge(self.most));
             }
-            if self.buffer.len() > MAX_REQUEST {
-                return Err(WireError::TooLarge);
+            if let Some(message) = message {
+                return Ok(Some(Request::parse(&message)?));
             }
             if self.ended {
                 return Ok(None);
@@ -83,7 +105,7 @@ impl Requests {
     /// Two clients are not noticed here but when a reply cannot be written: one that pipelined more than that, and one that closed its writing
     /// half first (as `nc -N` does; it still waits for the answer) and the other half later.
     pub(super) async fn gone(&mut self) {
-        while !self.ended && self.buffer.len() <= MAX_REQUEST {
+        while !self.ended && self.buffer.len() <= self.most {
             if self.read().await.is_err() {
                 return;
             }

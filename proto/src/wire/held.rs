@@ -1,6 +1,10 @@
 //! What an agent says of the tasks it holds, and what it is asked about them.
 
-use perilog_core::message::{Ask as CoreAsk, Held as CoreHeld, HeldState, Hello as CoreHello, Phase as CorePhase};
+use std::collections::BTreeSet;
+
+use perilog_core::message::{
+    Ask as CoreAsk, Held as CoreHeld, HeldState, Hello as CoreHello, MAX_ACTIONS, Phase as CorePhase,
+};
 use perilog_core::task::Reboot;
 use perilog_core::{ActionName, BootId, HostList, HostName, IdSet, JobId, MachineId};
 use prost::Message;
@@ -27,6 +31,16 @@ pub(crate) struct Hello {
     pub tasks: Vec<Held>,
     #[prost(bool, tag = "7")]
     pub more: bool,
+    /// Missing from an older agent, and from all pages but the first.
+    #[prost(message, optional, tag = "8")]
+    pub actions: Option<Actions>,
+}
+
+/// A list that may be empty, and is another thing then than none.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Actions {
+    #[prost(string, repeated, tag = "1")]
+    pub names: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -176,6 +190,10 @@ impl Hello {
             version: clip(&hello.version, LISTED_TEXT),
             tasks: hello.tasks.iter().map(Held::of).collect(),
             more: hello.more,
+            actions: hello
+                .actions
+                .as_ref()
+                .map(|actions| Actions { names: actions.iter().take(MAX_ACTIONS).map(ToString::to_string).collect() }),
         };
         for shorten in [Held::shorten_texts, Held::shorten_sets] {
             if wire.encoded_len() > most {
@@ -203,9 +221,19 @@ impl Hello {
             boot: BootId::new(&self.boot).at("boot")?,
             link: self.link,
             version: self.version,
+            actions: self.actions.map(Actions::value).transpose().at("actions")?,
             tasks,
             more: self.more,
         })
+    }
+}
+
+impl Actions {
+    fn value(self) -> Result<BTreeSet<ActionName>, Fault> {
+        if self.names.len() > MAX_ACTIONS {
+            return Err(Fault::bad(format!("{} actions, at most {MAX_ACTIONS} are taken", self.names.len())));
+        }
+        self.names.iter().map(|name| ActionName::new(name).at("names")).collect()
     }
 }
 

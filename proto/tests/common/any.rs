@@ -127,10 +127,10 @@ prop_compose! {
 prop_compose! {
     fn hello()(
         host in "[a-z0-9][a-z0-9.-]{0,60}", machine in "[a-f0-9]{32}", boot in boot(), link: u64, version in text(),
-        tasks in vec(held(), 0..5), more: bool,
+        actions in proptest::option::of(proptest::collection::btree_set(action(), 0..5)), tasks in vec(held(), 0..5), more: bool,
     ) -> Hello {
         let (host, machine) = (HostName::new(&host).unwrap(), MachineId::new(&machine).unwrap());
-        Hello { host, machine, boot, link, version, tasks, more }
+        Hello { host, machine, boot, link, version, actions, tasks, more }
     }
 }
 

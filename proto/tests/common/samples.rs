@@ -140,6 +140,7 @@ fn hello() -> Hello {
         boot: BootId::new("6e2f6a30-3f0f-4a0c-9c4b-0f1e2d3c4b5a").unwrap(),
         link: 12,
         version: "0.1.0".to_owned(),
+        actions: None,
         tasks: vec![
             held(HeldState::Unclaimed),
             held(HeldState::Live { phase: Phase::Starting, age_ms: 1500 }),
@@ -188,6 +189,8 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
     let fixed = [
         ("hello".to_owned(), FromAgent::Hello(hello())),
         ("hello-boots".to_owned(), FromAgent::Hello(boots())),
+        ("hello-actions".to_owned(), FromAgent::Hello(Hello { actions: Some([prolog()].into()), ..hello() })),
+        ("hello-no-actions".to_owned(), FromAgent::Hello(Hello { actions: Some([].into()), ..hello() })),
         ("epoch-refused".to_owned(), FromAgent::EpochRefused { seen: EPOCH }),
         ("accepted".to_owned(), FromAgent::Accepted { task, limit_ms: None }),
         ("accepted-limited".to_owned(), FromAgent::Accepted { task, limit_ms: Some(600_000) }),

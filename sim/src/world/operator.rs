@@ -154,7 +154,7 @@ impl World {
                 self.ask(to, Request::JobCancel { job: site::job(job), attempt: None, why: "asked".to_owned() });
             }
             Op::Drain { to, node } => {
-                self.ask(to, Request::Drain { hosts: self.hosts(node, 1), reason: "by hand".to_owned() });
+                self.ask(to, Request::Drain { hosts: self.hosts(node, 1), reason: "by hand".to_owned(), force: true });
             }
             Op::Undrain { to, node } => {
                 // Whoever lifts a drain says that nothing is wrong there.

@@ -21,7 +21,7 @@ pub struct Step {
 /// `None` for a host is the page's one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    File { path: String, text: String, hosts: Vec<Option<String>> },
+    File { path: String, text: String, mode: u32, hosts: Vec<Option<String>> },
     Command { command: String, expected: Vec<String>, hosts: Vec<Option<String>> },
     StandIn(String),
     NotRun(String),
@@ -82,14 +82,14 @@ impl Fence<'_> {
             "text" => Ok(Vec::new()),
             "console" => self.commands(),
             "toml" | "ini" | "sh" | "json" => {
-                let Some((path, hosts)) = self.lines.iter().take(2).find_map(|line| file(line)) else {
+                let Some((path, mode, hosts)) = self.lines.iter().take(2).find_map(|line| file(line)) else {
                     bail!(
                         "a {} block without `# /path` or `# /path on HOSTS` in its first two lines: mark it `not run: why`",
                         self.kind
                     );
                 };
                 let text = self.lines.iter().flat_map(|line| [*line, "\n"]).collect();
-                Ok(vec![Step { line: self.line, what: What::File { path, text, hosts: hosts? } }])
+                Ok(vec![Step { line: self.line, what: What::File { path, text, mode, hosts: hosts? } }])
             }
             other => bail!("a block of kind {other:?}: mark it `not run: why`, or make it `text`"),
         }
@@ -125,13 +125,21 @@ fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     host.bytes().all(fits).then(|| ((!host.is_empty()).then_some(host), command.trim()))
 }
 
-/// `# /etc/x.toml on n[0-3]`
-fn file(line: &str) -> Option<(String, Result<Vec<Option<String>>>)> {
-    let mut words = line.strip_prefix("# /")?.split(' ');
+/// The mode of a file whose page says none, as an editor would make it.
+const MODE: u32 = 0o644;
+
+/// `# /etc/x.toml on n[0-3]`, `# /etc/x.d/10-y on n[0-3], mode 0755`
+fn file(line: &str) -> Option<(String, u32, Result<Vec<Option<String>>>)> {
+    let rest = line.strip_prefix("# /")?;
+    let (rest, mode) = match rest.split_once(", mode ") {
+        Some((rest, mode)) => (rest, u32::from_str_radix(mode, 8).ok()?),
+        None => (rest, MODE),
+    };
+    let mut words = rest.split(' ');
     let path = format!("/{}", words.next()?);
     match (words.next(), words.next(), words.next()) {
-        (None, ..) => Some((path, hosts(None))),
-        (Some("on"), Some(on), None) => Some((path, hosts(Some(on)))),
+        (None, ..) => Some((path, mode, hosts(None))),
+        (Some("on"), Some(on), None) => Some((path, mode, hosts(Some(on)))),
         _ => None,
     }
 }
@@ -149,7 +157,7 @@ mod tests {
     #[test]
     fn every_kind_of_block() {
         let text = "# T\n```console\nn[0-1]# one \\\n  two\nout\n\n# three\n```\n\n```toml\n# /etc/x.toml on ctl\na = 1\n```\n\
-            ```sh\n#!/bin/sh\n# /x/y\n```\n<!-- not run: needs a network -->\n```console\n$ apt\n```\n<!-- stand-in: keys -->\n\n```sh\nx\n```\n```text\nx\n```\n";
+            ```sh\n#!/bin/sh\n# /x/y, mode 0755\n```\n<!-- not run: needs a network -->\n```console\n$ apt\n```\n<!-- stand-in: keys -->\n\n```sh\nx\n```\n```text\nx\n```\n";
         let page = Page::parse("docs/x.md", text).unwrap();
         let on = |hosts: &[&str]| {
             hosts.iter().map(|host| (!host.is_empty()).then(|| (*host).to_owned())).collect::<Vec<_>>()
@@ -159,16 +167,17 @@ mod tests {
             expected: expected.iter().map(|line| (*line).to_owned()).collect(),
             hosts: on(hosts),
         };
-        let file = |path: &str, text: &str, hosts: &[&str]| What::File {
+        let file = |path: &str, text: &str, mode, hosts: &[&str]| What::File {
             path: path.to_owned(),
             text: text.to_owned(),
+            mode,
             hosts: on(hosts),
         };
         let expect = [
             (3, command("one \\\n  two", &["out", ""], &["n0", "n1"])),
             (7, command("three", &[], &[""])),
-            (11, file("/etc/x.toml", "# /etc/x.toml on ctl\na = 1\n", &["ctl"])),
-            (15, file("/x/y", "#!/bin/sh\n# /x/y\n", &[""])),
+            (11, file("/etc/x.toml", "# /etc/x.toml on ctl\na = 1\n", 0o644, &["ctl"])),
+            (15, file("/x/y", "#!/bin/sh\n# /x/y, mode 0755\n", 0o755, &[""])),
             (19, What::NotRun("needs a network".to_owned())),
             (24, What::StandIn("keys".to_owned())),
         ];

@@ -1,8 +1,9 @@
 //! `$PERILOG_CONTROL`: the socket at which a script says something about itself. The runner serves it, so it is there whether the agent is up or
 //! down.
 //!
-//! Everybody may connect (mode 0666 in a directory that cannot be listed); who it is says the kernel (SO_PEERCRED), and only root and the
-//! user of the script that runs are heard. What is said is a line of JSON ([`crate::protocol`]); what is done with it is the caller's.
+//! The socket belongs to the user of the script that runs (mode 0600): others fail in connect(2), and cannot keep the runner busy. Who it is says
+//! the kernel (SO_PEERCRED), and only root and that user are heard: a process of an earlier script may be another user's. What is said is a line of
+//! JSON ([`crate::protocol`]); what is done with it is the caller's.
 
 mod peer;
 
@@ -20,6 +21,9 @@ use peer::Peer;
 
 /// Connections at a time. A script has one or two; more wait in the kernel's backlog.
 const MAX_PEERS: usize = 16;
+
+/// Connections that are let in before signals and limits are looked at again: a process that connects and closes must not keep the runner from them.
+const ADMITTED_AT_ONCE: usize = MAX_PEERS;
 
 /// Longest path of a socket: sun_path without its NUL (unix(7)).
 const MAX_PATH: usize = 107;
@@ -48,8 +52,13 @@ impl Control {
         }
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(Self { listener, path, peers: Vec::new(), shut: false })
+    }
+
+    /// A script of this user begins: the socket is the user's from now on.
+    pub(crate) fn give_to(&self, uid: u32) -> io::Result<()> {
+        std::os::unix::fs::chown(&self.path, Some(uid), None)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -66,9 +75,12 @@ impl Control {
         self.peers.iter().map(Peer::fd)
     }
 
-    /// Lets in whoever waits. `user`: the uid that is heard beside root's.
+    /// Lets in some of those that wait. `user`: the uid that is heard beside root's.
     pub(crate) fn admit(&mut self, user: Option<u32>) {
-        while self.peers.len() < MAX_PEERS {
+        for _ in 0..ADMITTED_AT_ONCE {
+            if self.peers.len() >= MAX_PEERS {
+                return;
+            }
             match self.listener.accept() {
                 Ok((stream, _)) => self.peers.extend(Peer::admit(stream, user)),
                 Err(error) => {

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     dir: PathBuf,
     #[arg(long, value_enum)]
     role: Role,
-    /// Host names as the agents' configuration has them (n[0-3]), for a controller also addresses.
+    /// Host names as the agents' configuration has them ("n[0-3]"), for a controller also addresses.
     #[arg(value_name = "HOST", required = true, value_parser = names)]
     hosts: Vec<Names>,
     /// Where the files go.

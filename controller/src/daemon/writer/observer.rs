@@ -152,6 +152,7 @@ mod tests {
             boot: BootId::new("6e2f6a30-3f0f-4a0c-9c4b-0f1e2d3c4b5a").unwrap(),
             link: 1,
             version: "0.1.0".to_owned(),
+            actions: None,
             tasks: Vec::new(),
             more: false,
         };

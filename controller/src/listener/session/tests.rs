@@ -41,6 +41,7 @@ fn hello(tasks: Vec<perilog_core::message::Held>) -> FromAgent {
         boot: perilog_core::BootId::new("45").unwrap(),
         link: 1,
         version: String::new(),
+        actions: None,
         tasks,
         more: true,
     })

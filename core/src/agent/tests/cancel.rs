@@ -196,7 +196,7 @@ fn past_the_cap_an_unknown_task_is_cancelled_without_a_tombstone() {
     let mut node = node();
     node.policy.max_tombstones = 1;
     let mut bed = Bed::up_as(node);
-    bed.buried("k", 1, "prolog");
+    bed.live("k", 1, "prolog", 0);
     bed.check(cancel_j(), &["finished j.1.prolog.0 cancelled"]);
     bed.check(
         start_message("j", 1, "prolog", 0),

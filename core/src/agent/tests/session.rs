@@ -1,9 +1,9 @@
 use super::bed::Bed;
 use super::values::*;
-use crate::agent::io::{Effect, Input};
+use crate::agent::io::{Effect, Input, Policy};
 use crate::agent::session::MAX_PENDING;
 use crate::ids::Epoch;
-use crate::message::{Ask, FromAgent, ToAgent};
+use crate::message::{Ask, FromAgent, MAX_ACTIONS, ToAgent};
 use crate::task::Report;
 
 fn up(counter: u64) -> Input {
@@ -283,4 +283,36 @@ fn hello_comes_in_pages_that_fit_a_frame() {
         found(&intent, seen_nothing())
     };
     assert_eq!(pages(vec![], (0..5).map(wide).collect()), [(2, true), (2, true), (1, false)]);
+}
+
+/// The controller goes by what Hello says of a node's actions, so a reload that changes them says Hello anew.
+#[test]
+fn a_node_that_configures_other_actions_says_hello_anew() {
+    let names = |effects: Vec<Effect>| -> Option<Vec<String>> {
+        let hello = effects.into_iter().find_map(|effect| match effect {
+            Effect::Send(FromAgent::Hello(hello)) => Some(hello),
+            _ => None,
+        });
+        hello?.actions.map(|names| names.iter().map(ToString::to_string).collect())
+    };
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    assert_eq!(names(bed.feed(up(1))).unwrap(), ["epilog", "mount", "prolog", "sweep"]);
+    bed.feed(welcome(1));
+    bed.feed(epoch_written(1));
+    // The same names: the controller knows all that there is to know.
+    bed.check(Input::Policy(Policy { serialize_host: true, ..node().policy }), &[]);
+    let mut fewer = node().policy;
+    fewer.actions.remove(&action("mount"));
+    bed.check(Input::Policy(fewer.clone()), &["hang: this node configures other actions*"]);
+    bed.check(Input::LinkDown, &[]);
+    assert_eq!(names(bed.feed(up(2))).unwrap(), ["epilog", "prolog", "sweep"]);
+    // Nobody has been told anything: there is nothing to say anew.
+    bed.check(Input::LinkDown, &[]);
+    bed.check(Input::Policy(node().policy), &[]);
+    // More than a Hello takes: as an older agent, it says nothing.
+    let plan = fewer.actions[&action("prolog")].clone();
+    let many = (0..=MAX_ACTIONS).map(|n| (action(&format!("a{n}")), plan.clone())).collect();
+    bed.check(Input::Policy(Policy { actions: many, ..fewer }), &[]);
+    assert_eq!(names(bed.feed(up(3))), None);
 }

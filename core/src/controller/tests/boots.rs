@@ -320,7 +320,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
     };
     let drain = |b: &mut Bench| {
         let hosts = "n0".parse().unwrap();
-        b.ask(Request::Drain { hosts, reason: "bad memory".to_owned() }).0.unwrap();
+        b.ask(Request::Drain { hosts, reason: "bad memory".to_owned(), force: true }).0.unwrap();
     };
     type How<'a> = &'a dyn Fn(&mut Bench, SessionId);
     let table: [(&str, How<'_>, bool); 6] = [

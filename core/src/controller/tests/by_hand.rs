@@ -140,7 +140,7 @@ fn what_comes_while_the_word_waits() {
 
 #[test]
 fn a_drain_is_waited_for_once_more_and_one_that_is_lifted_is_not() {
-    let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into() };
+    let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
     let (mut b, _) = accepted(Some(running()));
     b.ask(drain("bad memory")).0.unwrap();
     // Not confirmed yet.

@@ -12,7 +12,7 @@ use crate::outcome::Loss;
 fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {
         let (mut b, _) = bench(2, |_| {});
-        b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into() }).0.unwrap();
+        b.ask(Request::Drain { hosts: "n[0-1]".parse().unwrap(), reason: "bad memory".into(), force: true }).0.unwrap();
         b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
         let untold = |b: &Bench| b.store.drains.iter().filter(|drain| !drain.confirmed).count();
         assert_eq!((b.store.drains.len(), untold(&b)), (1, 0));
@@ -48,7 +48,7 @@ fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
         let what = Hooked::Drain { host: HostName::new("n0").unwrap(), telling, lifted };
         b.ask(Request::HookFailed { what, why: "exit 4: no such node".into() }).0.unwrap();
     };
-    b.ask(Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     let telling = b.m.drains["n0"].telling;
     b.pass(5_000);
     let (waits, failed) = (
@@ -77,7 +77,7 @@ fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
     fails(&mut b, true, telling);
     assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
     // Drained anew, and then there is no hook any more.
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     let telling = b.m.drains["n0"].telling;
     fails(&mut b, false, telling);
     assert_eq!(b.m.drain_failed.len(), 1);
@@ -90,7 +90,7 @@ fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
 fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
     let undrain = |forget| Request::Undrain { hosts: "typo".parse().unwrap(), forget };
-    b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "typo".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.ask(undrain(false)).0.unwrap();
     let again = b.ask(undrain(false)).0;
     assert!(matches!(&again, Err(Refusal::Conflict(text)) if text.contains("--forget")), "{again:?}");
@@ -104,7 +104,7 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
 #[test]
 fn what_else_is_wrong_with_a_drained_host_is_told_and_waited_for() {
     let (mut b, n) = bench(2, hooked);
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     confirm(&mut b, "n0");
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -122,7 +122,7 @@ fn what_else_is_wrong_with_a_drained_host_is_told_and_waited_for() {
     assert!(b.store.attempts[0].complete);
     // The same again is no news; an operator's word is, whatever it says.
     let again = |b: &mut Bench, reason: &str| {
-        let request = Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into() };
+        let request = Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
         assert_eq!(b.ask(request).0, Ok(Reply::Reached { tasks: 0 }));
         let drain = &b.store.drains[0];
         (drain.reason.clone(), drain.newest().reason, drain.confirmed)
@@ -132,7 +132,7 @@ fn what_else_is_wrong_with_a_drained_host_is_told_and_waited_for() {
     assert_eq!(again(&mut b, "fan"), ("dimm".to_owned(), "fan".to_owned(), false));
     // Lifted, and wrong once more: that is another drain.
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "disk".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "disk".into(), force: true }).0.unwrap();
     assert_eq!((b.store.drains[0].reason.as_str(), &b.store.drains[0].again), ("disk", &None));
 }
 
@@ -140,7 +140,7 @@ fn what_else_is_wrong_with_a_drained_host_is_told_and_waited_for() {
 #[test]
 fn what_else_is_wrong_is_kept_where_no_hook_is() {
     let (mut b, n) = bench(1, |_| {});
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
@@ -154,7 +154,7 @@ fn what_else_is_wrong_is_kept_where_no_hook_is() {
 #[test]
 fn what_was_told_before_says_nothing_of_what_came_since() {
     let (mut b, n) = bench(1, hooked);
-    let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into() };
+    let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
     b.ask(drain("dimm")).0.unwrap();
     confirm(&mut b, "n0");
     b.ask(drain("fan")).0.unwrap();
@@ -175,7 +175,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
 fn what_came_while_there_was_no_hook_is_told_to_the_one_that_comes() {
     for by_restart in [false, true] {
         let (mut b, n) = bench(1, hooked);
-        b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+        b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
         confirm(&mut b, "n0");
         b.settings.drain_hook = false;
         b.batch(vec![Input::Settings(b.settings.clone())]);
@@ -199,7 +199,7 @@ fn what_waits_for_its_hook_is_as_old_as_that_was_asked() {
     b.ask(finish("j", None)).0.unwrap();
     tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
     b.pass(7_200_000);
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "fan".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "fan".into(), force: true }).0.unwrap();
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 3_600_000, held: false }).0 else { panic!() };
     assert_eq!(rows.iter().map(|row| row.state.as_str()).collect::<Vec<_>>(), ["draining"]);
     assert!(rows[0].why.contains("fan"), "{}", rows[0].why);

@@ -3,6 +3,7 @@
 mod attempts;
 mod boots;
 mod by_hand;
+mod configured;
 mod drains;
 mod durable;
 mod external;
@@ -202,6 +203,7 @@ pub(super) fn hello(host: &str, boot: &str, link: u64, tasks: Vec<Held>) -> Hell
         link,
         version: "0".into(),
         newest: None,
+        actions: None,
         tasks,
         more: false,
     }

@@ -221,7 +221,7 @@ fn what_failed_goes_back_and_with_keep_the_surplus_too_and_never_fewer_are_kept(
 #[test]
 fn exactly_who_is_at_fault_is_drained_and_a_reason_that_stands_is_not_overwritten() {
     let (mut b, n) = bench(4, |_| {});
-    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into() }).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
     b.says(n[2], FromAgent::Accepted { task: task("prolog", "j", 2), limit_ms: None });
     b.ask(Request::Cancel { which: which("j", Some("2")), why: "user".into() }).0.unwrap();

@@ -25,6 +25,7 @@ async fn a_request_over_the_limit_ends_its_connection_and_one_at_it_does_not() {
     let mut raw = Raw::connect(&bed).await;
     // The server may close while we still write.
     let _ = raw.stream.write_all(&vec![b' '; 2 * MAX_REQUEST]).await;
+    assert_eq!(raw.next().await.unwrap()["error"], "org.varlink.service.InvalidParameter");
     assert_eq!(raw.next().await, None);
     echoes(&bed).await;
 }
@@ -105,20 +106,21 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     assert!(rest.len() > 100_000);
 }
 
+/// Found by a review: a megabyte of small objects became a tree of 95 MB before anybody was asked who it is, and stayed while the refusal was not read.
 #[tokio::test]
-async fn connections_over_the_bound_wait_and_are_served_later() {
-    let bed = bed_of(Bounds { connections: 2, per_user: 2, for_root: 0 });
-    let mut first = Raw::connect(&bed).await;
-    let mut second = Raw::connect(&bed).await;
-    first.call("test.echo.Echo", json!({ "text": "" })).await;
-    second.call("test.echo.Echo", json!({ "text": "" })).await;
-    let mut third = Raw::connect(&bed).await;
-    third.send(json!({ "method": "test.echo.Echo", "parameters": { "text": "third" } })).await;
-    first.call("test.echo.Echo", json!({ "text": "" })).await;
-    assert_eq!(bed.service.calls.load(Ordering::SeqCst), 3, "the third waits, or was sent away");
-    drop(second);
-    // Only root waits for a seat: it is never sent away.
-    if rustix::process::geteuid().is_root() {
-        assert_eq!(third.next().await.unwrap()["parameters"]["text"], "third");
-    }
+async fn a_stranger_is_refused_before_its_parameters_are_parsed_and_its_requests_are_small() {
+    let bed = strange_bed(Bounds::default());
+    let mut raw = Raw::connect(&bed).await;
+    // No such parameters: parsed, they would be InvalidParameter.
+    let refused = raw.call("test.echo.Secret", json!({ "a": [{ "": 0 }, { "": 0 }] })).await;
+    assert_eq!(refused["error"], "test.echo.PermissionDenied");
+    assert_eq!(refused["parameters"]["text"], "Secret is for nobody");
+    let frame = json!({ "method": "test.echo.Echo", "parameters": { "text": "" } }).to_string().len();
+    let room = MAX_REQUEST_OF_STRANGERS - frame;
+    let answer = raw.call("test.echo.Echo", json!({ "text": "x".repeat(room) })).await;
+    assert_eq!(answer["parameters"]["text"].as_str().unwrap().len(), room);
+    raw.send(json!({ "method": "test.echo.Echo", "parameters": { "text": "x".repeat(2 * room) } })).await;
+    let told = raw.next().await.unwrap();
+    assert_eq!(told, error("InvalidParameter", "parameter", "sent a request larger than 8192 bytes"));
+    assert_eq!(raw.next().await, None);
 }

@@ -1,7 +1,7 @@
 //! A service to call, a bed to run it in, and a client without manners.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use super::*;
 
 mod calls;
 mod hostile;
+mod seats;
 
 const TEXT: &str = "\
 interface test.echo
@@ -28,6 +29,8 @@ method HalfStream() -> (n: int)
 method Elsewhere() -> ()
 method Panic() -> ()
 method Who() -> (uid: int)
+method Wait() -> (n: int)
+method Secret(text: string) -> ()
 ";
 
 /// A server that should say something and does not fails a test; it must not hang it.
@@ -38,6 +41,8 @@ struct Echo {
     calls: AtomicUsize,
     client_left: Notify,
     slow: Notify,
+    /// Whether clients are strangers to it.
+    strange: AtomicBool,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +64,14 @@ impl Service for Echo {
 
     fn describe(&self) -> &'static [InterfaceDescription] {
         &[InterfaceDescription { name: "test.echo", text: TEXT }]
+    }
+
+    fn trusts(&self, _: &PeerCred) -> bool {
+        !self.strange.load(Ordering::SeqCst)
+    }
+
+    fn permit(&self, method: &str, _: &PeerCred) -> Result<(), String> {
+        if method == "Secret" { Err("Secret is for nobody".to_owned()) } else { Ok(()) }
     }
 
     async fn call(&self, call: Call) {
@@ -99,6 +112,11 @@ impl Service for Echo {
                 }
                 let _ = call.reply.done(json!({})).await;
             }
+            "test.echo.Wait" => {
+                let Ok(_waiting) = call.reply.wait().await else { return };
+                let _ = call.reply.more(json!({ "n": 0 })).await;
+                call.reply.closed().await;
+            }
             "test.echo.Silent" => {}
             "test.echo.HalfStream" => {
                 let _ = call.reply.more(json!({ "n": 1 })).await;
@@ -135,6 +153,13 @@ impl Drop for Bed {
 
 fn bed() -> Bed {
     bed_of(Bounds::default())
+}
+
+/// A service to which all clients are strangers.
+fn strange_bed(bounds: Bounds) -> Bed {
+    let bed = bed_of(bounds);
+    bed.service.strange.store(true, Ordering::SeqCst);
+    bed
 }
 
 fn bed_of(bounds: Bounds) -> Bed {

@@ -1,0 +1,90 @@
+//! What nodes say that they configure, and typing mistakes.
+
+use super::*;
+
+fn names(names: &str) -> Option<std::collections::BTreeSet<ActionName>> {
+    Some(names.split_whitespace().map(|name| ActionName::new(name).unwrap()).collect())
+}
+
+/// Nodes n0, n1 ... with what each says of its actions; `None`: an older agent.
+fn site(actions: &[Option<&str>]) -> (Bench, Vec<SessionId>) {
+    let mut b = Bench::new();
+    let mut sessions = Vec::new();
+    for (at, of) in actions.iter().enumerate() {
+        let session = b.session();
+        let hello = hello(&format!("n{at}"), "b", session.0, vec![]);
+        b.says(session, FromAgent::Hello(Hello { actions: of.and_then(names), ..hello }));
+        sessions.push(session);
+    }
+    (b, sessions)
+}
+
+fn refused(why: &str) -> Outcome {
+    Outcome::Refused { why: why.to_owned() }
+}
+
+/// Found by a trial: `perilog run prolgo` drained every node that it named, and left a job that held them.
+#[test]
+fn an_action_that_no_node_of_the_request_configures_is_refused_and_leaves_nothing() {
+    let usual = Some("epilog prolog");
+    for (site_of, action, text) in [
+        (&[usual, usual][..], "prolgo", Some("no node of n[0-1] configures an action prolgo; did you mean prolog?")),
+        (&[usual, Some("check")], "housekeeping", Some("configured: check, epilog, prolog")),
+        (&[Some(""), Some("")], "prolog", Some("n[0-1] configures no action at all")),
+        // One of them has it, or may have it.
+        (&[usual, Some("check")], "check", None),
+        (&[usual, None], "prolgo", None),
+    ] {
+        let (mut b, _) = site(site_of);
+        let (reply, effects) = b.ask(Request::Run(request(action, "j", Some("n[0-1]"), None)));
+        match text {
+            Some(text) => {
+                assert!(matches!(&reply, Err(Refusal::Invalid(why)) if why.contains(text)), "{reply:?}");
+                assert!(starts(&effects).is_empty() && b.store.attempts.is_empty() && b.store.drains.is_empty());
+                assert_eq!(b.told("j"), [""; 0]);
+            }
+            None => assert!(reply.is_ok() && !starts(&effects).is_empty(), "{reply:?}"),
+        }
+    }
+    // What was said last counts while the node is away; of a node that never came nothing is known.
+    let (mut b, n) = site(&[usual]);
+    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    assert!(b.ask(Request::Run(request("prolgo", "j", Some("n0"), None))).0.is_err());
+    assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
+}
+
+/// Nothing is wrong with a node that does not configure a check; with one that does not configure what cleans up there is.
+#[test]
+fn a_node_that_does_not_configure_an_action_is_drained_only_where_that_follows_jobs() {
+    for (of, action, why, drained) in [
+        (Some("epilog prolog"), "check", "action check is not configured", false),
+        // It is configured there: the refusal is for something else.
+        (Some("check"), "check", "as many tasks as it takes", true),
+        // An older agent says nothing.
+        (None, "check", "action check is not configured", true),
+        (Some("check"), "epilog", "action epilog is not configured", true),
+    ] {
+        // The other node has all of them, so that the request is a good one.
+        let (mut b, n) = site(&[of, Some("check epilog")]);
+        b.run(action, "j", "n[0-1]");
+        b.says(n[0], finished(task(action, "j", 0), refused(why)));
+        assert_eq!(b.outcome(task(action, "j", 0)), refused(why));
+        assert_eq!(b.store.drains.len(), usize::from(drained), "{of:?} {action} {why}");
+    }
+}
+
+/// Found by a trial: a mistyped hostlist drained hosts that do not exist.
+#[test]
+fn a_host_that_was_never_heard_of_is_drained_only_by_force() {
+    let (mut b, _) = site(&[None]);
+    let drain = |force| Request::Drain { hosts: "n[0-2]".parse().unwrap(), reason: "typo".into(), force };
+    let reply = b.ask(drain(false)).0;
+    assert!(
+        matches!(&reply, Err(Refusal::NoSuchNode(why)) if why.contains("n[1-2]") && why.contains("--force")),
+        "{reply:?}"
+    );
+    assert_eq!(b.store.drains, []);
+    assert_eq!(b.ask(drain(true)).0, Ok(Reply::Reached { tasks: 3 }));
+    // Drained: heard of.
+    assert_eq!(b.ask(drain(false)).0, Ok(Reply::Reached { tasks: 0 }));
+}

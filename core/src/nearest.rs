@@ -1,0 +1,44 @@
+//! Which word was meant: the one that a slip of the fingers explains.
+
+/// The nearest of `words`, if it is near enough.
+pub(crate) fn nearest<'w>(typed: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let near = |word: &&str| distance(typed, word) <= (typed.len().max(word.len()) / 3).clamp(1, 3);
+    words.filter(near).min_by_key(|word| distance(typed, word))
+}
+
+/// Edits between two words: insert, delete, replace, swap of neighbours. Names are short, and ASCII.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let (mut before, mut above): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            let swapped = if swapped { before[j - 2] + 1 } else { usize::MAX };
+            row.push(replaced.min(above[j] + 1).min(row[j - 1] + 1).min(swapped));
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_fingers_is_told_from_another_word() {
+        let words = ["epilog", "housekeeping", "prolog"];
+        for (typed, meant) in [
+            ("prolgo", Some("prolog")),
+            ("prolg", Some("prolog")),
+            ("eplog", Some("epilog")),
+            ("housekeepign", Some("housekeeping")),
+            ("check", None),
+            ("p", None),
+        ] {
+            assert_eq!(nearest(typed, words.into_iter()), meant, "{typed}");
+        }
+    }
+}

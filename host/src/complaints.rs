@@ -1,0 +1,131 @@
+//! Windows for lines in the journal about strangers: a peer that knocks a thousand times a second must not fill the journal, nor hide what the daemon
+//! has to say of others.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+
+use crate::clock;
+
+/// Lines in one window of all strangers together. A misconfigured node or two are all seen; a scanner is not.
+pub const LINES: u32 = 30;
+pub const WINDOW_MS: u64 = 30_000;
+/// Lines in one window of one key.
+pub const LINES_OF_ONE: u32 = 30;
+pub const WINDOW_OF_ONE_MS: u64 = 600_000;
+
+/// A window of lines: when it began, how many lines it has, and how many were left out.
+#[derive(Debug, Default)]
+pub struct Window {
+    began_ms: u64,
+    lines: u32,
+    unsaid: u64,
+}
+
+impl Window {
+    pub fn beginning_at(began_ms: u64) -> Self {
+        Self { began_ms, ..Self::default() }
+    }
+
+    /// Has this window not ended yet?
+    pub fn is_open(&self, now_ms: u64, window_ms: u64) -> bool {
+        now_ms.saturating_sub(self.began_ms) < window_ms
+    }
+
+    /// Counts a line that repeats the one before and is left out.
+    pub fn repeat(&mut self) {
+        self.unsaid += 1;
+    }
+
+    /// Returns whether this line is logged, and how many lines of the last window were left out.
+    pub fn admit(&mut self, now_ms: u64, lines: u32, window_ms: u64) -> (bool, u64) {
+        let mut unsaid = 0;
+        if !self.is_open(now_ms, window_ms) {
+            unsaid = std::mem::take(&mut self.unsaid);
+            (self.began_ms, self.lines) = (now_ms, 0);
+        }
+        let say = self.lines < lines;
+        if say {
+            self.lines += 1;
+        } else {
+            self.unsaid += 1;
+        }
+        (say, unsaid)
+    }
+}
+
+/// Windows of keys such as addresses and uids. Each key has lines of its own, so that none hides another one's.
+#[derive(Debug)]
+pub struct Each<K> {
+    of: Mutex<HashMap<K, Own>>,
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    window: Window,
+    /// The last line: a peer that is not right tries for ever, and is told the same.
+    last: String,
+}
+
+impl<K: Eq + Hash> Each<K> {
+    /// Room for `most` keys at a time.
+    pub fn new(most: usize) -> Self {
+        Self { of: Mutex::default(), most }
+    }
+
+    /// Returns whether this line about `key` is logged now, and how many lines of its last window were left out. `None`: there is no room for one more
+    /// key.
+    pub fn admit(&self, key: K, line: &str) -> Option<(bool, u64)> {
+        self.admit_at(key, line, clock::mono_ms())
+    }
+
+    fn admit_at(&self, key: K, line: &str, now_ms: u64) -> Option<(bool, u64)> {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |own: &Own| own.window.is_open(now_ms, WINDOW_OF_ONE_MS);
+        if of.len() >= self.most && !of.contains_key(&key) {
+            of.retain(|_, own| is_open(own));
+            if of.len() >= self.most {
+                return None;
+            }
+        }
+        let own = of.entry(key).or_insert_with(|| Own { window: Window::beginning_at(now_ms), last: String::new() });
+        if own.last == line && is_open(own) {
+            own.window.repeat();
+            return Some((false, 0));
+        }
+        line.clone_into(&mut own.last);
+        Some(own.window.admit(now_ms, LINES_OF_ONE, WINDOW_OF_ONE_MS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_lines_a_window_and_then_their_number() {
+        let mut window = Window::beginning_at(1_000_000);
+        let said = (0..100).filter(|n| window.admit(1_000_000 + n, LINES, WINDOW_MS).0).count();
+        assert_eq!(said, LINES as usize);
+        assert_eq!(window.admit(1_000_000 + WINDOW_MS, LINES, WINDOW_MS), (true, 70));
+        assert_eq!(window.admit(1_000_001 + WINDOW_MS, LINES, WINDOW_MS), (true, 0));
+    }
+
+    #[test]
+    fn who_is_refused_a_thousand_times_hides_nobody_else() {
+        let each = Each::new(2);
+        let admit = |key: u8, line: &str, now_ms: u64| each.admit_at(key, line, now_ms);
+        let said = |line: &dyn Fn(u64) -> String| {
+            (0..1000).filter(|n| admit(1, &line(*n), *n).is_some_and(|(say, _)| say)).count()
+        };
+        assert_eq!(said(&|_| "the same".to_owned()), 1);
+        assert_eq!(said(&|n| format!("as n{n}")), LINES_OF_ONE as usize - 1);
+        assert_eq!(admit(2, "the same", 1000), Some((true, 0)));
+        assert_eq!(admit(2, "another", 1000), Some((true, 0)), "what is new is said");
+        assert_eq!(admit(3, "the same", 1000), None, "there is room for two");
+        assert_eq!(admit(1, "as n999", WINDOW_OF_ONE_MS), Some((true, 1970)));
+        // Those whose window is over make room.
+        assert_eq!(admit(3, "the same", 1000 + WINDOW_OF_ONE_MS), Some((true, 0)));
+    }
+}
