@@ -126,6 +126,7 @@ impl<'a> Site<'a> {
                     boot: BootId::new(&format!("{:032x}", session.0))?,
                     link: session.0,
                     version: "0".to_owned(),
+                    newest: None,
                     tasks: Vec::new(),
                     more: false,
                 };
@@ -225,7 +226,7 @@ impl<'a> Site<'a> {
         let r = Some(Box::new(ResourceSet::from_json(&r)?));
         let terms = Terms { r, tolerate: Some(tolerate.parse::<Tolerance>()?), ..Terms::default() };
         let (job, attempt) = (self.job.clone(), Some(Attempt::from_number(attempt)));
-        self.ask(Request::JobAdd(Box::new(JobAdd { job, attempt, nodes: None, userid: None, terms })))?;
+        self.ask(Request::JobAdd(Box::new(JobAdd { job, attempt, nodes: None, userid: None, terms, source: None })))?;
         Ok(())
     }
 

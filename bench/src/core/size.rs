@@ -12,7 +12,9 @@ const FIXED: usize = 64;
 pub(crate) fn of(record: &Record) -> usize {
     FIXED
         + match record {
-            Record::Epoch(_)
+            Record::Commit(_)
+            | Record::Epoch(_)
+            | Record::Recovery(_)
             | Record::Quiet(_)
             | Record::OutboxApplied { .. }
             | Record::OutboxDone { .. }

@@ -174,6 +174,7 @@ impl Agent {
             boot: BootId::new(&uuid::Uuid::from_u128(rank as u128 + 1).to_string())?,
             link: 0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            newest: None,
             tasks: Vec::new(),
             more: false,
         };
@@ -275,6 +276,7 @@ fn held(start: &Start, rank: Rank) -> Held {
         hosts,
         limit_ms: None,
         userid: start.userid,
+        commit: None,
         local: false,
         state: HeldState::Live { phase, age_ms: 1 },
     }

@@ -6,7 +6,7 @@ use perilog_core::{ActionName, BootId, HostList, HostName, IdSet, JobId, Machine
 use prost::Message;
 
 use super::ended::{Process, processes, processes_back};
-use super::ids::{Attempt, Key, Task};
+use super::ids::{Attempt, Commit, Key, Mark, Task};
 use super::outcome::{Outcome, outcome as outcome_value};
 use crate::bounds::{LISTED_PROCESSES, LISTED_SET, LISTED_TEXT, PROCESSES, TEXT, check_layout, clip};
 use crate::error::{At, Fault, known, need};
@@ -27,6 +27,9 @@ pub(crate) struct Hello {
     pub tasks: Vec<Held>,
     #[prost(bool, tag = "7")]
     pub more: bool,
+    /// Missing from an older agent.
+    #[prost(message, optional, tag = "8")]
+    pub newest: Option<Mark>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -58,6 +61,9 @@ pub(crate) struct Held {
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]
     pub booted: bool,
+    /// Missing from an older agent.
+    #[prost(message, optional, tag = "15")]
+    pub commit: Option<Commit>,
 }
 
 pub(crate) mod state {
@@ -176,6 +182,7 @@ impl Hello {
             version: clip(&hello.version, LISTED_TEXT),
             tasks: hello.tasks.iter().map(Held::of).collect(),
             more: hello.more,
+            newest: hello.newest.map(Mark::of),
         };
         for shorten in [Held::shorten_texts, Held::shorten_sets] {
             if wire.encoded_len() > most {
@@ -203,6 +210,7 @@ impl Hello {
             boot: BootId::new(&self.boot).at("boot")?,
             link: self.link,
             version: self.version,
+            newest: self.newest.map(Mark::value).transpose().at("newest")?,
             tasks,
             more: self.more,
         })
@@ -239,6 +247,7 @@ impl Held {
             limit_ms: held.limit_ms,
             expect_reboot: reboot.is_announced(),
             booted: reboot.is_past(),
+            commit: held.commit.map(Commit::of),
         }
     }
 
@@ -281,6 +290,7 @@ impl Held {
             ranks: self.ranks.parse::<IdSet>().at("ranks")?,
             hosts: self.hosts.parse::<HostList>().at("hosts")?,
             userid: self.userid,
+            commit: self.commit.map(Commit::value).transpose().at("commit")?,
             limit_ms: self.limit_ms,
             local: self.local,
             state,

@@ -41,6 +41,7 @@ fn hello(tasks: Vec<perilog_core::message::Held>) -> FromAgent {
         boot: perilog_core::BootId::new("45").unwrap(),
         link: 1,
         version: String::new(),
+        newest: None,
         tasks,
         more: true,
     })
@@ -71,6 +72,7 @@ async fn a_hello_that_names_too_many_hosts_is_refused() {
         hosts,
         limit_ms: None,
         userid: None,
+        commit: None,
         local: false,
         state: perilog_core::message::HeldState::Ended,
     };
