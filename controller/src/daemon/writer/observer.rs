@@ -84,7 +84,7 @@ impl Observer {
             .effects
             .iter()
             .filter_map(|effect| match effect {
-                Effect::Send { session, message: ToAgent::Ack { task } } => Some((*session, *task)),
+                Effect::Send { session, message: ToAgent::Ack { task, .. } } => Some((*session, *task)),
                 _ => None,
             })
             .collect();
@@ -152,6 +152,7 @@ mod tests {
             boot: BootId::new("6e2f6a30-3f0f-4a0c-9c4b-0f1e2d3c4b5a").unwrap(),
             link: 1,
             version: "0.1.0".to_owned(),
+            newest: None,
             tasks: Vec::new(),
             more: false,
         };
@@ -170,7 +171,7 @@ mod tests {
     fn acks(of: &[(SessionId, u32)]) -> Output {
         let ack = |(session, rank): &(SessionId, u32)| Effect::Send {
             session: *session,
-            message: ToAgent::Ack { task: task(*rank) },
+            message: ToAgent::Ack { task: task(*rank), commit: 1 },
         };
         Output { records: Vec::new(), effects: of.iter().map(ack).collect() }
     }

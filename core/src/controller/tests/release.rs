@@ -20,7 +20,6 @@ pub(super) fn add(name: &str, nodes: &str, terms: Terms) -> Request {
         nodes: (!nodes.is_empty()).then(|| nodes.parse().unwrap()),
         userid: Some(1000),
         terms,
-        source: None,
     }))
 }
 
