@@ -47,6 +47,8 @@ pub(crate) fn intent() -> Intent {
         userid: Some(1000),
         env: BTreeMap::new(),
         timeout_ms: None,
+        after: false,
+        commit: 0,
     };
     Intent {
         start,
@@ -56,5 +58,6 @@ pub(crate) fn intent() -> Intent {
         not_after_boottime_ms: 1_000_000,
         accepted_boottime_ms: 940_000,
         local: false,
+        commit: None,
     }
 }

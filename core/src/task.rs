@@ -49,6 +49,9 @@ pub struct Start {
     pub env: BTreeMap<String, String>,
     /// A limit for the whole task; the smaller of this and the plan's stands.
     pub timeout_ms: Option<u64>,
+    /// It cleans up after its attempt: from here on nothing may prepare that on this host any more.
+    #[serde(default)]
+    pub after: bool,
     /// The controller's commit that caused it; 0: an older controller, which does not number them.
     #[serde(default)]
     pub commit: u64,

@@ -17,7 +17,7 @@ pub struct StartFan {
 }
 
 impl StartFan {
-    /// What the Starts of this action have in common: all of `start` but its rank and boot.
+    /// What the Starts of this action have in common: all of `start` but its rank, boot and commit.
     pub fn new(start: &Start) -> Self {
         let common = wire::Common::of(start).encode_to_vec();
         Self { of: start.clone(), common: common.into() }
@@ -25,16 +25,30 @@ impl StartFan {
 
     /// Would it make the frames of this Start too? A requeue's begin one by one, as their nodes come free.
     pub fn is_for(&self, start: &Start) -> bool {
-        let Start { task, job, attempt, action, boot: _, not_after_ms, ranks, hosts, userid, env, timeout_ms } = start;
+        let Start {
+            task,
+            job,
+            attempt,
+            action,
+            boot: _,
+            not_after_ms,
+            ranks,
+            hosts,
+            userid,
+            env,
+            timeout_ms,
+            after,
+            commit: _,
+        } = start;
         let of = &self.of;
-        (task.action, attempt, not_after_ms, userid, timeout_ms)
-            == (of.task.action, &of.attempt, &of.not_after_ms, &of.userid, &of.timeout_ms)
+        (task.action, attempt, not_after_ms, userid, timeout_ms, after)
+            == (of.task.action, &of.attempt, &of.not_after_ms, &of.userid, &of.timeout_ms, &of.after)
             && (job, action, ranks, hosts, env) == (&of.job, &of.action, &of.ranks, &of.hosts, &of.env)
     }
 
-    /// The frame for one rank, as [`crate::encode_to_agent`] would make it.
-    pub fn for_rank(&self, rank: Rank, boot: &BootId) -> Bytes {
+    /// The frame for one rank, as [`crate::encode_to_agent`] would make it. `commit`: as of [`Start::commit`].
+    pub fn for_rank(&self, rank: Rank, boot: &BootId, commit: u64) -> Bytes {
         debug_assert!(self.common.has_remaining(), "a Start has ids");
-        seal(START, &wire::Start { common: self.common.clone(), rank: rank.0, boot: boot.to_string() })
+        seal(START, &wire::Start { common: self.common.clone(), rank: rank.0, boot: boot.to_string(), commit })
     }
 }

@@ -34,6 +34,9 @@ struct Welcome {
     cluster: Uuid,
     #[prost(uint64, tag = "3")]
     redial_window_ms: u64,
+    /// Missing from an older controller: 0.
+    #[prost(uint64, tag = "4")]
+    commit: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -42,7 +45,7 @@ struct TurnedAway {
     why: String,
 }
 
-/// Begin, Ack and BootExpected.
+/// Begin and BootExpected.
 #[derive(Clone, PartialEq, prost::Message)]
 struct OfTask {
     #[prost(message, optional, tag = "1")]
@@ -57,6 +60,18 @@ struct Cancel {
     key: Option<Key>,
     #[prost(string, tag = "3")]
     why: String,
+    /// As of [`Welcome`].
+    #[prost(uint64, tag = "4")]
+    commit: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Ack {
+    #[prost(message, optional, tag = "1")]
+    task: Option<Task>,
+    /// As of [`Welcome`].
+    #[prost(uint64, tag = "2")]
+    commit: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -97,25 +112,31 @@ struct Unsupported {
 pub fn encode_to_agent(message: &ToAgent) -> Bytes {
     let of_task = |task| OfTask { task: Some(Task::of(task)) };
     match message {
-        ToAgent::Welcome { epoch, cluster, redial_window_ms } => seal(
+        ToAgent::Welcome { epoch, cluster, redial_window_ms, commit } => seal(
             WELCOME,
             &Welcome {
                 epoch: Some(Epoch::of(*epoch)),
                 cluster: cluster.0.as_bytes().to_vec(),
                 redial_window_ms: *redial_window_ms,
+                commit: *commit,
             },
         ),
         ToAgent::TurnedAway { why } => seal(TURNED_AWAY, &TurnedAway { why: clip(why, TEXT) }),
-        ToAgent::Start(start) => StartFan::new(start).for_rank(start.task.rank, &start.boot),
+        ToAgent::Start(start) => StartFan::new(start).for_rank(start.task.rank, &start.boot, start.commit),
         ToAgent::Begin { task } => seal(BEGIN, &of_task(*task)),
-        ToAgent::Cancel { task, job, attempt, action, why } => seal(
+        ToAgent::Cancel { task, job, attempt, action, why, commit } => seal(
             CANCEL,
-            &Cancel { task: Some(Task::of(*task)), key: Some(Key::of(job, *attempt, action)), why: clip(why, TEXT) },
+            &Cancel {
+                task: Some(Task::of(*task)),
+                key: Some(Key::of(job, *attempt, action)),
+                why: clip(why, TEXT),
+                commit: *commit,
+            },
         ),
         ToAgent::Signal { task, signal } => {
             seal(SIGNAL, &Signal { task: Some(Task::of(*task)), signal: (*signal).into() })
         }
-        ToAgent::Ack { task } => seal(ACK, &of_task(*task)),
+        ToAgent::Ack { task, commit } => seal(ACK, &Ack { task: Some(Task::of(*task)), commit: *commit }),
         ToAgent::BootExpected { task } => seal(BOOT_EXPECTED, &of_task(*task)),
         ToAgent::Forget { tasks } => {
             seal(FORGET, &Forget { tasks: tasks.iter().take(MAX_FORGET).map(|task| Task::of(*task)).collect() })
@@ -138,11 +159,12 @@ fn read(number: u16, body: &[u8]) -> Result<ToAgent, Fault> {
     let task = |task: Option<Task>| need(task).and_then(|task| task.value()).at("task");
     Ok(match number {
         WELCOME => {
-            let Welcome { epoch, cluster: id, redial_window_ms } = record(body)?;
+            let Welcome { epoch, cluster: id, redial_window_ms, commit } = record(body)?;
             ToAgent::Welcome {
                 epoch: need(epoch).at("epoch")?.value(),
                 cluster: cluster(&id).at("cluster")?,
                 redial_window_ms,
+                commit,
             }
         }
         TURNED_AWAY => ToAgent::TurnedAway { why: record::<TurnedAway>(body)?.why },
@@ -151,7 +173,8 @@ fn read(number: u16, body: &[u8]) -> Result<ToAgent, Fault> {
         CANCEL => {
             let cancel: Cancel = record(body)?;
             let (job, attempt, action) = need(cancel.key).and_then(Key::value).at("key")?;
-            ToAgent::Cancel { task: task(cancel.task)?, job, attempt, action, why: cancel.why }
+            let Cancel { why, commit, .. } = cancel;
+            ToAgent::Cancel { task: task(cancel.task)?, job, attempt, action, why, commit }
         }
         SIGNAL => {
             let signal: Signal = record(body)?;
@@ -160,7 +183,10 @@ fn read(number: u16, body: &[u8]) -> Result<ToAgent, Fault> {
                 number.ok_or_else(|| Fault::bad(format!("{}, signals are 1 to 64", signal.signal))).at("signal")?;
             ToAgent::Signal { task: task(signal.task)?, signal: number }
         }
-        ACK => ToAgent::Ack { task: task(record::<OfTask>(body)?.task)? },
+        ACK => {
+            let Ack { task: id, commit } = record(body)?;
+            ToAgent::Ack { task: task(id)?, commit }
+        }
         BOOT_EXPECTED => ToAgent::BootExpected { task: task(record::<OfTask>(body)?.task)? },
         FORGET => {
             let tasks = record::<Forget>(body)?.tasks;

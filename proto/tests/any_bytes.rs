@@ -22,25 +22,26 @@ proptest! {
     fn a_fan_says_what_single_starts_say(mut start in common::any::start(), rank: u32) {
         let fan = StartFan::new(&start);
         start.task.rank.0 = rank;
-        prop_assert_eq!(fan.for_rank(start.task.rank, &start.boot), encode_to_agent(&ToAgent::Start(start)));
+        prop_assert_eq!(fan.for_rank(start.task.rank, &start.boot, start.commit), encode_to_agent(&ToAgent::Start(start)));
     }
 
     #[test]
-    fn a_fan_knows_whose_it_is(start in common::any::start(), other in common::any::start(), what in 0..8_u32) {
+    fn a_fan_knows_whose_it_is(start in common::any::start(), other in common::any::start(), what in 0..9_u32) {
         let fan = StartFan::new(&start);
         let mut more = start.clone();
         match what {
-            0 => (more.task.rank, more.boot) = (other.task.rank, other.boot),
+            0 => (more.task.rank, more.boot, more.commit) = (other.task.rank, other.boot, other.commit),
             1 => more.task.action = other.task.action,
             2 => more.ranks = other.ranks,
             3 => more.hosts = other.hosts,
             4 => more.env = other.env,
             5 => more.timeout_ms = other.timeout_ms,
             6 => more.attempt = other.attempt,
+            7 => more.after = other.after,
             _ => more.not_after_ms = other.not_after_ms,
         }
         prop_assert!(what != 0 || fan.is_for(&more));
-        let same = fan.for_rank(more.task.rank, &more.boot) == encode_to_agent(&ToAgent::Start(more.clone()));
+        let same = fan.for_rank(more.task.rank, &more.boot, more.commit) == encode_to_agent(&ToAgent::Start(more.clone()));
         prop_assert!(same || !fan.is_for(&more));
     }
 
@@ -102,14 +103,14 @@ fn errors_name_message_and_field() {
     assert_eq!(told(&vec![0; MAX_FRAME + 1]), "malformed frame: 1048577 bytes, at most 1048576 are taken");
     assert_eq!(told(&[0, 7]), "malformed Ack: task: missing");
     assert_eq!(told(&[0, 7, 0x0a, 3, 0x0a, 1, 9]), "malformed Ack: task.action: 1 bytes, a UUID has 16");
-    let ok = encode_to_agent(&common::samples::to_agent().swap_remove(2).1);
+    let ok = encode_to_agent(&ToAgent::Start(common::samples::start()));
     let text = b"fuZZybuNNy";
     let at = ok.windows(text.len()).position(|w| w == text).unwrap();
     let mut bad = ok.to_vec();
     bad[at + 2] = b'/';
     assert_eq!(
         told(&bad),
-        r#"malformed Start: common.key.job: malformed job id "fu/ZybuNNy": at character 3: expected [A-Za-z0-9._-]"#
+        r#"malformed Start: common.key.job: malformed job id "fu/ZybuNNy": at character 3: expected [A-Za-z0-9._-], not starting with `.` or `-`"#
     );
 }
 

@@ -72,6 +72,8 @@ impl Task {
                 userid: Some(4711),
                 env: BTreeMap::new(),
                 timeout_ms: None,
+                after: false,
+                commit: 0,
             },
             plan: Plan {
                 run: Run::Directories(vec![scripts]),
@@ -98,6 +100,7 @@ impl Task {
             not_after_boottime_ms: u64::MAX,
             accepted_boottime_ms: 0,
             local: false,
+            commit: None,
         };
         let env = [("INVOCATION_ID", INVOCATION), ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")];
         Self {

@@ -127,6 +127,7 @@ impl<'a> Site<'a> {
                     link: session.0,
                     version: "0".to_owned(),
                     actions: None,
+                    newest: None,
                     tasks: Vec::new(),
                     more: false,
                 };
@@ -226,7 +227,7 @@ impl<'a> Site<'a> {
         let r = Some(Box::new(ResourceSet::from_json(&r)?));
         let terms = Terms { r, tolerate: Some(tolerate.parse::<Tolerance>()?), ..Terms::default() };
         let (job, attempt) = (self.job.clone(), Some(Attempt::from_number(attempt)));
-        self.ask(Request::JobAdd(Box::new(JobAdd { job, attempt, nodes: None, userid: None, terms })))?;
+        self.ask(Request::JobAdd(Box::new(JobAdd { job, attempt, nodes: None, userid: None, terms, source: None })))?;
         Ok(())
     }
 

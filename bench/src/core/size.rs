@@ -12,7 +12,9 @@ const FIXED: usize = 64;
 pub(crate) fn of(record: &Record) -> usize {
     FIXED
         + match record {
-            Record::Epoch(_)
+            Record::Commit(_)
+            | Record::Epoch(_)
+            | Record::Recovery(_)
             | Record::Quiet(_)
             | Record::OutboxApplied { .. }
             | Record::OutboxDone { .. }
@@ -37,7 +39,7 @@ fn attempt(row: &AttemptRow) -> usize {
 }
 
 fn action(row: &ActionRow) -> usize {
-    let sets = [&row.ranks, &row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended, &row.cancelling, &row.unknown];
+    let sets = [&row.ranks, &row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended, &row.cancelling];
     let sets: usize = sets.into_iter().map(text).sum();
     sets + json(&row.env) + json(&row.boots) + json(&row.held)
 }

@@ -109,11 +109,13 @@ fn frames(count: usize) -> Result<Vec<(Bytes, Bytes)>> {
         userid: None,
         env: Default::default(),
         timeout_ms: None,
+        after: false,
+        commit: 1,
     };
     let fan = StartFan::new(&start);
     let frame = |rank: u32| {
         let task = TaskId { action: id, rank: Rank(rank) };
-        (fan.for_rank(task.rank, &start.boot), encode_to_agent(&ToAgent::Ack { task }))
+        (fan.for_rank(task.rank, &start.boot, start.commit), encode_to_agent(&ToAgent::Ack { task, commit: 1 }))
     };
     Ok((0..u32::try_from(count)?).map(frame).collect())
 }
@@ -137,7 +139,7 @@ async fn talk(incoming: Incoming, shared: &Shared) -> Result<()> {
         connections.push(sender.clone());
         connections.len() - 1
     };
-    writer.send(encode_to_agent(&ToAgent::Welcome { epoch, cluster, redial_window_ms: 1_000 })).await?;
+    writer.send(encode_to_agent(&ToAgent::Welcome { epoch, cluster, redial_window_ms: 1_000, commit: 1 })).await?;
     let reading = async {
         loop {
             for _accepted_and_finished in 0..2 {

@@ -175,6 +175,7 @@ impl Agent {
             link: 0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             actions: None,
+            newest: None,
             tasks: Vec::new(),
             more: false,
         };
@@ -276,6 +277,7 @@ fn held(start: &Start, rank: Rank) -> Held {
         hosts,
         limit_ms: None,
         userid: start.userid,
+        commit: None,
         local: false,
         state: HeldState::Live { phase, age_ms: 1 },
     }

@@ -154,5 +154,6 @@ fn intent(start: Start) -> Intent {
         env: BTreeMap::new(),
         dropped_env: 0,
         local: false,
+        commit: None,
     }
 }

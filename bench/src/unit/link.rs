@@ -55,7 +55,7 @@ impl AgentLink {
             }
         };
         let epoch = Epoch { number: 1, nonce: 1 };
-        let welcome = ToAgent::Welcome { epoch, cluster: cluster(), redial_window_ms: 1_000 };
+        let welcome = ToAgent::Welcome { epoch, cluster: cluster(), redial_window_ms: 1_000, commit: 1 };
         writer.send(encode_to_agent(&welcome)).await?;
         let (send, mut queue) = mpsc::channel(WAITING);
         let finished = Waiters::new();
@@ -72,7 +72,7 @@ impl AgentLink {
         tokio::spawn(async move {
             while let Ok(frame) = next(&mut reader).await {
                 if let Ok(Decoded::Known(FromAgent::Finished { task, ended })) = decode_from_agent(&frame) {
-                    if acks.send(ToAgent::Ack { task }).await.is_err() {
+                    if acks.send(ToAgent::Ack { task, commit: 1 }).await.is_err() {
                         break;
                     }
                     told.happened(&task, *ended);
@@ -128,5 +128,7 @@ pub(crate) fn start(number: u64, boot: &BootId) -> Start {
         userid: None,
         env: BTreeMap::new(),
         timeout_ms: None,
+        after: false,
+        commit: 1,
     }
 }

@@ -47,7 +47,7 @@ impl Parameters for JobAdd {
         if let Some(r) = &terms.r {
             check_start(r.ranks(), r.hosts(), &env).map_err(invalid)?;
         }
-        Ok(Request::JobAdd(Box::new(Add { job, attempt, nodes, userid: self.userid, terms })))
+        Ok(Request::JobAdd(Box::new(Add { job, attempt, nodes, userid: self.userid, terms, source: None })))
     }
 }
 

@@ -273,6 +273,8 @@ fn value(reply: Reply) -> Value {
         Reply::Said { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
         Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
+        Reply::Recovery(view) => json!({ "recovery": view }),
+        Reply::Asserted(_) => json!({}),
         Reply::Done => json!({}),
     }
 }

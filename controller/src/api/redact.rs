@@ -37,6 +37,8 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Said { .. }
         | Reply::Drains(_)
         | Reply::TookOver { .. }
+        | Reply::Asserted(_)
+        | Reply::Recovery(_)
         | Reply::Done => {}
     }
 }

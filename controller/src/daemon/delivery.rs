@@ -205,7 +205,7 @@ impl Delivery {
         let fan = self.fan.take().filter(|fan| fan.is_for(start)).unwrap_or_else(|| StartFan::new(start));
         for (already, (session, rank, boot)) in to.iter().enumerate() {
             fault::point_if("mid-fan", || already > 0);
-            self.put(*session, fan.for_rank(*rank, boot));
+            self.put(*session, fan.for_rank(*rank, boot, start.commit));
         }
         self.fan = Some(fan);
     }

@@ -13,8 +13,8 @@
 
 use std::time::Duration;
 
-use perilog_core::controller::io::{Output, Refusal};
-use perilog_core::controller::{Input, Machine, Now, Record, Settings};
+use perilog_core::controller::io::Refusal;
+use perilog_core::controller::{self as core, Batch, FULL_EVERY_MS, Input, Now, Record, Settings};
 use perilog_core::defect;
 use perilog_host::{clock, fault};
 use tokio::sync::{mpsc, watch};
@@ -29,20 +29,13 @@ mod observer;
 
 /// Entries in one batch. More would only make the first of them wait longer.
 const BATCH: usize = 1_024;
-/// How often a full disk is looked at.
-const FULL_EVERY_MS: u64 = 5_000;
 /// How often the line of `systemctl status` may change.
 const STATUS_EVERY_MS: u64 = 1_000;
 
 pub(crate) struct Writer<S> {
     store: S,
-    settings: Settings,
-    /// Made once for the process: two controllers of one epoch are told apart by it.
-    nonce: u64,
-    /// `None`: there is no room to begin an epoch.
-    machine: Option<Machine>,
-    /// What the machine was told of the disk.
-    full: bool,
+    /// Without a machine there is no room to begin an epoch.
+    step: core::Writer,
     delivery: Delivery,
     observer: Observer,
     /// CLOCK_MONOTONIC: when the machine wants to be woken; when to look at the disk; when to show the status.
@@ -68,10 +61,7 @@ impl<S: Durable> Writer<S> {
     ) -> Result<Self, StoreError> {
         let mut writer = Self {
             store,
-            settings,
-            nonce,
-            machine: None,
-            full: false,
+            step: core::Writer::new(settings, nonce),
             delivery: Delivery::new(outbox),
             observer: Observer::new(metrics),
             wake_ms: None,
@@ -86,8 +76,8 @@ impl<S: Durable> Writer<S> {
     }
 
     fn status_line(&self) -> String {
-        match &self.machine {
-            Some(machine) if self.full => format!("{}; the store's disk is full", machine.status_line()),
+        match self.step.machine() {
+            Some(machine) if self.step.is_full() => format!("{}; the store's disk is full", machine.status_line()),
             Some(machine) => machine.status_line(),
             None => "the store's disk is full: nothing is begun or accepted until there is room".to_owned(),
         }
@@ -125,11 +115,8 @@ impl<S: Durable> Writer<S> {
         for entry in entries {
             match entry {
                 Entry::Stop => stop = true,
-                Entry::Settings(settings) => {
-                    self.settings = settings.clone();
-                    inputs.push(Input::Settings(settings));
-                }
-                entry if self.machine.is_some() => inputs.extend(self.delivery.admit(entry)),
+                Entry::Settings(settings) => inputs.push(Input::Settings(settings)),
+                entry if self.step.machine().is_some() => inputs.extend(self.delivery.admit(entry)),
                 entry => self.delivery.refuse(entry, &disk_full()),
             }
         }
@@ -141,14 +128,12 @@ impl<S: Durable> Writer<S> {
     }
 
     fn handle(&mut self, inputs: Vec<Input>) -> Result<(), StoreError> {
-        let Some(machine) = self.machine.as_mut().filter(|_| !inputs.is_empty()) else { return Ok(()) };
         let heard = self.observer.listen(&inputs);
-        let output = machine.handle(inputs, now());
-        match self.carry_out(output, heard) {
+        let batch = self.step.handle(inputs, now());
+        match self.carry_out(batch, heard) {
             Ok(()) => Ok(()),
             Err(StoreError::Full) => {
                 tracing::error!("a batch could not be committed, the disk is full: beginning anew from the store");
-                self.machine = None;
                 self.observer.forget();
                 self.delivery.drop_all(&disk_full());
                 self.begin()
@@ -157,29 +142,36 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    fn carry_out(&mut self, output: Output, heard: Vec<Heard>) -> Result<(), StoreError> {
-        let mut ran = self.observer.standing(heard, &output);
-        let Output { records, mut effects } = output;
+    fn carry_out(&mut self, mut batch: Batch, heard: Vec<Heard>) -> Result<(), StoreError> {
+        let mut ran = self.observer.standing(heard, batch.output());
         if defect!(EffectsBeforeCommit) {
-            self.delivery.deliver(std::mem::take(&mut effects));
+            self.delivery.deliver(batch.steal_effects());
         }
         let mut took = None;
-        if records.is_empty() {
+        if batch.records().is_empty() {
             // Nothing is news.
             ran.clear();
         } else {
             fault::point("before-commit");
             let began_us = clock::mono_us();
-            self.store.commit_with(&records, &mut ran).inspect_err(|_| self.observer.not_committed())?;
+            if let Err(error) = self.store.commit_with(batch.records(), &mut ran) {
+                self.observer.not_committed();
+                self.step.failed(batch);
+                return Err(error);
+            }
             took = Some(Duration::from_micros(clock::mono_us().saturating_sub(began_us)));
             fault::point("after-commit");
         }
-        self.observer.committed(took, &ran, &effects);
-        self.delivery.forget(records.iter().filter_map(|record| match record {
+        let left = self.step.committed(batch);
+        if let Some(newest) = left.anchor {
+            self.store.anchor(newest);
+        }
+        self.observer.committed(took, &ran, &left.effects);
+        self.delivery.forget(left.records.iter().filter_map(|record| match record {
             Record::Prune { job, whole_job: true, .. } => Some(job),
             _ => None,
         }));
-        if let Some(at) = self.delivery.deliver(effects) {
+        if let Some(at) = self.delivery.deliver(left.effects) {
             self.wake_ms = Some(at);
         }
         Ok(())
@@ -187,15 +179,12 @@ impl<S: Durable> Writer<S> {
 
     /// A machine from the store, and its epoch on the disk. Where there is no room for that there is no machine.
     fn begin(&mut self) -> Result<(), StoreError> {
-        (self.wake_ms, self.disk_ms, self.full) = (None, None, false);
+        (self.wake_ms, self.disk_ms) = (None, None);
         let stored = self.store.load()?;
         self.observer.loaded(&stored);
-        let (machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now());
-        match self.carry_out(output, Vec::new()) {
-            Ok(()) => {
-                self.machine = Some(machine);
-                self.look_at_disk(clock::mono_ms())
-            }
+        let batch = self.step.begin(stored, now());
+        match self.carry_out(batch, Vec::new()) {
+            Ok(()) => self.look_at_disk(clock::mono_ms()),
             Err(StoreError::Full) => {
                 self.disk_ms = Some(clock::mono_ms().saturating_add(FULL_EVERY_MS));
                 Ok(())
@@ -210,19 +199,17 @@ impl<S: Durable> Writer<S> {
             return Ok(());
         }
         let full = self.store.is_full();
-        self.observer.store_full(full || self.machine.is_none());
-        self.disk_ms = (full || self.machine.is_none()).then(|| mono_ms.saturating_add(FULL_EVERY_MS));
-        if self.machine.is_none() {
+        let none = self.step.machine().is_none();
+        self.observer.store_full(full || none);
+        self.disk_ms = (full || none).then(|| mono_ms.saturating_add(FULL_EVERY_MS));
+        if none {
             return self.begin();
         }
-        if full == self.full {
-            return Ok(());
-        }
-        self.full = full;
+        let Some(input) = self.step.disk(full) else { return Ok(()) };
         if !full {
             tracing::info!("the store's disk has room again: the reserve is held, prologs begin");
         }
-        self.handle(vec![Input::StoreFull(full)])
+        self.handle(vec![input])
     }
 
     /// At most so often, and once more after the last batch of a burst; never when nothing happens.

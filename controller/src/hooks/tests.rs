@@ -28,6 +28,8 @@ fn row(name: &str, lifted: bool) -> DrainRow {
         again: None,
         telling: 1,
         asked_ms: 1,
+        unvouched: false,
+        passing: None,
     }
 }
 

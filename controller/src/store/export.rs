@@ -91,7 +91,7 @@ impl Exporter {
                 "kind": "action", "job": row.job, "attempt": row.attempt, "action": row.name, "id": row.id, "ranks": row.ranks,
                 "external": row.external.is_some(), "timeout_ms": row.timeout_ms, "began_ms": row.began_ms, "ended_ms": row.ended_ms,
                 "verdict": row.verdict, "waiting": row.waiting, "sent": row.sent, "accepted": row.accepted, "ok": row.ok,
-                "ended": row.ended, "unknown": row.unknown, "cancelling": row.cancelling,
+                "ended": row.ended, "cancelling": row.cancelling,
             }));
         }
         for row in part.ranks {

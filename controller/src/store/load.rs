@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
+use perilog_core::controller::io::{
+    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, RecoveryRow, Source,
+};
 use perilog_core::controller::{Body, Holds, Snapshot, Stands};
 use perilog_core::ids::{ActionId, Epoch, TaskId};
-use perilog_core::{JobId, Rank};
+use perilog_core::{History, JobId, Life, Rank};
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 use serde::de::DeserializeOwned;
 
 use super::StoreError;
@@ -18,7 +20,13 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     // One read transaction: all tables of one moment.
     let db = db.unchecked_transaction()?;
     let mut snapshot = Snapshot {
-        epoch: rows(&db, "epoch", "SELECT * FROM epoch", epoch)?.pop(),
+        history: History {
+            lives: rows(&db, "lives", "SELECT * FROM lives ORDER BY first", life)?,
+            last: one(&db, "last_commit", "number")?.unwrap_or(0),
+        },
+        stamp: one(&db, "stamp", "made_ms")?,
+        anchor: None,
+        recovery: rows(&db, "recovery", "SELECT * FROM recovery", recovery)?.pop(),
         nodes: rows(&db, "nodes", "SELECT * FROM nodes ORDER BY host", node)?,
         attempts: rows(&db, "attempts", "SELECT * FROM attempts ORDER BY job, attempt", attempt)?,
         actions: rows(&db, "actions", "SELECT * FROM actions ORDER BY number", action)?,
@@ -26,10 +34,7 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
         drains: rows(&db, "drains", "SELECT * FROM drains ORDER BY host", drain)?,
         quiet: rows(&db, "quiet", "SELECT * FROM quiet", quiet)?.pop(),
         outbox: rows(&db, "outbox", "SELECT * FROM outbox ORDER BY sequence", outbox)?,
-        outbox_last: db
-            .query_row("SELECT sequence FROM outbox_last", [], |row| row.get::<_, i64>(0))
-            .optional()?
-            .map_or(0, |last| u64::try_from(last).unwrap_or(0)),
+        outbox_last: one(&db, "outbox_last", "sequence")?.unwrap_or(0),
         events_last: rows(&db, "events", EVENTS_LAST, |row| Ok((parsed::<JobId>(row, "job")?, number(row, "last")?)))?
             .into_iter()
             .collect(),
@@ -37,6 +42,12 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     put_moved(&db, &mut snapshot, "")?;
     put_given(&db, &mut snapshot, "")?;
     Ok(snapshot)
+}
+
+/// The number in a table of one row, or none.
+fn one(db: &Connection, table: &str, column: &str) -> Result<Option<u64>, StoreError> {
+    let sql = format!("SELECT {column} FROM {table}");
+    Ok(rows(db, table, &sql, |row| number(row, column))?.pop())
 }
 
 /// What is known of one job.
@@ -148,10 +159,24 @@ fn action_id(row: &Row<'_>, name: &str) -> Result<ActionId, Wrong> {
     parsed::<uuid::Uuid>(row, name).map(ActionId)
 }
 
-fn epoch(row: &Row<'_>) -> Result<Epoch, Wrong> {
+fn life(row: &Row<'_>) -> Result<Life, Wrong> {
     let nonce: String = column(row, "nonce")?;
     let nonce = u64::from_str_radix(&nonce, 16).map_err(|error| format!("nonce: {error}"))?;
-    Ok(Epoch { number: number(row, "number")?, nonce })
+    Ok(Life { epoch: Epoch { number: number(row, "number")?, nonce }, first: number(row, "first")? })
+}
+
+fn recovery(row: &Row<'_>) -> Result<RecoveryRow, Wrong> {
+    Ok(RecoveryRow {
+        since_ms: number(row, "since_ms")?,
+        why: column(row, "why")?,
+        epoch: number(row, "epoch")?,
+        ended_ms: perhaps(row, "ended_ms")?,
+    })
+}
+
+fn source(row: &Row<'_>) -> Result<Option<Source>, Wrong> {
+    let (name, instance) = (column::<Option<String>>(row, "source")?, column::<Option<String>>(row, "instance")?);
+    Ok(name.map(|name| Source { name, instance: instance.unwrap_or_default() }))
 }
 
 fn node(row: &Row<'_>) -> Result<NodeRow, Wrong> {
@@ -180,9 +205,10 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         released: json(row, "released")?,
         complete: column(row, "complete")?,
         milestones: json(row, "milestones")?,
-        rebuilt: column(row, "rebuilt")?,
-        asked: column(row, "asked")?,
-        told: parsed(row, "told")?,
+        source: source(row)?,
+        unvouched: column(row, "unvouched")?,
+        recovered: column(row, "recovered")?,
+        disowned: parsed(row, "disowned")?,
     })
 }
 
@@ -207,7 +233,6 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         boots: json::<BTreeMap<u32, _>>(row, "boots")?,
         verdict: column::<Option<String>>(row, "verdict")?.map(|text| word("verdict", text)).transpose()?,
         ended_ms: perhaps(row, "ended_ms")?,
-        unknown: parsed(row, "unknown")?,
         events_from: number(row, "events_from")?,
         held: json(row, "held")?,
         growing: column(row, "growing")?,
@@ -218,6 +243,7 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         overdue: json(row, "overdue")?,
         lingering: parsed(row, "lingering")?,
         limits: json(row, "limits")?,
+        unvouched: column(row, "unvouched")?,
     })
 }
 
@@ -236,6 +262,10 @@ fn drain(row: &Row<'_>) -> Result<DrainRow, Wrong> {
             .transpose()?,
         telling: number(row, "telling")?,
         asked_ms: number(row, "asked_ms")?,
+        unvouched: column(row, "unvouched")?,
+        passing: column::<Option<String>>(row, "passing")?
+            .map(|text| serde_json::from_str(&text).map_err(|error| format!("passing: {error}")))
+            .transpose()?,
     })
 }
 

@@ -12,8 +12,10 @@
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
 //! | `export`, `backup` | connections of their own, for all of it as lines or as a file |
+//! | `anchor` | the newest commit, in a file beside the store |
 //! | `place`, `reserve` | file systems, the lock, the room that is held back for a full disk |
 
+mod anchor;
 mod backup;
 mod error;
 mod events;
@@ -33,7 +35,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use perilog_core::controller::{Record, Snapshot};
-use perilog_core::defect;
+use perilog_core::{Commit, defect};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 pub use backup::backup;
@@ -44,6 +46,7 @@ pub use skew::Skew;
 pub use steps::Ran;
 pub use took::{Page, Pending, Place, Since, StepReader, Which};
 
+use anchor::Anchor;
 use place::Lock;
 use reserve::Reserve;
 use steps::Known;
@@ -69,6 +72,9 @@ pub trait Durable {
         self.commit_with(records, &mut Vec::new())
     }
 
+    /// Remembers the newest commit beside the store, once its records are on the disk.
+    fn anchor(&mut self, newest: Commit);
+
     /// The disk is full and the reserve is in use: no new prologs. Also looks whether there is room again.
     fn is_full(&mut self) -> bool;
 }
@@ -77,6 +83,7 @@ pub trait Durable {
 pub struct Store {
     db: Connection,
     reserve: Reserve,
+    anchor: Anchor,
     known: Known,
     _lock: Lock,
 }
@@ -90,9 +97,10 @@ impl Store {
         place::check_file_system(directory(path))?;
         let lock = place::lock(path)?;
         let mut reserve = Reserve::new(path);
+        let anchor = Anchor::open(path)?;
         loop {
             match connect(path) {
-                Ok(db) => return Ok(Self { db, reserve, known: Known::default(), _lock: lock }),
+                Ok(db) => return Ok(Self { db, reserve, anchor, known: Known::default(), _lock: lock }),
                 // Even to open its log SQLite needs a little room.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
                 Err(error) => return Err(error),
@@ -124,7 +132,11 @@ impl Store {
 
 impl Durable for Store {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
-        load::snapshot(&self.db)
+        Ok(Snapshot { anchor: self.anchor.read(), ..load::snapshot(&self.db)? })
+    }
+
+    fn anchor(&mut self, newest: Commit) {
+        self.anchor.write(newest);
     }
 
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError> {

@@ -7,20 +7,36 @@
 //!
 //! Sets of ranks are RFC 22 texts, lists of hosts RFC 29 texts, times milliseconds since 1970 (but for `events.timestamp`, RFC 18), objects JSON.
 
+use perilog_core::IdSet;
 use rusqlite::{Connection, Transaction};
 
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
 
 const TABLES: &str = "
-CREATE TABLE epoch (
-    number INTEGER NOT NULL,
+CREATE TABLE lives (                    -- of the controller with this store, from its start or a take-over; the oldest are forgotten
+    first INTEGER PRIMARY KEY,          -- the number of its first commit
+    number INTEGER NOT NULL,            -- its epoch
     nonce TEXT NOT NULL                 -- 16 hexadecimal digits
+) STRICT;
+
+CREATE TABLE last_commit (number INTEGER NOT NULL) STRICT;
+INSERT INTO last_commit VALUES (0);
+
+CREATE TABLE stamp (                    -- one row in what `perilog controller backup` wrote, until it is put back
+    made_ms INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE recovery (                 -- one row: the last time that the store may have been behind what its nodes had obeyed
+    since_ms INTEGER NOT NULL,
+    why TEXT NOT NULL,
+    epoch INTEGER NOT NULL,             -- that entered it
+    ended_ms INTEGER                    -- when all had been vouched for
 ) STRICT;
 
 CREATE TABLE nodes (
@@ -46,9 +62,11 @@ CREATE TABLE attempts (
     released TEXT NOT NULL DEFAULT '{}',
     complete INTEGER NOT NULL DEFAULT 0,
     milestones TEXT NOT NULL DEFAULT '{}', -- who said what, and who need not
-    rebuilt INTEGER NOT NULL DEFAULT 0, -- from what nodes told: it may have more ranks
-    asked INTEGER NOT NULL DEFAULT 1,   -- a request has meant it, and not nodes alone
-    told TEXT NOT NULL DEFAULT '',      -- ranks that only other nodes than their own have told of
+    source TEXT,                        -- the resource manager's edge that added it, and the instance of that
+    instance TEXT,
+    unvouched INTEGER NOT NULL DEFAULT 0, -- in recovery: nothing that it is owed is begun, told or given back
+    recovered INTEGER NOT NULL DEFAULT 0, -- vouched for in recovery
+    disowned TEXT NOT NULL DEFAULT '',  -- ranks that the resource manager does not hold for it any more
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -73,7 +91,6 @@ CREATE TABLE actions (
     boots TEXT NOT NULL,                -- {boot number of its Start: ranks}
     verdict TEXT,
     ended_ms INTEGER,
-    unknown TEXT NOT NULL,              -- rebuilt from what nodes told: not heard of yet
     events_from INTEGER NOT NULL,
     held TEXT NOT NULL DEFAULT '{}',    -- {ranks, resources} that it has not let go of
     growing INTEGER NOT NULL DEFAULT 0, -- it follows the job, and more ranks are to come
@@ -81,7 +98,8 @@ CREATE TABLE actions (
     external TEXT,                      -- a service outside runs it: its lease, and how its resources ended
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
     lingering TEXT NOT NULL DEFAULT '', -- open ranks whose nodes were drained for what scripts left behind, or given up as lost and alive
-    limits TEXT NOT NULL DEFAULT '{}'   -- {milliseconds: ranks} that nodes have told of, where they are other than timeout_ms
+    limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes have told of, where they are other than timeout_ms
+    unvouched INTEGER NOT NULL DEFAULT 0 -- in recovery: not asked for again yet
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
 CREATE INDEX actions_open ON actions (began_ms) WHERE verdict IS NULL;
@@ -122,7 +140,9 @@ CREATE TABLE drains (
     stuck INTEGER,                      -- for a stuck script and nothing else: the boot number of its node then
     again TEXT,                         -- {at_ms, reason, by}: what was found wrong there last, since it was drained
     telling INTEGER NOT NULL DEFAULT 0, -- names what the hook is told now: more with each
-    asked_ms INTEGER NOT NULL DEFAULT 0 -- since when the hook is asked for what it has not carried out
+    asked_ms INTEGER NOT NULL DEFAULT 0, -- since when the hook is asked for what it has not carried out
+    unvouched INTEGER NOT NULL DEFAULT 0, -- in recovery: it may have been lifted since
+    passing TEXT                        -- why recovery drained it, and for nothing else
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE quiet (                    -- one row: no new starts
@@ -273,14 +293,53 @@ ALTER TABLE drains ADD COLUMN asked_ms INTEGER NOT NULL DEFAULT 0;
 UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
     "ALTER TABLE actions ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
+    // An earlier version has not numbered its commits: its last life has made one, and nothing is known of those before.
+    "
+CREATE TABLE lives (first INTEGER PRIMARY KEY, number INTEGER NOT NULL, nonce TEXT NOT NULL) STRICT;
+INSERT INTO lives SELECT 0, number, nonce FROM epoch;
+DROP TABLE epoch;
+CREATE TABLE last_commit (number INTEGER NOT NULL) STRICT;
+INSERT INTO last_commit VALUES (0);
+CREATE TABLE stamp (made_ms INTEGER NOT NULL) STRICT;
+CREATE TABLE recovery (since_ms INTEGER NOT NULL, why TEXT NOT NULL, epoch INTEGER NOT NULL, ended_ms INTEGER) STRICT;
+ALTER TABLE attempts DROP COLUMN rebuilt;
+ALTER TABLE attempts DROP COLUMN asked;
+ALTER TABLE attempts DROP COLUMN told;
+ALTER TABLE attempts ADD COLUMN source TEXT;
+ALTER TABLE attempts ADD COLUMN instance TEXT;
+ALTER TABLE attempts ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN recovered INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN disowned TEXT NOT NULL DEFAULT '';
+ALTER TABLE actions ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE drains ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE drains ADD COLUMN passing TEXT;
+",
 ];
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     for step in MIGRATIONS.iter().skip(usize::try_from(from - 1).unwrap_or(usize::MAX)) {
         transaction.execute_batch(step)?;
     }
+    ask_unknown_again(&transaction)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
+}
+
+/// An earlier version rebuilt a lost store from what nodes told, and had ranks that no node had told of yet. Their nodes are asked: a Start of what
+/// they have is answered by what became of it.
+fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let mut select = transaction.prepare("SELECT number, sent, unknown FROM actions WHERE unknown <> ''")?;
+    let rows =
+        select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))?;
+    for row in rows {
+        let (number, sent, unknown) = row?;
+        // A text that was edited by hand stays as it is: the load names it.
+        let (Ok(sent), Ok(unknown)) = (sent.parse::<IdSet>(), unknown.parse::<IdSet>()) else { continue };
+        let sent = sent.union(&unknown).to_string();
+        transaction.execute("UPDATE actions SET sent = ?2 WHERE number = ?1", rusqlite::params![number, sent])?;
+    }
+    drop(select);
+    transaction.execute_batch("ALTER TABLE actions DROP COLUMN unknown")
 }
 
 fn create(transaction: Transaction<'_>) -> rusqlite::Result<()> {

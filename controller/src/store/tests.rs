@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perilog_core::controller::io::{
-    ActionRow, Again, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Quiet, RankRow, Resolving,
-    ResourceEnd,
+    ActionRow, Again, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Passing, Quiet, RankRow,
+    RecoveryRow, Resolving, ResourceEnd, Source,
 };
 use perilog_core::controller::{Body, Holds, Record, Snapshot, Stands};
 use perilog_core::ids::ResourceName;
@@ -96,7 +96,6 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 boots: BTreeMap::from([(1, next())]),
                 verdict,
                 ended_ms: timeout_ms,
-                unknown: IdSet::new(),
                 events_from: began_ms,
                 held: Part { ranks: next(), resources: [ResourceName::new("rabbit:1").unwrap()].into() },
                 growing: userid.is_some(),
@@ -113,6 +112,7 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 overdue: userid.map(|_| ("10-a \"x\"".to_owned(), IdSet::from(3..=4))).into_iter().collect(),
                 lingering: userid.map(|_| IdSet::from(5..=5)).unwrap_or_default(),
                 limits: userid.map(|_| (600_000, IdSet::from(6..=7))).into_iter().collect(),
+                unvouched: userid.is_some(),
             })
         },
     )
@@ -145,9 +145,10 @@ fn record() -> impl Strategy<Value = Record> {
                 released: Part::default(),
                 complete: !open,
                 milestones: milestones(open),
-                rebuilt: open,
-                asked: !open,
-                told: if open { IdSet::from(1..=2) } else { IdSet::new() },
+                source: userid.map(|_| Source { name: "flux".to_owned(), instance: "system \"1\"".to_owned() }),
+                unvouched: open,
+                recovered: !open,
+                disowned: if open { IdSet::from(3..=3) } else { IdSet::new() },
             })
         },
     );
@@ -185,11 +186,20 @@ fn record() -> impl Strategy<Value = Record> {
                 again,
                 telling: since_ms + 1,
                 asked_ms: since_ms,
+                unvouched: told,
+                passing: match by {
+                    None => None,
+                    Some(by) if by % 2 == 0 => Some(Passing::Orphan),
+                    Some(_) => Some(Passing::Cleaning { job: job(n), attempt: Attempt::FIRST }),
+                },
             })
         },
     );
     prop_oneof![
         1 => any::<(u32, u64)>().prop_map(|(number, nonce)| Record::Epoch(Epoch { number: number.into(), nonce })),
+        1 => any::<(u32, Option<u32>)>().prop_map(|(since, ended)| Record::Recovery(RecoveryRow {
+            since_ms: since.into(), why: "the \"anchor\"".to_owned(), epoch: 3, ended_ms: ended.map(u64::from),
+        })),
         2 => node,
         2 => attempt,
         4 => action_row().prop_map(Record::Action),
@@ -203,7 +213,7 @@ fn record() -> impl Strategy<Value = Record> {
         }),
         4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {
             let released = released.intersection(&ranks);
-            Record::Given { job, attempt, holds: Box::new(Holds { hold: ranks.difference(&released), told: ranks.intersection(&IdSet::from(2..=2)), ranks, released, left: IdSet::new() }) }
+            Record::Given { job, attempt, holds: Box::new(Holds { hold: ranks.difference(&released), disowned: ranks.intersection(&IdSet::from(2..=2)), ranks, released, left: IdSet::new() }) }
         }),
         4 => rank,
         4 => (0..3u8).prop_map(|n| event(&job(n), 0)),
@@ -219,9 +229,9 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Gives events and outbox entries the rising numbers that the machine gives them.
+/// Gives events and outbox entries the rising numbers that the machine gives them, and each life a commit of its own.
 fn numbered(mut records: Vec<Record>) -> Vec<Record> {
-    let mut outbox = 0;
+    let (mut outbox, mut commit) = (0, 0);
     for (n, record) in (1..).zip(&mut records) {
         match record {
             Record::Event { sequence, .. } => *sequence = n,
@@ -232,7 +242,12 @@ fn numbered(mut records: Vec<Record>) -> Vec<Record> {
             _ => {}
         }
     }
-    records
+    let numbers = |record| {
+        commit += 1;
+        let first = matches!(record, Record::Epoch(_)).then_some(Record::Commit(commit));
+        first.into_iter().chain([record])
+    };
+    records.into_iter().flat_map(numbers).collect()
 }
 
 fn sorted(mut snapshot: Snapshot) -> Snapshot {
@@ -301,7 +316,11 @@ fn a_store_of_an_earlier_version_goes_on() {
     let held: Vec<_> = store.attempts.iter().map(|a| (a.hold.clone(), a.released.clone(), a.complete)).collect();
     assert_eq!(held, [(part(""), part("0-3"), true), (part("0-3"), part(""), false)]);
     assert_eq!(store.actions.iter().map(|a| a.held.clone()).collect::<Vec<_>>(), [part(""), part("0-3")]);
-    assert_eq!((store.epoch.unwrap().number, store.outbox[0].edge, store.outbox_last), (4, Edge::Manager, 3));
+    assert_eq!(
+        (store.history.newest().unwrap(), store.outbox[0].edge, store.outbox_last),
+        (Commit { epoch: Epoch { number: 4, nonce: 0x00ff }, number: 0 }, Edge::Manager, 3)
+    );
+    assert_eq!(store.actions[1].sent, IdSet::from(2..=3), "ranks that no node had told of are asked for again");
     // The tables are those of a new file.
     let tables = |path: &Path| -> Vec<(String, String)> {
         let db = Connection::open(path).unwrap();
@@ -341,9 +360,10 @@ fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) ->
         released: Part::default(),
         complete: false,
         milestones: Milestones::default(),
-        rebuilt: false,
-        asked: true,
-        told: IdSet::new(),
+        source: None,
+        unvouched: false,
+        recovered: false,
+        disowned: IdSet::new(),
     }
 }
 

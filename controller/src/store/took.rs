@@ -316,10 +316,10 @@ pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
     Ok(ranks.parse().ok().zip(hosts.parse().ok()).and_then(|(ranks, hosts)| Layout::new(ranks, hosts).ok()))
 }
 
-/// The attempt that is meant: the one that is named, or else the newest that was asked for, and has an action.
+/// The attempt that is meant: the one that is named, or else the newest that has an action.
 pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
     let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
-         WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY attempts.asked DESC, actions.number IS NULL, actions.number DESC LIMIT 1";
+         WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC LIMIT 1";
     let attempt = which.attempt.map(|attempt| attempt.to_string());
     db.prepare_cached(newest)?.query_row(params![which.job.as_str(), attempt], |row| row.get(0)).optional()
 }

@@ -1,15 +1,20 @@
 //! Records to rows.
 
 use perilog_core::controller::Record;
-use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow};
+use perilog_core::controller::io::{
+    ActionRow, AttemptRow, DrainRow, NodeRow, OutboxEntry, Quiet, RankRow, RecoveryRow,
+};
 use perilog_core::ids::Epoch;
+use perilog_core::mark::MAX_LIVES;
 use perilog_core::{Attempt, Event, IdSet, JobId};
 use rusqlite::{Connection, Params, Result, params};
 use serde::Serialize;
 
 pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
     match record {
-        Record::Epoch(epoch) => epoch_row(db, *epoch),
+        Record::Commit(number) => run(db, "UPDATE last_commit SET number = ?1", [integer(*number)]),
+        Record::Epoch(epoch) => life(db, *epoch),
+        Record::Recovery(row) => recovery(db, row),
         Record::Node(row) => node(db, row),
         Record::Attempt(row) => attempt(db, row),
         Record::Action(row) => action(db, row),
@@ -58,10 +63,30 @@ fn word(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
-fn epoch_row(db: &Connection, epoch: Epoch) -> Result<()> {
-    run(db, "DELETE FROM epoch", [])?;
+/// A life begins with the commit that has this record.
+fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
-    run(db, "INSERT INTO epoch (number, nonce) VALUES (?1, ?2)", params![integer(epoch.number), nonce])
+    run(
+        db,
+        "INSERT OR REPLACE INTO lives (first, number, nonce) SELECT number, ?1, ?2 FROM last_commit",
+        params![integer(epoch.number), nonce],
+    )?;
+    run(
+        db,
+        "DELETE FROM lives WHERE first NOT IN (SELECT first FROM lives ORDER BY first DESC LIMIT ?1)",
+        [integer(MAX_LIVES as u64)],
+    )
+}
+
+/// What a copy was stamped with has done its work once the store is in recovery for it.
+fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
+    run(db, "DELETE FROM recovery", [])?;
+    run(db, "DELETE FROM stamp", [])?;
+    run(
+        db,
+        "INSERT INTO recovery (since_ms, why, epoch, ended_ms) VALUES (?1, ?2, ?3, ?4)",
+        params![integer(row.since_ms), row.why, integer(row.epoch), row.ended_ms.map(integer)],
+    )
 }
 
 fn node(db: &Connection, row: &NodeRow) -> Result<()> {
@@ -84,8 +109,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
-             milestones, rebuilt, asked, told)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+             milestones, source, instance, unvouched, recovered, disowned)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -100,9 +125,11 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             json(&row.released)?,
             row.complete,
             json(&row.milestones)?,
-            row.rebuilt,
-            row.asked,
-            row.told.to_string()
+            row.source.as_ref().map(|source| &source.name),
+            row.source.as_ref().map(|source| &source.instance),
+            row.unvouched,
+            row.recovered,
+            row.disowned.to_string()
         ],
     )
 }
@@ -113,14 +140,14 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(
         db,
         "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
-             cancelling, cancel_why, boots, verdict, ended_ms, unknown, events_from, held, growing, resolving, external,
-             overdue, lingering, limits)
+             cancelling, cancel_why, boots, verdict, ended_ms, events_from, held, growing, resolving, external,
+             overdue, lingering, limits, unvouched)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,
              ?26, ?27, ?28)
          ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, timeout_ms = ?8,
              began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, cancel_why = ?16,
-             boots = ?17, verdict = ?18, ended_ms = ?19, unknown = ?20, events_from = ?21, held = ?22, growing = ?23,
-             resolving = ?24, external = ?25, overdue = ?26, lingering = ?27, limits = ?28",
+             boots = ?17, verdict = ?18, ended_ms = ?19, events_from = ?20, held = ?21, growing = ?22,
+             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, unvouched = ?28",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -141,7 +168,6 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             json(&row.boots)?,
             row.verdict.map(|verdict| verdict.word()),
             row.ended_ms.map(integer),
-            set(&row.unknown),
             integer(row.events_from),
             json(&row.held)?,
             row.growing,
@@ -150,6 +176,7 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             json(&row.overdue)?,
             set(&row.lingering),
             json(&row.limits)?,
+            row.unvouched,
         ],
     )
 }
@@ -176,7 +203,8 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, telling, asked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, telling, asked_ms, unvouched, passing)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![
             row.host.as_str(),
             integer(row.since_ms),
@@ -188,7 +216,9 @@ fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
             row.stuck,
             row.again.as_ref().map(json).transpose()?,
             integer(row.telling),
-            integer(row.asked_ms)
+            integer(row.asked_ms),
+            row.unvouched,
+            row.passing.as_ref().map(json).transpose()?
         ],
     )
 }

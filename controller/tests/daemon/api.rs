@@ -153,7 +153,7 @@ async fn others_see_the_last_line_of_a_failed_script_and_no_more_of_its_output()
     ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "password=SESAME\nno such device".to_owned() }];
     ended.forensics = Some("SESAME on the stack".to_owned());
     agent.send(&FromAgent::Finished { task: start.task, ended: Box::new(ended) }).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     for (method, parameters) in
         [("Show", json!({"job": "f1"})), ("Why", json!({"node": "n0"})), ("Events", json!({"job": "f1"}))]
     {

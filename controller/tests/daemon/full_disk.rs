@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use perilog_core::message::{FromAgent, ToAgent};
+use perilog_core::message::FromAgent;
 use perilog_core::outcome::Outcome;
 use perilog_core::task::{Ended, Start, Tail};
 use rustix::process::geteuid;
@@ -91,7 +91,7 @@ async fn on_a_full_disk_completions_are_kept_and_prologs_refused_until_there_is_
 
     disk.fill();
     agent.send(&finished(&start)).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task }, "the reserve is for this");
+    agent.acked(&start).await;
     controller.log.wait_for("its reserve is in use");
     assert!(!disk.reserve().exists());
     let (_, told) = refused(&bed, "Run", run("f2", "n0"), &[]);
@@ -138,7 +138,7 @@ async fn when_the_reserve_is_used_up_nothing_is_acknowledged_and_nothing_lost() 
         }
     };
     again.send(&finished(&start)).await;
-    assert_eq!(again.next().await, ToAgent::Ack { task: start.task });
+    again.acked(&start).await;
     assert_eq!(call(&bed, "Status", json!({}))["status"]["epoch"], 2);
 }
 
@@ -160,6 +160,6 @@ async fn a_controller_that_comes_up_on_a_full_disk_serves_what_runs() {
     said.link = 2;
     let mut agent = Agent::connect_with(&bed, &controller, said).await;
     agent.send(&finished(&start)).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     assert_eq!(refused(&bed, "Run", run("f2", "n0"), &[]).1["code"], "unavailable");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use perilog_core::ExitStatus;
-use perilog_core::message::{FromAgent, ToAgent};
+use perilog_core::message::FromAgent;
 use perilog_core::outcome::Outcome;
 use perilog_core::task::{Ended, Start, Step};
 use serde_json::Value;
@@ -83,10 +83,10 @@ async fn page() -> String {
     call(&bed, "Run", run("f1", "n0"));
     let start = agent.accept().await;
     agent.send(&finished(&start, "10-mount.sh", 420)).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     // Told again, as after a cut: it is no second task.
     agent.send(&finished(&start, "10-mount.sh", 420)).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     let (head, page) = get(address, "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{head}");

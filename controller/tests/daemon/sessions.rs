@@ -20,6 +20,7 @@ pub(crate) fn held(start: &Start, state: HeldState) -> Held {
         ranks: start.ranks.clone(),
         hosts: start.hosts.clone(),
         limit_ms: None,
+        commit: None,
         userid: start.userid,
         local: false,
         state,
@@ -54,7 +55,7 @@ async fn a_run_reaches_every_agent_and_each_completion_its_followers() {
         );
         assert_eq!((start.env["FLUX_JOB_ID"].as_str(), start.userid), ("f1", Some(1000)));
         agent.finish(&start, if rank == 1 { FAILED } else { Outcome::Ok }).await;
-        assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+        agent.acked(&start).await;
         let finish = events.events_until("finish").pop().unwrap();
         assert_eq!(finish["context"]["ranks"], rank.to_string(), "as it happens, not at the end");
     }
@@ -85,14 +86,14 @@ async fn what_was_acknowledged_survives_kill_9_and_what_was_not_is_told_again() 
     let mut agent = Agent::connect_with(&bed, &controller, said).await;
     assert!(agent.epoch.number == epoch.number + 1 && epoch.admits(agent.epoch));
     agent.finish(&start, Outcome::Ok).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     let events = call(&bed, "Events", json!({"job": "f1"}));
     let events = events["events"].as_array().unwrap();
     assert!(events.iter().map(|e| e["sequence"].as_u64().unwrap()).eq(1..=events.len() as u64));
     assert_eq!(events.last().unwrap()["name"], "verdict");
     // Told again after that, it is acknowledged again and counts once.
     agent.finish(&start, Outcome::Ok).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     assert_eq!(call(&bed, "Events", json!({"job": "f1"}))["events"].as_array().unwrap().len(), events.len());
 }
 
@@ -124,7 +125,7 @@ async fn hello_comes_in_pages_and_a_newer_session_replaces_the_older() {
     assert!(matches!(newer.next().await, ToAgent::Welcome { .. }));
     assert!(matches!(crate::agent::next_frame(&mut older.link).await, Ok(None)), "a goodbye, not a cut");
     newer.finish(&start, Outcome::Ok).await;
-    assert_eq!(newer.next().await, ToAgent::Ack { task: start.task });
+    newer.acked(&start).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

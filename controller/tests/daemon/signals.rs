@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use perilog_core::message::ToAgent;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -75,7 +74,7 @@ async fn sigterm_ends_in_good_order() {
     let mut stream = Stream::open(&bed, "Events", json!({"job": "f1", "follow": true}), &["more"]);
     stream.events_until("action-start");
     agent.finish(&start, perilog_core::Outcome::Ok).await;
-    assert_eq!(agent.next().await, ToAgent::Ack { task: start.task });
+    agent.acked(&start).await;
     stream.events_until("verdict");
     controller.signal(Signal::TERM);
     controller.wait_notified("STOPPING=1");

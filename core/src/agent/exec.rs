@@ -88,6 +88,7 @@ impl Machine {
             userid: exec.userid,
             env: exec.env,
             timeout_ms: exec.timeout_ms,
+            after: false,
             commit: 0,
         };
         let intent = self.admit(start, exec.plan, true, cx.now).map_err(|outcome| match outcome {

@@ -215,6 +215,7 @@ impl Machine {
                 userid: None,
                 env: BTreeMap::new(),
                 timeout_ms: None,
+                after: false,
                 commit: 0,
             },
             plan: plan.unwrap_or_else(unknown_plan),

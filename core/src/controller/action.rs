@@ -337,6 +337,7 @@ impl Action {
             userid: self.row.userid,
             env: self.row.env.clone(),
             timeout_ms: self.row.timeout_ms,
+            after: false,
             commit: 0,
         }
     }

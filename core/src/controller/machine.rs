@@ -22,7 +22,7 @@ use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::mark::History;
+use crate::mark::{Commit, History};
 use crate::message::Phase;
 
 /// Failed tasks that `why` remembers of a node.
@@ -345,6 +345,11 @@ impl Machine {
         for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
             self.release(&job, attempt, part, now);
         }
+    }
+
+    /// The commit of the last batch that had records.
+    pub(super) fn newest_commit(&self) -> Option<Commit> {
+        self.history.newest()
     }
 
     /// Numbers the batch's commit, and marks what leaves for nodes with it.

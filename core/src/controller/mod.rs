@@ -7,7 +7,8 @@
 //! `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends add up to, and what is forgiven),
 //! `release` (what goes back), `drain` (who is at fault), `external` and `report` (what a service outside runs, and says), `limits` (what time does),
 //! `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown).
-//! What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps.
+//! What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps, `writer` as the step that
+//! commits what the machine gave before any of it leaves.
 
 mod action;
 mod attempt;
@@ -51,9 +52,11 @@ mod tolerance;
 mod untold;
 pub mod view;
 mod views;
+mod writer;
 
 pub use body::Body;
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 pub use layout::Layout;
 pub use machine::Machine;
 pub use stands::{Holds, Stands};
+pub use writer::{Batch, FULL_EVERY_MS, Left, Writer};

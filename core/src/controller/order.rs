@@ -163,7 +163,8 @@ impl Machine {
             self.lose(TaskId { action: id, rank }, Loss::Offline, now);
         }
         if let (Some(action), Some((_, rank, boot))) = (self.actions.get(&id), to.first()) {
-            let start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
+            let mut start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
+            start.after = self.follows(action);
             self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
         }
     }

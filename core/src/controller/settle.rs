@@ -32,7 +32,7 @@ use crate::defect;
 use crate::ids::{HostName, TaskId};
 use crate::message::{Held, HeldState, ToAgent};
 use crate::outcome::Loss;
-use crate::task::{Ended, survives_reboot};
+use crate::task::{Ended, Start, survives_reboot};
 
 impl Machine {
     /// `before`: what an earlier Hello of it had left open.
@@ -232,11 +232,12 @@ impl Machine {
         let Some(layout) = self.layout(task.action).cloned() else {
             return;
         };
+        let after = self.actions.get(&task.action).is_some_and(|action| self.follows(action));
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
         action.send(task.rank, boot_number);
-        let start = action.start(&layout, not_after_ms, task.rank, boot);
+        let start = Start { after, ..action.start(&layout, not_after_ms, task.rank, boot) };
         self.touch(task.action, now);
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Start(start) });
     }

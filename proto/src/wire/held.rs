@@ -10,7 +10,7 @@ use perilog_core::{ActionName, BootId, HostList, HostName, IdSet, JobId, Machine
 use prost::Message;
 
 use super::ended::{Process, processes, processes_back};
-use super::ids::{Attempt, Key, Task};
+use super::ids::{Attempt, Commit, Key, Mark, Task};
 use super::outcome::{Outcome, outcome as outcome_value};
 use crate::bounds::{LISTED_PROCESSES, LISTED_SET, LISTED_TEXT, PROCESSES, TEXT, check_layout, clip};
 use crate::error::{At, Fault, known, need};
@@ -34,6 +34,9 @@ pub(crate) struct Hello {
     /// Missing from an older agent, and from all pages but the first.
     #[prost(message, optional, tag = "8")]
     pub actions: Option<Actions>,
+    /// Missing from an older agent.
+    #[prost(message, optional, tag = "9")]
+    pub newest: Option<Mark>,
 }
 
 /// A list that may be empty, and is another thing then than none.
@@ -72,6 +75,9 @@ pub(crate) struct Held {
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]
     pub booted: bool,
+    /// Missing from an older agent.
+    #[prost(message, optional, tag = "15")]
+    pub commit: Option<Commit>,
 }
 
 pub(crate) mod state {
@@ -194,6 +200,7 @@ impl Hello {
                 .actions
                 .as_ref()
                 .map(|actions| Actions { names: actions.iter().take(MAX_ACTIONS).map(ToString::to_string).collect() }),
+            newest: hello.newest.map(Mark::of),
         };
         for shorten in [Held::shorten_texts, Held::shorten_sets] {
             if wire.encoded_len() > most {
@@ -222,6 +229,7 @@ impl Hello {
             link: self.link,
             version: self.version,
             actions: self.actions.map(Actions::value).transpose().at("actions")?,
+            newest: self.newest.map(Mark::value).transpose().at("newest")?,
             tasks,
             more: self.more,
         })
@@ -267,6 +275,7 @@ impl Held {
             limit_ms: held.limit_ms,
             expect_reboot: reboot.is_announced(),
             booted: reboot.is_past(),
+            commit: held.commit.map(Commit::of),
         }
     }
 
@@ -309,6 +318,7 @@ impl Held {
             ranks: self.ranks.parse::<IdSet>().at("ranks")?,
             hosts: self.hosts.parse::<HostList>().at("hosts")?,
             userid: self.userid,
+            commit: self.commit.map(Commit::value).transpose().at("commit")?,
             limit_ms: self.limit_ms,
             local: self.local,
             state,

@@ -1,6 +1,9 @@
 //! Ids as they travel.
 
-use perilog_core::{ActionId, ActionName, Attempt as CoreAttempt, ClusterId, Epoch as CoreEpoch, JobId, Rank, TaskId};
+use perilog_core::{
+    ActionId, ActionName, Attempt as CoreAttempt, ClusterId, Commit as CoreCommit, Epoch as CoreEpoch, JobId,
+    Mark as CoreMark, Rank, TaskId,
+};
 
 use crate::error::{At, Fault, need};
 
@@ -93,5 +96,46 @@ impl Epoch {
 
     pub(crate) fn value(self) -> CoreEpoch {
         CoreEpoch { number: self.number, nonce: self.nonce }
+    }
+}
+
+/// A commit of the controller's store.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Commit {
+    #[prost(message, optional, tag = "1")]
+    pub epoch: Option<Epoch>,
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+}
+
+impl Commit {
+    pub(crate) fn of(commit: CoreCommit) -> Self {
+        Self { epoch: Some(Epoch::of(commit.epoch)), number: commit.number }
+    }
+
+    pub(crate) fn value(self) -> Result<CoreCommit, Fault> {
+        Ok(CoreCommit { epoch: need(self.epoch).at("epoch")?.value(), number: self.number })
+    }
+}
+
+/// A commit, with the cluster whose controller made it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Mark {
+    #[prost(bytes = "vec", tag = "1")]
+    pub cluster: Uuid,
+    #[prost(message, optional, tag = "2")]
+    pub commit: Option<Commit>,
+}
+
+impl Mark {
+    pub(crate) fn of(mark: CoreMark) -> Self {
+        Self { cluster: mark.cluster.0.as_bytes().to_vec(), commit: Some(Commit::of(mark.commit)) }
+    }
+
+    pub(crate) fn value(self) -> Result<CoreMark, Fault> {
+        Ok(CoreMark {
+            cluster: cluster(&self.cluster).at("cluster")?,
+            commit: need(self.commit).and_then(Commit::value).at("commit")?,
+        })
     }
 }

@@ -21,6 +21,9 @@ pub(crate) struct Start {
     pub rank: u32,
     #[prost(string, tag = "3")]
     pub boot: String,
+    /// Missing from an older controller: 0.
+    #[prost(uint64, tag = "4")]
+    pub commit: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -43,6 +46,9 @@ pub(crate) struct Common {
     pub env: Vec<Variable>,
     #[prost(uint64, optional, tag = "8")]
     pub timeout_ms: Option<u64>,
+    /// Missing from an older controller.
+    #[prost(bool, tag = "9")]
+    pub after: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -74,6 +80,7 @@ impl Common {
             userid: start.userid,
             env,
             timeout_ms: start.timeout_ms,
+            after: start.after,
         }
     }
 }
@@ -94,6 +101,8 @@ impl Start {
             userid: common.userid,
             env: common.env.into_iter().map(|v| (v.name, v.value)).collect(),
             timeout_ms: common.timeout_ms,
+            after: common.after,
+            commit: self.commit,
         })
     }
 }

@@ -6,7 +6,8 @@ use perilog_core::message::{Ask, FromAgent, Held, HeldState, Hello, Phase, ToAge
 use perilog_core::outcome::{ExitStatus, Failure, Loss, Outcome};
 use perilog_core::task::{Check, Ended, Process, Reboot, Start, Step, Tail};
 use perilog_core::{
-    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostList, HostName, IdSet, JobId, MachineId, Rank, TaskId,
+    ActionId, ActionName, Attempt, BootId, ClusterId, Commit, Epoch, HostList, HostName, IdSet, JobId, MachineId, Mark,
+    Rank, TaskId,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -19,11 +20,13 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 prop_compose! { fn task()(id: u128, rank: u32) -> TaskId { TaskId { action: ActionId(Uuid::from_u128(id)), rank: Rank(rank) } } }
-prop_compose! { fn job()(id in "[A-Za-z0-9._-]{1,64}") -> JobId { JobId::new(&id).unwrap() } }
+prop_compose! { fn job()(id in "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}") -> JobId { JobId::new(&id).unwrap() } }
 prop_compose! { fn action()(name in "[a-z][a-z0-9-]{0,31}") -> ActionName { ActionName::new(&name).unwrap() } }
 prop_compose! { fn boot()(id in "[a-z0-9+-]{1,64}") -> BootId { BootId::new(&id).unwrap() } }
 prop_compose! { fn attempt()(whole: u64, nano in 0..1_000_000_000u32) -> Attempt { Attempt::from_parts(whole, nano).unwrap() } }
 prop_compose! { fn epoch()(number: u64, nonce: u64) -> Epoch { Epoch { number, nonce } } }
+prop_compose! { fn commit()(epoch in epoch(), number: u64) -> Commit { Commit { epoch, number } } }
+prop_compose! { fn mark()(cluster: u128, commit in commit()) -> Mark { Mark { cluster: ClusterId(Uuid::from_u128(cluster)), commit } } }
 prop_compose! { fn ranks()(ids in vec(0..2000u32, 0..50)) -> IdSet { ids.into_iter().collect() } }
 prop_compose! { fn hosts()(names in vec("[a-z]{1,3}[0-9]{0,3}(-ib)?", 0..20)) -> HostList { HostList::from_names(names).unwrap() } }
 
@@ -117,31 +120,32 @@ fn held_state() -> impl Strategy<Value = HeldState> {
 prop_compose! {
     fn held()(
         task in task(), key in (job(), attempt(), action()), ranks in ranks(), hosts in hosts(), userid: Option<u32>, local: bool,
-        state in held_state(), limit_ms: Option<u64>,
+        state in held_state(), limit_ms: Option<u64>, commit in option::of(commit()),
     ) -> Held {
         let (job, attempt, action) = key;
-        Held { task, job, attempt, action, ranks, hosts, userid, limit_ms, local, state }
+        Held { task, job, attempt, action, ranks, hosts, userid, commit, limit_ms, local, state }
     }
 }
 
 prop_compose! {
     fn hello()(
         host in "[a-z0-9][a-z0-9.-]{0,60}", machine in "[a-f0-9]{32}", boot in boot(), link: u64, version in text(),
-        actions in proptest::option::of(proptest::collection::btree_set(action(), 0..5)), tasks in vec(held(), 0..5), more: bool,
+        actions in option::of(proptest::collection::btree_set(action(), 0..5)), newest in option::of(mark()),
+        tasks in vec(held(), 0..5), more: bool,
     ) -> Hello {
         let (host, machine) = (HostName::new(&host).unwrap(), MachineId::new(&machine).unwrap());
-        Hello { host, machine, boot, link, version, actions, tasks, more }
+        Hello { host, machine, boot, link, version, actions, newest, tasks, more }
     }
 }
 
 prop_compose! {
     pub(crate) fn start()(
         task in task(), key in (job(), attempt(), action()), boot in boot(), not_after_ms: u64, ranks in ranks(), hosts in hosts(),
-        userid: Option<u32>, env in btree_map("[A-Z_]{1,8}", text(), 0..5), timeout_ms: Option<u64>,
+        userid: Option<u32>, env in btree_map("[A-Z_]{1,8}", text(), 0..5), timeout_ms: Option<u64>, after: bool, commit: u64,
     ) -> Start {
         let (job, attempt, action) = key;
         let env: BTreeMap<String, String> = env;
-        Start { task, job, attempt, action, boot, not_after_ms, ranks, hosts, userid, env, timeout_ms }
+        Start { task, job, attempt, action, boot, not_after_ms, ranks, hosts, userid, env, timeout_ms, after, commit }
     }
 }
 
@@ -155,23 +159,17 @@ fn ask() -> impl Strategy<Value = Ask> {
 
 pub(crate) fn to_agent() -> impl Strategy<Value = ToAgent> {
     prop_oneof![
-        (epoch(), any::<u128>(), any::<u64>()).prop_map(|(epoch, cluster, redial_window_ms)| ToAgent::Welcome {
-            epoch,
-            cluster: ClusterId(Uuid::from_u128(cluster)),
-            redial_window_ms
+        (epoch(), any::<u128>(), any::<u64>(), any::<u64>()).prop_map(|(epoch, cluster, redial_window_ms, commit)| {
+            ToAgent::Welcome { epoch, cluster: ClusterId(Uuid::from_u128(cluster)), redial_window_ms, commit }
         }),
         text().prop_map(|why| ToAgent::TurnedAway { why }),
         start().prop_map(ToAgent::Start).boxed(),
         task().prop_map(|task| ToAgent::Begin { task }),
-        (task(), job(), attempt(), action(), text()).prop_map(|(task, job, attempt, action, why)| ToAgent::Cancel {
-            task,
-            job,
-            attempt,
-            action,
-            why
-        }),
+        (task(), job(), attempt(), action(), text(), any::<u64>()).prop_map(
+            |(task, job, attempt, action, why, commit)| ToAgent::Cancel { task, job, attempt, action, why, commit }
+        ),
         (task(), 1..=64u8).prop_map(|(task, signal)| ToAgent::Signal { task, signal }),
-        task().prop_map(|task| ToAgent::Ack { task }),
+        (task(), any::<u64>()).prop_map(|(task, commit)| ToAgent::Ack { task, commit }),
         task().prop_map(|task| ToAgent::BootExpected { task }),
         vec(task(), 0..20).prop_map(|tasks| ToAgent::Forget { tasks }),
         any::<u64>().prop_map(|nonce| ToAgent::Probe { nonce }),

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use perilog_core::message::{Ask, FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::outcome::{ExitStatus, Failure, Loss, Outcome};
 use perilog_core::task::{Check, Ended, Process, Reboot, Start, Step, Tail};
-use perilog_core::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
+use perilog_core::{
+    ActionId, ActionName, Attempt, BootId, ClusterId, Commit, Epoch, HostName, JobId, MachineId, Mark, Rank, TaskId,
+};
 use uuid::Uuid;
 
 const EPOCH: Epoch = Epoch { number: 7, nonce: 0x0123_4567_89ab_cdef };
@@ -39,6 +41,8 @@ pub(crate) fn start() -> Start {
         userid: Some(1000),
         env: BTreeMap::from([("FLUX_JOB_ID".to_owned(), "fuZZybuNNy".to_owned()), ("SITE".to_owned(), String::new())]),
         timeout_ms: Some(90_000),
+        after: false,
+        commit: 0,
     }
 }
 
@@ -131,6 +135,7 @@ fn hello() -> Hello {
         hosts: "n[0-3],login1".parse().unwrap(),
         limit_ms: None,
         userid: Some(1000),
+        commit: None,
         local: true,
         state,
     };
@@ -141,6 +146,7 @@ fn hello() -> Hello {
         link: 12,
         version: "0.1.0".to_owned(),
         actions: None,
+        newest: None,
         tasks: vec![
             held(HeldState::Unclaimed),
             held(HeldState::Live { phase: Phase::Starting, age_ms: 1500 }),
@@ -161,18 +167,35 @@ fn boots() -> Hello {
     Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(stone).into(), ..whole.clone() }
 }
 
+/// As agents that keep commits say it; the samples without them are what older ones send.
+fn marked() -> Hello {
+    let whole = hello();
+    let commit = Commit { epoch: EPOCH, number: 4_711 };
+    let newest = Some(Mark { cluster: ClusterId(Uuid::from_u128(0xff)), commit });
+    let tasks = whole.tasks.iter().take(1).map(|held| Held { commit: Some(commit), ..held.clone() }).collect();
+    Hello { newest, tasks, ..whole }
+}
+
 pub(crate) fn to_agent() -> Vec<(String, ToAgent)> {
     let logs = Ask::Logs { job: job(), action: Some(prolog()), attempt: Some(attempt()), rank: Some(3), lines: 100 };
-    let (task, job, attempt, action) = (task(), job(), attempt(), prolog());
+    let task = task();
+    let cancel = |commit| {
+        let (job, attempt, action, why) = (job(), attempt(), prolog(), "by uid 0".to_owned());
+        ToAgent::Cancel { task, job, attempt, action, why, commit }
+    };
     let cluster = ClusterId(Uuid::from_u128(0xff));
     [
-        ("welcome", ToAgent::Welcome { epoch: EPOCH, cluster, redial_window_ms: 2000 }),
+        ("welcome", ToAgent::Welcome { epoch: EPOCH, cluster, redial_window_ms: 2000, commit: 0 }),
+        ("welcome-commit", ToAgent::Welcome { epoch: EPOCH, cluster, redial_window_ms: 2000, commit: 4_711 }),
         ("turned-away", ToAgent::TurnedAway { why: "another machine is n3".to_owned() }),
         ("start", ToAgent::Start(start())),
+        ("start-commit", ToAgent::Start(Start { after: true, commit: 4_711, ..start() })),
         ("begin", ToAgent::Begin { task }),
-        ("cancel", ToAgent::Cancel { task, job, attempt, action, why: "by uid 0".to_owned() }),
+        ("cancel", cancel(0)),
+        ("cancel-commit", cancel(4_711)),
         ("signal", ToAgent::Signal { task, signal: 10 }),
-        ("ack", ToAgent::Ack { task }),
+        ("ack", ToAgent::Ack { task, commit: 0 }),
+        ("ack-commit", ToAgent::Ack { task, commit: 4_711 }),
         ("boot-expected", ToAgent::BootExpected { task }),
         ("forget", ToAgent::Forget { tasks: vec![task, task] }),
         ("probe", ToAgent::Probe { nonce: 99 }),
@@ -191,6 +214,7 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
         ("hello-boots".to_owned(), FromAgent::Hello(boots())),
         ("hello-actions".to_owned(), FromAgent::Hello(Hello { actions: Some([prolog()].into()), ..hello() })),
         ("hello-no-actions".to_owned(), FromAgent::Hello(Hello { actions: Some([].into()), ..hello() })),
+        ("hello-commits".to_owned(), FromAgent::Hello(marked())),
         ("epoch-refused".to_owned(), FromAgent::EpochRefused { seen: EPOCH }),
         ("accepted".to_owned(), FromAgent::Accepted { task, limit_ms: None }),
         ("accepted-limited".to_owned(), FromAgent::Accepted { task, limit_ms: Some(600_000) }),

@@ -117,7 +117,7 @@ impl World {
                 let most = if half { to.len() / 2 } else { to.len() };
                 for (session, rank, boot) in to.iter().take(most) {
                     if let Some(conn) = self.controllers[which].sessions.get(session).copied() {
-                        self.transmit_bytes(conn, fan.for_rank(*rank, boot).to_vec());
+                        self.transmit_bytes(conn, fan.for_rank(*rank, boot, start.commit).to_vec());
                     }
                 }
             }

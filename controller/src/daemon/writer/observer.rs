@@ -84,7 +84,7 @@ impl Observer {
             .effects
             .iter()
             .filter_map(|effect| match effect {
-                Effect::Send { session, message: ToAgent::Ack { task } } => Some((*session, *task)),
+                Effect::Send { session, message: ToAgent::Ack { task, .. } } => Some((*session, *task)),
                 _ => None,
             })
             .collect();
@@ -153,6 +153,7 @@ mod tests {
             link: 1,
             version: "0.1.0".to_owned(),
             actions: None,
+            newest: None,
             tasks: Vec::new(),
             more: false,
         };
@@ -171,7 +172,7 @@ mod tests {
     fn acks(of: &[(SessionId, u32)]) -> Output {
         let ack = |(session, rank): &(SessionId, u32)| Effect::Send {
             session: *session,
-            message: ToAgent::Ack { task: task(*rank) },
+            message: ToAgent::Ack { task: task(*rank), commit: 1 },
         };
         Output { records: Vec::new(), effects: of.iter().map(ack).collect() }
     }

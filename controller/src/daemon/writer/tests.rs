@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use perilog_core::JobId;
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{Reply, Request, RunRequest};
-use perilog_core::{ActionName, ClusterId};
+use perilog_core::{ActionName, ClusterId, Commit};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -41,6 +41,10 @@ impl Durable for Script {
         Ok(())
     }
 
+    fn anchor(&mut self, newest: Commit) {
+        self.0.lock().unwrap().snapshot.anchor = Some(newest);
+    }
+
     fn is_full(&mut self) -> bool {
         self.0.lock().unwrap().full
     }
@@ -52,7 +56,7 @@ impl Script {
     }
 
     fn epoch(&self) -> u64 {
-        self.0.lock().unwrap().snapshot.epoch.unwrap().number
+        self.0.lock().unwrap().snapshot.history.newest().unwrap().epoch.number
     }
 
     fn commits(&self) -> usize {

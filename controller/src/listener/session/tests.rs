@@ -42,6 +42,7 @@ fn hello(tasks: Vec<perilog_core::message::Held>) -> FromAgent {
         link: 1,
         version: String::new(),
         actions: None,
+        newest: None,
         tasks,
         more: true,
     })
@@ -72,6 +73,7 @@ async fn a_hello_that_names_too_many_hosts_is_refused() {
         hosts,
         limit_ms: None,
         userid: None,
+        commit: None,
         local: false,
         state: perilog_core::message::HeldState::Ended,
     };

@@ -57,24 +57,6 @@ const ALL: Since = Since { since_ms: 0, action: None };
 
 /// A node may tell of any attempt: one that nobody asked for is not meant beside one that was.
 #[test]
-fn a_timeline_is_of_the_attempt_that_was_asked_for() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut store = open(dir.path());
-    begin(&mut store, 1, 1_000);
-    let told = Attempt::from_number(7);
-    let attempt = AttemptRow { attempt: told, asked: false, ..attempt_row(super::job(1), 0..=3, "n[0-3]") };
-    let name = ActionName::new("prolog").unwrap();
-    let action = ActionRow::new(id(2), super::job(1), told, name, IdSet::from(0..=3), 2_000);
-    store.commit(&[Record::Attempt(attempt), Record::Action(Box::new(action))]).unwrap();
-    let which = Which { job: super::job(1), attempt: None, action: None };
-    let meant = |store: &Store| took::attempt_of(&store.db, &which).unwrap();
-    assert_eq!(meant(&store).as_deref(), Some("0"));
-    let asked = AttemptRow { attempt: told, ..attempt_row(super::job(1), 0..=3, "n[0-3]") };
-    store.commit(&[Record::Attempt(asked)]).unwrap();
-    assert_eq!(meant(&store).as_deref(), Some("7"));
-}
-
-#[test]
 fn a_task_is_written_once_and_only_as_its_own_host_says() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());

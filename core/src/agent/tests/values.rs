@@ -106,6 +106,7 @@ pub(crate) fn start(j: &str, attempt: u64, a: &str, rank: u32) -> Start {
         userid: Some(1000),
         env: BTreeMap::new(),
         timeout_ms: None,
+        after: false,
         commit: 0,
     }
 }

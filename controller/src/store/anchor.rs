@@ -1,0 +1,108 @@
+//! The anchor: the newest commit of the store, in a file beside it.
+//!
+//! ```text
+//! perilog 1 epoch 00000000000000000012 nonce 0123456789abcdef commit 00000000000000004711
+//! ```
+//!
+//! A store that is put back from a copy leaves the anchor as it was: the controller finds at its start that its directory has seen more than its
+//! store. The anchor is written after each commit, at once and without waiting for the disk. After a power cut the anchor is older than the store,
+//! or none; both are no evidence of anything. The file has one width, so that a later line covers an earlier one.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use perilog_core::{Commit, Epoch};
+
+use super::{OpenError, place};
+
+#[derive(Debug)]
+pub(super) struct Anchor {
+    path: PathBuf,
+    file: File,
+    /// The last write failed, and the journal has a line of that.
+    failed: bool,
+}
+
+impl Anchor {
+    /// Opens the anchor of a store, and makes an empty one where there is none.
+    pub(super) fn open(store: &Path) -> Result<Self, OpenError> {
+        let path = place::beside(store, "anchor");
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        match opened {
+            Ok(file) => Ok(Self { path, file, failed: false }),
+            Err(source) => Err(OpenError::Place { path, source }),
+        }
+    }
+
+    /// The commit that it names; `None`: it is new, or cannot be read.
+    pub(super) fn read(&self) -> Option<Commit> {
+        let mut bytes = [0; 2 * WIDTH];
+        let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
+        let text = std::str::from_utf8(&bytes[..read]).unwrap_or("?");
+        let commit = parse(text);
+        if commit.is_none() && !text.is_empty() {
+            tracing::warn!(path = %self.path.display(), "the anchor of the store cannot be read: the controller goes on as if there were none");
+        }
+        commit
+    }
+
+    /// A disk without room must stop no batch: what the anchor misses, the nodes may still tell.
+    pub(super) fn write(&mut self, newest: Commit) {
+        match self.file.write_all_at(line(newest).as_bytes(), 0) {
+            Ok(()) => self.failed = false,
+            Err(error) if !std::mem::replace(&mut self.failed, true) => {
+                tracing::warn!(%error, path = %self.path.display(), "the anchor of the store cannot be written");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn line(Commit { epoch, number }: Commit) -> String {
+    format!("perilog 1 epoch {:020} nonce {:016x} commit {number:020}\n", epoch.number, epoch.nonce)
+}
+
+/// Bytes of a line.
+const WIDTH: usize = 88;
+
+fn parse(text: &str) -> Option<Commit> {
+    let words: Vec<&str> = text.strip_suffix('\n')?.split(' ').collect();
+    let ["perilog", "1", "epoch", epoch, "nonce", nonce, "commit", number] = words[..] else { return None };
+    let epoch = Epoch { number: epoch.parse().ok()?, nonce: u64::from_str_radix(nonce, 16).ok()? };
+    Some(Commit { epoch, number: number.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(epoch: u64, nonce: u64, number: u64) -> Commit {
+        Commit { epoch: Epoch { number: epoch, nonce }, number }
+    }
+
+    #[test]
+    fn an_anchor_is_read_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("c.db");
+        let mut anchor = Anchor::open(&store).unwrap();
+        assert_eq!(anchor.read(), None);
+        for commit in [commit(1, 2, 3), commit(u64::MAX, u64::MAX, u64::MAX), commit(0, 0, 0)] {
+            assert_eq!(line(commit).len(), WIDTH);
+            anchor.write(commit);
+            assert_eq!(anchor.read(), Some(commit));
+            assert_eq!(Anchor::open(&store).unwrap().read(), Some(commit));
+        }
+    }
+
+    #[test]
+    fn an_anchor_that_cannot_be_read_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("c.db");
+        let good = line(commit(7, 8, 9));
+        for damaged in [&good[..60], "", "\0\0\0", "perilog 2 epoch 1 nonce 1 commit 1\n", &format!("{good}{good}")] {
+            std::fs::write(dir.path().join("c.db-anchor"), damaged).unwrap();
+            assert_eq!(Anchor::open(&store).unwrap().read(), None, "{damaged:?}");
+        }
+    }
+}

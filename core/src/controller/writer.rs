@@ -1,0 +1,175 @@
+//! The writer's step: inputs to a batch, the batch to the disk, and only then its effects to the world. It does no I/O: the daemon and the simulator
+//! drive the same one.
+//!
+//! ```text
+//!   begin(stored) ─┐
+//!   handle(inputs) ┼─> Batch ── records ──> the driver's store ──┬─ committed(batch) ─> Left: the anchor, the effects
+//!   disk(full) ────┘                                             └─ failed(batch) ────> no machine: begin again from the store
+//! ```
+//!
+//! Effects are inside the batch until [`Writer::committed`] gives them out: no driver can let one leave before. A batch that cannot be committed takes the
+//! machine with it, which knew of what the disk does not have. The driver then ends every session and answers who asked; it loads the store again
+//! when there is room.
+
+use crate::controller::io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
+use crate::controller::machine::Machine;
+use crate::mark::Commit;
+
+/// How often a driver looks whether a full disk has room again.
+pub const FULL_EVERY_MS: u64 = 5_000;
+
+/// The one writer of a store. See the module.
+#[derive(Debug)]
+pub struct Writer {
+    settings: Settings,
+    /// Of the process: two controllers of one epoch are told apart by it. A machine that is built anew within the process keeps it.
+    nonce: u64,
+    /// `None`: nothing was begun yet, or the last batch could not be committed.
+    machine: Option<Machine>,
+    /// What the machine was told of the disk.
+    full: bool,
+}
+
+/// What a machine made of some inputs: records to be committed, and the effects that wait for that.
+#[derive(Debug, Default)]
+#[must_use = "commit its records, then say so"]
+pub struct Batch {
+    output: Output,
+}
+
+impl Batch {
+    /// To be committed in one transaction. None: the batch is as good as committed.
+    pub fn records(&self) -> &[Record] {
+        &self.output.records
+    }
+
+    /// To look at, not to carry out.
+    pub const fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Takes the effects out before the commit: a defect that tests of the drivers switch on.
+    pub fn steal_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.output.effects)
+    }
+}
+
+/// What may leave after a commit, in this order.
+#[derive(Debug)]
+pub struct Left {
+    /// To be remembered beside the store; `None`: nothing was committed.
+    pub anchor: Option<Commit>,
+    pub records: Vec<Record>,
+    pub effects: Vec<Effect>,
+}
+
+impl Writer {
+    pub const fn new(settings: Settings, nonce: u64) -> Self {
+        Self { settings, nonce, machine: None, full: false }
+    }
+
+    /// The machine, where there is one: without it nobody is let in.
+    pub const fn machine(&self) -> Option<&Machine> {
+        self.machine.as_ref()
+    }
+
+    /// Does the machine know that the disk is full?
+    pub const fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Builds a machine from what the store has, in place of the one that was. Its batch begins an epoch.
+    pub fn begin(&mut self, stored: Snapshot, now: Now) -> Batch {
+        let (machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now);
+        self.machine = Some(machine);
+        self.full = false;
+        Batch { output }
+    }
+
+    /// Lets the machine handle inputs; nothing where there is none of either.
+    pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Batch {
+        for input in &inputs {
+            if let Input::Settings(settings) = input {
+                self.settings = settings.clone();
+            }
+        }
+        let machine = self.machine.as_mut().filter(|_| !inputs.is_empty());
+        Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
+    }
+
+    /// The input that tells the machine of the disk, where that is news to it.
+    pub fn disk(&mut self, full: bool) -> Option<Input> {
+        let news = self.machine.is_some() && full != self.full;
+        self.full = if self.machine.is_some() { full } else { self.full };
+        news.then_some(Input::StoreFull(full))
+    }
+
+    /// The records are on the disk, or there were none: what may leave.
+    pub fn committed(&mut self, batch: Batch) -> Left {
+        let Output { records, effects } = batch.output;
+        let newest = self.machine.as_ref().and_then(Machine::newest_commit);
+        Left { anchor: newest.filter(|_| !records.is_empty()), records, effects }
+    }
+
+    /// The records are not on the disk: nobody may go on as if they were.
+    pub fn failed(&mut self, batch: Batch) {
+        drop(batch);
+        self.machine = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::tests::settings;
+
+    const NOW: Now = Now { mono_ms: 1, wall_ms: 1 };
+
+    fn commit(store: &mut Snapshot, writer: &mut Writer, batch: Batch) -> Left {
+        batch.records().iter().for_each(|record| store.apply(record));
+        let left = writer.committed(batch);
+        store.anchor = left.anchor.or(store.anchor);
+        left
+    }
+
+    #[test]
+    fn each_life_numbers_its_commits_on() {
+        let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
+        assert!(writer.machine().is_none() && writer.disk(true).is_none());
+        for life in 1..=3 {
+            let batch = writer.begin(store.clone(), NOW);
+            let left = commit(&mut store, &mut writer, batch);
+            let newest = left.anchor.unwrap();
+            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (life, 7, life));
+            assert_eq!(store.history.newest(), Some(newest));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_fails_takes_the_machine_with_it() {
+        let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
+        let batch = writer.begin(store.clone(), NOW);
+        let _ = commit(&mut store, &mut writer, batch);
+        assert_eq!(writer.disk(true), Some(Input::StoreFull(true)));
+        assert_eq!((writer.disk(true), writer.is_full()), (None, true));
+        let batch = writer.handle(vec![Input::Tick], NOW);
+        writer.failed(batch);
+        assert!(writer.machine().is_none());
+        assert!(writer.handle(vec![Input::Tick], NOW).output().effects.is_empty());
+        // The same process begins another life: the same nonce, another epoch.
+        let batch = writer.begin(store.clone(), NOW);
+        let newest = commit(&mut store, &mut writer, batch).anchor.unwrap();
+        assert_eq!((newest.epoch.number, newest.epoch.nonce), (2, 7));
+        assert!(!writer.is_full(), "the new machine was told of no full disk");
+    }
+
+    #[test]
+    fn without_records_nothing_is_anchored() {
+        let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
+        let batch = writer.begin(store.clone(), NOW);
+        let _ = commit(&mut store, &mut writer, batch);
+        let batch = writer.handle(vec![Input::Tick], NOW);
+        assert!(batch.records().is_empty());
+        assert_eq!(commit(&mut store, &mut writer, batch).anchor, None);
+    }
+}
