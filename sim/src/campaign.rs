@@ -21,6 +21,8 @@ pub struct Sum {
     pub injected: Spread,
     /// By effect and what was done at it (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
+    /// As of [`History::memory`].
+    pub memory: BTreeMap<&'static str, u64>,
     /// Plans that violated something, and what.
     pub failed: Vec<(Plan, Violation)>,
 }
@@ -63,6 +65,9 @@ impl Sum {
         for (hit, count) in history.hits {
             *self.hits.entry(hit).or_default() += count;
         }
+        for (what, count) in history.memory {
+            *self.memory.entry(what).or_default() += count;
+        }
         if let Some(violation) = history.violation {
             self.failed.push((plan.clone(), violation));
         }
@@ -80,8 +85,9 @@ pub fn survive(plan: &Plan, trace: Trace) -> History {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
         let violation = Violation { invariant: "panic".to_owned(), text, at_ms: 0 };
-        let hits = BTreeMap::new();
-        History { trace: Trace::unread(), violation: Some(violation), injected: 0, scripts: 0, outcomes: 0, hits }
+        let (hits, memory) = (BTreeMap::new(), BTreeMap::new());
+        let trace = Trace::unread();
+        History { trace, violation: Some(violation), injected: 0, scripts: 0, outcomes: 0, hits, memory }
     })
 }
 

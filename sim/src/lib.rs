@@ -29,6 +29,7 @@ pub fn run(plan: &Plan, trace: Trace) -> History {
         scripts: world.truth.scripts,
         outcomes: world.truth.outcomes,
         hits: world.traps.hits,
+        memory: world.memory,
         trace: world.trace,
     }
 }

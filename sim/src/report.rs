@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::campaign::Sum;
-use crate::plan::{Spring, possible};
+use crate::plan::{OF_MEMORY, RECOVERIES, Spring, possible};
 
 /// Hits that each fault at each effect shall have in an hour's campaign: fewer prove little.
 pub const ENOUGH: u64 = 100;
@@ -27,6 +27,7 @@ pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
         sum.outcomes,
     );
     text.push_str(&table(sum));
+    text.push_str(&memory(sum));
     text.push_str(&rare_text(&rare(sum)));
     text
 }
@@ -45,6 +46,16 @@ fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
         let of = rare.iter().filter(|(other, _, _)| *other == effect);
         let words: Vec<String> = of.map(|(_, word, count)| format!("{word} {count}")).collect();
         let _ = writeln!(text, "  {effect}: {}", words.join(", "));
+    }
+    text
+}
+
+/// What was put back, and how often.
+fn memory(sum: &Sum) -> String {
+    let width = OF_MEMORY.iter().map(|what| what.len()).max().unwrap_or_default();
+    let mut text = "\n".to_owned();
+    for what in OF_MEMORY.into_iter().chain(RECOVERIES) {
+        let _ = writeln!(text, "{what:width$}  {:>COLUMN$}", sum.memory.get(what).copied().unwrap_or_default());
     }
     text
 }
@@ -101,6 +112,7 @@ pub fn json(first: u64, sum: &Sum, took: Duration) -> Value {
         "scripts": sum.scripts,
         "outcomes": sum.outcomes,
         "hits": hits.collect::<Vec<_>>(),
+        "memory": sum.memory,
         "enough": ENOUGH,
         "failed": failed.collect::<Vec<_>>(),
     })

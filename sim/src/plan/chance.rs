@@ -103,14 +103,43 @@ fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
 
 /// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is known.
 pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
-    match dice.below(if strange { 14 } else { 12 }) {
+    if strange && dice.one_in(2) {
+        return memory_fault(dice, nodes);
+    }
+    match dice.below(12) {
         0..=1 => Fault::KillController { which: 0, down_ms: dice.skewed(1, 60_000) },
         2 if dice.one_in(2) => Fault::FullStore { ms: dice.skewed(1, 60_000) },
         2 => Fault::ControllerClockStep { by_ms: clock_step(dice) / 72 },
-        12 => Fault::Restore { empty: dice.one_in(2) },
-        13 => Fault::SecondController { empty: dice.one_in(3), ms: dice.range(1_000, 60_000) },
         _ => node_fault(dice, nodes),
     }
+}
+
+/// What a controller or the resource manager remembers is put back, or is not alone.
+fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
+    let ms = dice.skewed(500, 90_000);
+    match dice.below(14) {
+        0..=1 => Fault::Restore { empty: dice.one_in(2) },
+        2..=4 => Fault::CopyPutBack { raw: dice.one_in(2), ms },
+        5..=6 => Fault::DirectoryRolledBack { ms },
+        7..=8 => Fault::MemoryRolledBack { ms },
+        9..=10 => Fault::ForgedMark { node: dice.below(nodes), far: dice.one_in(2), ms },
+        11..=12 => Fault::SchedulerRolledBack { ms },
+        _ => Fault::SecondController { empty: dice.one_in(3), ms: dice.range(1_000, 60_000) },
+    }
+}
+
+/// Jobs that the resource manager has at once, at most.
+const LAUNCHED: u64 = 5;
+
+/// What the resource manager does with jobs of its own.
+pub(super) fn launches(dice: &mut Rng, nodes: usize, at_ms: u64) -> Vec<Step> {
+    let job = site::LAUNCHED + dice.range(0, LAUNCHED - 1) as u8;
+    let op = match dice.below(10) {
+        0 => Op::End { job },
+        1 => Op::Shrink { job, keep: dice.range(1, 2) as u32 },
+        _ => Op::Launch { job, count: dice.range(1, nodes as u64) as usize, ms: dice.skewed(100, 40_000) },
+    };
+    vec![Step { at_ms, what: What::Do(op) }]
 }
 
 pub(super) fn node_fault(dice: &mut Rng, nodes: usize) -> Fault {
@@ -179,7 +208,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
 /// Rare effects, and what brings a machine to them: steps from a moment on.
-pub(super) const AIMS: [(&str, Make); 20] = [
+pub(super) const AIMS: [(&str, Make); 23] = [
     ("answer", asked),
     ("send-answer", asked),
     ("status-reply", looked_in),
@@ -200,6 +229,9 @@ pub(super) const AIMS: [(&str, Make); 20] = [
     ("commit", lifted),
     ("commit", grown),
     ("commit", spent),
+    ("commit", remembered),
+    ("commit", remembered),
+    ("send-finished", away_over_a_recovery),
 ];
 
 fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
@@ -428,5 +460,52 @@ fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
         let run = Op::Run { to: 0, job, action: action.to_owned(), attempt, nodes: None };
         steps.push(Step { at_ms: at_ms + nth * dice.skewed(20, 5_000), what: What::Do(run) });
     }
+    steps
+}
+
+/// The resource manager's jobs end and others have their hosts, and then what somebody remembers is put back.
+fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
+    let step = |at_ms, op| Step { at_ms, what: What::Do(op) };
+    let launch = |dice: &mut Rng, job: u8| Op::Launch {
+        job: site::LAUNCHED + job,
+        count: dice.range(1, nodes as u64) as usize,
+        ms: dice.skewed(1, 10_000),
+    };
+    let mut steps = vec![step(at_ms, launch(dice, 0)), step(at_ms + dice.skewed(1, 3_000), launch(dice, 1))];
+    let copied_at = at_ms + dice.skewed(1, 30_000);
+    let ms = dice.range(3_000, 60_000);
+    let fault = match dice.below(6) {
+        0..=1 => Fault::CopyPutBack { raw: dice.one_in(2), ms },
+        2 => Fault::DirectoryRolledBack { ms },
+        3 => Fault::MemoryRolledBack { ms },
+        4 => Fault::SchedulerRolledBack { ms },
+        _ => Fault::CopyPutBack { raw: true, ms },
+    };
+    steps.push(Step { at_ms: copied_at, what: What::Fault(fault) });
+    // In the life that will be lost.
+    for job in 2..4 {
+        steps.push(step(copied_at + dice.range(0, ms), launch(dice, job)));
+    }
+    if dice.one_in(2) {
+        let node = dice.below(nodes);
+        let fault = match dice.below(3) {
+            0 => Fault::PowerFail { node, down_ms: dice.skewed(100, 30_000) },
+            1 => Fault::Partition { node, ms: dice.skewed(1_000, 60_000) },
+            _ => Fault::KillAgent { node, down_ms: dice.skewed(1, 30_000) },
+        };
+        steps.push(Step { at_ms: copied_at + dice.range(0, ms + 10_000), what: What::Fault(fault) });
+    }
+    let job = dice.range(0, 3) as u8;
+    steps.push(step(copied_at + ms + dice.skewed(1, 60_000), launch(dice, job)));
+    steps
+}
+
+/// A node is cut off before the store is put back, with what it had of the life that is lost, and comes back much later.
+fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
+    let mut steps = remembered(dice, nodes, span, at_ms);
+    let (node, ms) = (dice.below(nodes), dice.range(60_000, 300_000));
+    let away_at = at_ms + dice.skewed(500, 60_000);
+    let fault = if dice.one_in(4) { Fault::Suspend { node, ms } } else { Fault::Partition { node, ms } };
+    steps.push(Step { at_ms: away_at, what: What::Fault(fault) });
     steps
 }

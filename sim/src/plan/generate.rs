@@ -1,7 +1,7 @@
 //! Plans from seeds.
 
 use super::chance::{self, Runs};
-use super::{Fault, Op, Plan, Step, Trap, What};
+use super::{Fault, Op, Plan, Scheduler, Step, Trap, What};
 use crate::rng::Rng;
 use crate::world::site;
 
@@ -42,11 +42,11 @@ pub fn depth(seed: u64) -> Plan {
         steps.push(Step { at_ms, what });
     }
     // Controllers that come and go change what may be expected of the others; most worlds have the one.
-    let strange = dice.one_in(4);
+    let strange = dice.one_in(3);
     for _ in 0..faults {
         let at_ms = moment(&mut dice, &spans).1;
         let fault = chance::fault(&mut dice, nodes, strange);
-        if matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) {
+        if matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) && dice.one_in(2) {
             // Somebody notices that no agent obeys: it would go on like that for an hour, or until all is over.
             let after_ms = if spans.len() > 1 { dice.range(30_000, 90_000) } else { dice.skewed(100, 60_000) };
             steps.push(Step { at_ms: at_ms + after_ms, what: What::Do(Op::TakeOver { to: 0 }) });
@@ -67,6 +67,16 @@ pub fn depth(seed: u64) -> Plan {
         let (from, to) = FORGETS;
         steps.extend([configure(from, settings + site::FORGETFUL), configure(to, settings)]);
         steps.extend((0..AIMED / 2).flat_map(|_| chance::pruned_early(&mut dice, nodes, FORGETFUL[1])));
+    }
+    // A resource manager with jobs of its own.
+    let scheduler = Some(if dice.one_in(2) { Scheduler::Edge } else { Scheduler::Hooks });
+    for _ in 0..dice.range(0, 10) {
+        let at_ms = moment(&mut dice, &spans).1;
+        steps.extend(chance::launches(&mut dice, nodes, at_ms));
+    }
+    if dice.one_in(6) {
+        let down = Fault::SchedulerDown { ms: dice.skewed(500, 60_000) };
+        steps.push(Step { at_ms: moment(&mut dice, &spans).1, what: What::Fault(down) });
     }
     // Something must run for anything to happen.
     let nodes_of_all = Some((0, nodes));
@@ -94,7 +104,7 @@ pub fn depth(seed: u64) -> Plan {
     steps.retain(|step| step.at_ms <= horizon_ms);
     steps.sort_by_key(|step| step.at_ms);
     let exclusive = (0..nodes).filter(|_| dice.one_in(6)).collect();
-    Plan { story: String::new(), seed, nodes, exclusive, horizon_ms, steps, traps }
+    Plan { story: String::new(), seed, nodes, exclusive, scheduler, horizon_ms, steps, traps }
 }
 
 /// Which of the spans, and when.
@@ -124,5 +134,6 @@ pub fn breadth(seed: u64) -> Plan {
     }
     steps.sort_by_key(|step| step.at_ms);
     let traps = (0..60).map(|_| chance::trap(&mut dice, nodes)).collect();
-    Plan { story: String::new(), seed, nodes, exclusive: Vec::new(), horizon_ms, steps, traps }
+    let (exclusive, scheduler) = (Vec::new(), None);
+    Plan { story: String::new(), seed, nodes, exclusive, scheduler, horizon_ms, steps, traps }
 }

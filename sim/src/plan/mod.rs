@@ -23,10 +23,23 @@ pub struct Plan {
     /// Nodes, by index, on which all tasks queue (`serialize = "host"`).
     #[serde(default)]
     pub exclusive: Vec<usize>,
+    /// A resource manager gives hosts to jobs of its own ([`Op::Launch`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
     /// When faults stop.
     pub horizon_ms: u64,
     pub steps: Vec<Step>,
     pub traps: Vec<Trap>,
+}
+
+/// How a resource manager that gives hosts to jobs speaks to the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheduler {
+    /// An edge, which asserts what there is each time that it connects.
+    Edge,
+    /// Hooks only: after a recovery a person says what is true.
+    Hooks,
 }
 
 /// Something that happens at its time.
@@ -173,6 +186,21 @@ pub enum Op {
     Resume {
         to: usize,
     },
+    /// The resource manager launches a job of its own on so many hosts that are free, for so long; again, as another attempt.
+    Launch {
+        job: u8,
+        count: usize,
+        ms: u64,
+    },
+    /// The resource manager's job keeps so many of its ranks, and goes on.
+    Shrink {
+        job: u8,
+        keep: u32,
+    },
+    /// The resource manager ends this job of its own.
+    End {
+        job: u8,
+    },
 }
 
 /// A fault at its time.
@@ -281,6 +309,33 @@ pub enum Fault {
     Restore {
         empty: bool,
     },
+    /// A copy of the store that is made now takes the store's place so much later. `raw`: by `cp`, so that it has no backup's stamp. The anchor stays.
+    CopyPutBack {
+        raw: bool,
+        ms: u64,
+    },
+    /// The controller's directory, store and anchor, is so much later as it is now.
+    DirectoryRolledBack {
+        ms: u64,
+    },
+    /// The controller's machine, process and disk, is so much later as it is now, and goes on from there.
+    MemoryRolledBack {
+        ms: u64,
+    },
+    /// A stolen key: for so long this node's Hello names a commit of a far epoch, or one that nobody made.
+    ForgedMark {
+        node: usize,
+        far: bool,
+        ms: u64,
+    },
+    /// What the resource manager knows is so much later as it is now.
+    SchedulerRolledBack {
+        ms: u64,
+    },
+    /// The resource manager is down.
+    SchedulerDown {
+        ms: u64,
+    },
     /// Another controller of the same name, on a copy of the store or on none.
     SecondController {
         empty: bool,
@@ -310,16 +365,56 @@ impl Fault {
             | Self::TakeName { node, .. }
             | Self::LoseSpool { node }
             | Self::ClockStep { node, .. }
+            | Self::ForgedMark { node, .. }
             | Self::Clone { node, .. } => Some(*node),
             Self::KillController { .. }
             | Self::ControllerClockStep { .. }
             | Self::FullStore { .. }
             | Self::HangHooks { .. }
             | Self::Restore { .. }
+            | Self::CopyPutBack { .. }
+            | Self::DirectoryRolledBack { .. }
+            | Self::MemoryRolledBack { .. }
+            | Self::SchedulerRolledBack { .. }
+            | Self::SchedulerDown { .. }
             | Self::SecondController { .. } => None,
         }
     }
+
+    /// Its name in reports, where it is about what a controller or a resource manager remembers.
+    pub const fn of_memory(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Restore { empty: true } => "store lost",
+            Self::Restore { empty: false } => "backup put back",
+            Self::CopyPutBack { raw: false, .. } => "backup of the current epoch put back",
+            Self::CopyPutBack { raw: true, .. } => "copy of the current epoch put back",
+            Self::DirectoryRolledBack { .. } => "directory rolled back",
+            Self::MemoryRolledBack { .. } => "memory rolled back",
+            Self::ForgedMark { .. } => "forged mark",
+            Self::SchedulerRolledBack { .. } => "resource manager rolled back",
+            Self::SecondController { .. } => "second controller",
+            _ => return None,
+        })
+    }
 }
+
+/// What comes of them: recoveries that were entered, and left.
+pub const RECOVERIES: [&str; 2] = [ENTERED, LEFT];
+pub(crate) const ENTERED: &str = "recovery entered";
+pub(crate) const LEFT: &str = "recovery left";
+
+/// All that [`Fault::of_memory`] names.
+pub const OF_MEMORY: [&str; 9] = [
+    "store lost",
+    "backup put back",
+    "backup of the current epoch put back",
+    "copy of the current epoch put back",
+    "directory rolled back",
+    "memory rolled back",
+    "forged mark",
+    "resource manager rolled back",
+    "second controller",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

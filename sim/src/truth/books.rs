@@ -80,14 +80,12 @@ impl Truth {
                 let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
                 let part = Part { ranks: ranks("ranks"), resources: names.collect() };
                 let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
-                let handed_out = attempt.ranks.difference(&attempt.told);
+                let handed_out = attempt.ranks.difference(&attempt.disowned);
                 let whole = Part { ranks: handed_out, resources: attempt.terms.resources.clone() };
                 let twice = !told.part.intersection(&part).is_empty();
                 told.part.extend_with(&part);
                 let last = body["final"].as_bool().unwrap_or_default();
                 let after = std::mem::replace(&mut told.last, last);
-                // What a node that comes later has of a rebuilt one goes back after what was the last.
-                let after = after && !attempt.rebuilt;
                 if part.is_empty() || twice || after || last != (told.part == whole) {
                     return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part));
                 }

@@ -47,6 +47,7 @@ impl Truth {
         };
         let runs = self.runs.iter().filter(|run| again(&run.job, run.step.0));
         self.doubtful.extend(runs.map(|run| run.task.action).collect::<Vec<_>>());
+        self.store_may_be_behind();
         self.shown[which] = Shown::of(store, &self.shown[0]);
         self.given_forgets(which, before, store);
         if which == 0 {

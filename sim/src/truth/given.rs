@@ -54,6 +54,11 @@ impl Given {
         self.forgetful || self.forgotten.contains(job)
     }
 
+    /// There was a second controller, with a book of its own.
+    pub(super) const fn has_second(&self) -> bool {
+        self.forgetful
+    }
+
     /// Of any, or of hosts.
     pub(super) const fn has_forgotten(&self) -> bool {
         self.forgetful || self.replaced
@@ -279,14 +284,11 @@ impl Truth {
         let (job, attempt) = (row.job.clone(), row.attempt);
         let forgetful = self.given.is_forgetful(&job);
         let before = self.given.shown.insert((job.clone(), attempt), row.released.clone()).unwrap_or_default();
-        // Of what only other nodes tell nothing was handed out, as far as anybody knows.
-        let whole = Part { ranks: row.ranks.difference(&row.told), resources: row.terms.resources.clone() };
+        let whole = Part { ranks: row.ranks.clone(), resources: row.terms.resources.clone() };
         let actions = || store.actions.iter().filter(|a| a.job == job && a.attempt == attempt);
         let held: Vec<&Part> = actions().map(|a| &a.held).collect();
         let mut to_do = IdSet::new();
         actions().flat_map(|a| [&a.waiting, &a.sent, &a.accepted]).for_each(|ranks| to_do.extend_with(ranks));
-        // Nodes of which others tell may come with something of it still; of one that was given back whole before somebody told of them too.
-        let all_told = actions().all(|a| a.unknown.is_disjoint(&row.told)) || (row.complete && before == row.released);
         let ranks = &row.released.ranks;
         let wrong = [
             (before.intersection(&row.released) != before, "takes back what was released"),
@@ -297,7 +299,7 @@ impl Truth {
                 !forgetful && !to_do.is_disjoint(&ranks.difference(&before.ranks)),
                 "releases what an action has still to do",
             ),
-            (row.complete != (all_told && row.released == whole), "says final too early, or not at all"),
+            (row.complete != (row.released == whole), "says final too early, or not at all"),
             (!row.open && !row.hold.is_empty(), "holds for itself what another attempt has taken the place of"),
             (row.hold.ranks.is_empty() && !row.hold.resources.is_empty(), "has no rank left and keeps resources"),
         ];

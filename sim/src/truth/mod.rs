@@ -10,8 +10,10 @@ mod cleaned;
 mod doubt;
 mod given;
 mod guard;
+mod hosts;
 mod milestones;
 mod quiet;
+pub(crate) mod recovery;
 mod runs;
 mod services;
 mod stopped;
@@ -63,6 +65,8 @@ pub(crate) struct Truth {
     stops: Stops,
     milestones: milestones::Book,
     quiet: quiet::Book,
+    hosts: hosts::Hosts,
+    recovery: recovery::Recovery,
     /// In which boot of its node a task was first shown as ok.
     ok_in: BTreeMap<TaskId, BootId>,
     broken: Option<String>,

@@ -144,6 +144,7 @@ impl Truth {
         let (node, stem) = (run.node, run.stem.clone());
         self.check_nothing_ran(task, node, &stem);
         self.check_not_given(index);
+        self.check_given_to_another(index);
         self.check_alone(index, t);
         self.check_turn(index);
     }

@@ -139,6 +139,7 @@ impl Truth {
         }
         if which == 0 {
             self.check_books(store, records);
+            self.note_given_back(records);
         }
         if which == 1 {
             self.doubtful.extend(touched.iter().copied());
@@ -157,7 +158,7 @@ impl Truth {
 
     /// Each rank stands in one place.
     fn check_sets(&mut self, which: usize, row: &ActionRow) {
-        let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended, &row.unknown];
+        let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended];
         let sum: u64 = sets.iter().map(|set| set.len()).sum();
         let mut union = perilog_core::IdSet::new();
         sets.iter().for_each(|set| union.extend_with(set));
@@ -273,10 +274,10 @@ impl Truth {
         }
     }
 
-    /// Attempts are ordered: what is open is the newest that was asked for, or newer. What is known only from what nodes told ends nothing.
+    /// Attempts are ordered: what is open is the newest that was asked for, or newer.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
-        let newer = store.attempts.iter().find(|other| newer(other) && other.asked);
+        let newer = store.attempts.iter().find(newer);
         if let Some(newer) = newer {
             let (job, attempt, newer) = (&row.job, row.attempt, newer.attempt);
             self.broken(|| format!("6 attempts: c{which} has attempt {attempt} of {job} open, and {newer} was there"));

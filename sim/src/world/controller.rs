@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{Effect, Request, RunRequest, SessionId};
+use perilog_core::controller::io::{Effect, Recover, Request, RunRequest, SessionId};
 use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
 use perilog_core::defect;
 use perilog_core::message::FromAgent;
-use perilog_core::{Attempt, Outcome, TaskId};
+use perilog_core::{Attempt, Commit, Outcome, TaskId};
 
 use super::World;
 use super::deliver::ok_tasks;
@@ -29,13 +29,17 @@ pub(crate) struct Controller {
     pub(crate) life: u64,
     running: bool,
     pub(crate) store: Snapshot,
+    /// The file beside it: the newest commit that this directory has seen.
+    pub(crate) anchor: Option<Commit>,
     pub(crate) backups: Vec<Snapshot>,
     inbox: Vec<Input>,
     batch_due: bool,
     pub(crate) wake: Option<u64>,
+    /// By so much its CLOCK_MONOTONIC is behind: its machine stood still for so long.
+    pub(crate) mono_lag: u64,
     pub(crate) sessions: BTreeMap<SessionId, u64>,
     full_until: u64,
-    told_full: bool,
+    pub(super) told_full: bool,
     wall_offset: i64,
     /// The least and the most of it so far.
     wall_offsets: (i64, i64),
@@ -57,6 +61,11 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
+    /// A process with this machine goes on.
+    pub(super) fn revive(&mut self, machine: Machine) {
+        (self.running, self.machine) = (true, Some(machine));
+    }
+
     /// Without a machine nobody is let in.
     pub(crate) const fn is_up(&self) -> bool {
         self.running && self.machine.is_some()
@@ -75,7 +84,7 @@ impl Controller {
 impl World {
     fn controller_now(&self, which: usize) -> Now {
         let wall_ms = (EPOCH_MS + self.t).saturating_add_signed(self.controllers[which].wall_offset);
-        Now { mono_ms: MONO_MS + self.t, wall_ms }
+        Now { mono_ms: MONO_MS + self.t - self.controllers[which].mono_lag, wall_ms }
     }
 
     pub(crate) fn step_controller_clock(&mut self, by_ms: i64) {
@@ -97,6 +106,7 @@ impl World {
             return;
         }
         controller.running = true;
+        controller.mono_lag = 0;
         controller.life += 1;
         let life = controller.life;
         self.say(|| format!("c{which} {life} is up"));
@@ -121,11 +131,15 @@ impl World {
         }
         let controller = &mut self.controllers[which];
         let nonce = life + 1_000 * which as u64;
-        let (machine, output) = Machine::load(controller.store.clone(), site::settings(self.settings), nonce, now);
+        let stored = Snapshot { anchor: controller.anchor, ..controller.store.clone() };
+        let (machine, output) = Machine::load(stored, site::settings(self.settings), nonce, now);
         controller.machine = Some(machine);
         self.carry(which, output);
         // What was not carried out before is told by the new one.
         self.hooks_hear(which);
+        if which == 0 {
+            self.schedule(100);
+        }
     }
 
     /// The process dies: what it had not committed is gone, and so are its connections.
@@ -187,6 +201,11 @@ impl World {
         }
     }
 
+    pub(crate) fn wake_at(&mut self, which: usize, life: u64, mono_ms: u64, lag: u64) {
+        let delay = mono_ms.saturating_add(lag).saturating_sub(MONO_MS).saturating_sub(self.t);
+        self.after(delay, Event::Wake { which, life, mono_ms });
+    }
+
     pub(crate) fn fill_store(&mut self, ms: u64) {
         self.controllers[0].full_until = self.t + ms;
     }
@@ -241,7 +260,10 @@ impl World {
         if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::Show { .. }, .. })) {
             controller.ok_before = ok_tasks(&controller.store).chain(inputs.iter().filter_map(told_ok)).collect();
         }
-        if inputs.iter().any(|input| matches!(input, Input::Request { request: Request::TakeOver, .. })) {
+        if inputs
+            .iter()
+            .any(|input| matches!(input, Input::Request { request: Request::Recover(Recover::TakeOver), .. }))
+        {
             controller.took_over_at = Some(self.t);
         }
         controller.served = inputs.iter().filter_map(of_a_service).collect();
@@ -269,17 +291,23 @@ impl World {
             return self.commit_failed(which, effects);
         }
         if !records.is_empty() {
+            if which == 0 {
+                self.truth.note_starts(&self.controllers[0].store, &records, self.t);
+            }
+            self.truth.check_frozen(which, &self.controllers[which].store, &records);
             self.check_losses(which, &records);
             let served = std::mem::take(&mut self.controllers[which].served);
             if which == 0 {
                 self.truth.served(&self.controllers[0].store, &records, &served, self.t);
                 self.truth.check_pruned(&self.controllers[0].store, &records);
             }
+            self.note_recovery(which, &records);
             self.commit(which, &records);
         }
         if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {
             return self.spring_controller(which, down_ms);
         }
+        self.controllers[which].anchor = self.controllers[which].store.history.newest();
         self.leave(which, effects);
     }
 
@@ -320,9 +348,10 @@ impl World {
         if self.controllers[1].running {
             return;
         }
-        let store = if empty { Snapshot::default() } else { self.controllers[0].store.clone() };
+        let first = &self.controllers[0];
+        let (store, anchor) = if empty { (Snapshot::default(), None) } else { (first.store.clone(), first.anchor) };
         self.truth.store_replaced(1, &self.controllers[0].store, &store);
-        self.controllers[1].store = store;
+        (self.controllers[1].store, self.controllers[1].anchor) = (store, anchor);
         self.begin_controller(1, 1);
         let life = self.controllers[1].life + 1;
         self.after(ms, Event::SecondEnds { life });
@@ -334,16 +363,12 @@ impl World {
         }
     }
 
-    pub(crate) fn restore(&mut self, empty: bool) {
-        self.kill_controller(0, None);
+    /// An old backup takes the store's place, or its directory is lost.
+    pub(crate) fn restore_copy(&mut self, empty: bool) {
         let copies = &self.controllers[0].backups;
         let old = if empty { None } else { copies.get(self.dice.below(copies.len())).cloned() };
-        let store = old.unwrap_or_default();
-        self.truth.store_replaced(0, &self.controllers[0].store, &store);
-        self.controllers[0].store = store;
-        let delay = self.dice.skewed(1, 20_000);
-        // One that was on its way up finds itself up already.
-        self.begin_controller(0, delay);
+        let anchor = old.as_ref().and(self.controllers[0].anchor);
+        self.restore(old.unwrap_or_default(), anchor);
     }
 }
 
@@ -376,7 +401,9 @@ const fn is_news(input: &Input) -> bool {
                     | Request::Cancel { .. }
                     | Request::Resolve { .. }
                     | Request::Signal { .. }
-                    | Request::TakeOver
+                    | Request::Recover(Recover::TakeOver | Recover::Confirm { .. })
+                    | Request::JobAdd(_)
+                    | Request::JobFinish { .. }
             )
         }
         _ => true,

@@ -7,7 +7,6 @@ use perilog_core::{Loss, Outcome, Rank, TaskId};
 use perilog_proto::StartFan;
 
 use super::World;
-use super::event::Event;
 use super::traps::{How, Sprung};
 use crate::plan::{Spring, of_controller};
 
@@ -72,6 +71,11 @@ impl World {
     }
 
     pub(crate) fn effect(&mut self, which: usize, effect: Effect) {
+        self.check_orphans(which, &effect);
+        if let Effect::Reply { reply: Ok(Reply::Outbox(entries)), .. } = &effect {
+            let store = &self.controllers[which].store;
+            entries.iter().for_each(|entry| self.truth.check_told_vouched(which, store, entry));
+        }
         let name = of_controller(&effect);
         let sprung = if which == 0 { self.traps.controller(name) } else { Sprung::No };
         match sprung {
@@ -96,7 +100,7 @@ impl World {
         }
         match effect {
             Effect::Send { session, message } => {
-                if let ToAgent::Ack { task } = &message {
+                if let ToAgent::Ack { task, .. } = &message {
                     self.check_ack(which, session, *task);
                 }
                 if matches!(message, ToAgent::Welcome { .. }) {
@@ -135,6 +139,8 @@ impl World {
                 self.tell_releases(&entries);
             }
             Effect::Reply { client, reply: Ok(Reply::Quiet { .. }) } => self.truth.told_quiet(which, client),
+            Effect::Reply { client, reply } if which == 0 && self.scheduler_hears(client, &reply) => {}
+            Effect::Reply { client, reply } if which == 0 && self.person_hears(client, &reply) => {}
             Effect::Reply { client, reply } => {
                 if which == 0 {
                     self.service_hears(client, &reply);
@@ -144,9 +150,8 @@ impl World {
             Effect::WakeAt { mono_ms } => {
                 let controller = &mut self.controllers[which];
                 controller.wake = Some(mono_ms);
-                let life = controller.life;
-                let delay = mono_ms.saturating_sub(1_000_000).saturating_sub(self.t);
-                self.after(delay, Event::Wake { which, life, mono_ms });
+                let (life, lag) = (controller.life, controller.mono_lag);
+                self.wake_at(which, life, mono_ms, lag);
             }
             Effect::Publish { job, sequence, .. } => {
                 let kept = self.controllers[which].store.events_last.get(&job);
@@ -194,7 +199,7 @@ impl World {
         // A rank has one host, and a host one rank.
         let fits = |rank: u32, host: &str| known.iter().all(|(r, h)| (*r == rank) == (*h == host));
         let agrees = start.ranks.iter().zip(start.hosts.iter()).all(|(rank, host)| fits(rank, host));
-        let within = attempt.rebuilt || start.ranks.iter().all(|rank| known.iter().any(|(of, _)| *of == rank));
+        let within = start.ranks.iter().all(|rank| known.iter().any(|(of, _)| *of == rank));
         row.name.as_str() == "epilog" && row.verdict.is_none() && agrees && within
     }
 
@@ -212,7 +217,7 @@ impl World {
                 let missing = store
                     .outbox
                     .iter()
-                    .filter(|entry| entry.edge == Edge::Manager)
+                    .filter(|entry| entry.edge == Edge::Manager && !is_frozen(store, entry))
                     .filter(stays)
                     .find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
@@ -235,6 +240,12 @@ impl World {
     }
 }
 
+/// Nobody has vouched for its attempt: it is told later, or not at all.
+fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
+    let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
+    store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
+}
+
 /// Ranks that ended well.
 pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
@@ -245,7 +256,14 @@ const fn is_news(effect: &Effect) -> bool {
     match effect {
         Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,
         Effect::Reply { reply: Ok(reply), .. } => {
-            matches!(reply, Reply::Running { .. } | Reply::Reached { .. } | Reply::TookOver { .. })
+            matches!(
+                reply,
+                Reply::Running { .. }
+                    | Reply::Reached { .. }
+                    | Reply::TookOver { .. }
+                    | Reply::Asserted(_)
+                    | Reply::Recovery(_)
+            )
         }
         _ => true,
     }

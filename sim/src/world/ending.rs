@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Request, Which};
+use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Recover, Request, Which};
 use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
 use super::event::Event;
 use super::site;
 use crate::plan::Side;
+use crate::truth::recovery::is_on;
 
 /// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone for good, not-after,
 /// and a minute for what is tried again.
-const VERDICTS_MS: u64 = 400_000;
+pub(super) const VERDICTS_MS: u64 = 400_000;
 /// By then nothing is left to be done on any node: the host's own tasks that nobody came back for are given up after an hour, attempts past
 /// their retention are pruned within two.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
@@ -29,6 +30,7 @@ impl World {
         self.traps.off = true;
         self.empty_store_disk();
         self.free_hooks();
+        self.schedule(1);
         self.kill_controller(1, None);
         self.begin_controller(0, 1);
         let plan_nodes = self.plan.nodes;
@@ -60,13 +62,16 @@ impl World {
     /// What an operator does: where agents obey another controller, this one takes over; what has no limit and is on a dead node is resolved.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
-            self.ask(0, Request::TakeOver);
+            self.truth.store_may_be_behind();
+            self.ask(0, Request::Recover(Recover::TakeOver));
+        }
+        if is_on(&self.controllers[0].store) {
+            self.call_person();
         }
         let store = &self.controllers[0].store;
         let mut stuck = Vec::new();
         for row in store.actions.iter().filter(|row| row.verdict.is_none()) {
-            // A rebuilt action's nodes may never answer.
-            let mut open = row.unknown.clone();
+            let mut open = IdSet::new();
             if row.timeout_ms.is_none() {
                 open.extend_with(&row.accepted.difference(&self.limited_by_node(row)));
             }
@@ -90,6 +95,9 @@ impl World {
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
+        // Its own resource manager ends what that launched, and a person says first what is true of the others.
+        let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job);
+        let held = held.filter(|row| !row.unvouched && !mine(row));
         let held: Vec<_> = held.cloned().collect();
         for job in owed {
             let reason = "there is no hook any more".to_owned();
@@ -112,7 +120,7 @@ impl World {
 
     /// An agent has obeyed a controller that ours does not come after.
     fn is_disobeyed(&self) -> bool {
-        let Some(ours) = self.controllers[0].store.epoch else { return false };
+        let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
         // Not by `Epoch::admits`, which is the machine's.
         let refuses =
             |seen: Epoch| ours.number < seen.number || (ours.number == seen.number && ours.nonce != seen.nonce);
@@ -155,9 +163,19 @@ impl World {
         let open = store.actions.iter().find(|row| row.verdict.is_none());
         if let Some(row) = open {
             let text = format!(
-                "{} of {}, attempt {}, has no verdict: waiting {}, sent {}, accepted {}, unknown {}",
-                row.name, row.job, row.attempt, row.waiting, row.sent, row.accepted, row.unknown
+                "{} of {}, attempt {}, has no verdict: waiting {}, sent {}, accepted {}",
+                row.name, row.job, row.attempt, row.waiting, row.sent, row.accepted
             );
+            return self.violate("liveness", &text);
+        }
+        if is_on(store) {
+            return self.violate("liveness", &format!("the recovery is not over: {:?}", store.recovery));
+        }
+        if let Some(row) = store.attempts.iter().find(|row| row.unvouched) {
+            let text = format!("nobody has vouched for {} attempt {}", row.job, row.attempt);
+            return self.violate("liveness", &text);
+        }
+        if let Some(text) = self.unreleased() {
             return self.violate("liveness", &text);
         }
         let store = self.controllers[0].store.clone();

@@ -115,6 +115,14 @@ pub(crate) enum Event {
         life: u64,
         mono_ms: u64,
     },
+    /// What was copied takes its place again.
+    PutBack {
+        copy: usize,
+    },
+    /// The resource manager looks at its jobs.
+    Scheduler,
+    /// Somebody looks at the recovery.
+    Person,
     /// The second controller is taken down; a clone's machine is switched off.
     SecondEnds {
         life: u64,

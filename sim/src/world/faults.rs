@@ -52,7 +52,13 @@ impl World {
             Fault::ControllerClockStep { by_ms } => self.step_controller_clock(by_ms),
             Fault::FullStore { ms } => self.fill_store(ms),
             Fault::HangHooks { ms } => self.hang_hooks(ms),
-            Fault::Restore { empty } => self.restore(empty),
+            Fault::Restore { empty } => self.restore_copy(empty),
+            Fault::CopyPutBack { raw, ms } => self.copy_put_back(raw, ms),
+            Fault::DirectoryRolledBack { ms } => self.directory_rolled_back(ms),
+            Fault::MemoryRolledBack { ms } => self.memory_rolled_back(ms),
+            Fault::ForgedMark { node, far, ms } => self.forge_mark(node, far, ms),
+            Fault::SchedulerRolledBack { ms } => self.scheduler_rolled_back(ms),
+            Fault::SchedulerDown { ms } => self.scheduler_down(ms),
             Fault::SecondController { empty, ms } => self.second_begins(empty, ms),
         }
     }

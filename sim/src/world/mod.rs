@@ -2,7 +2,8 @@
 //!
 //! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
 //! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
-//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `services`, `hooks`, `faults`, `traps`, `watch`, `ps`, `ending`.
+//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `person`, `scheduler`,
+//! `services`, `hooks`, `faults`, `rollback`, `traps`, `watch`, `ps`, `ending`.
 
 mod agent;
 mod carry;
@@ -15,12 +16,16 @@ mod hooks;
 mod network;
 mod node;
 mod operator;
+mod orphans;
+mod person;
 mod pid1;
 mod promises;
 mod ps;
 mod queue;
 mod reboot;
+mod rollback;
 mod runner;
+mod scheduler;
 mod services;
 mod signals;
 pub(crate) mod site;
@@ -68,6 +73,12 @@ pub(crate) struct World {
     services: Vec<services::Service>,
     /// What the resource manager was told, by hooks.
     manager: hooks::Manager,
+    scheduler: scheduler::Scheduler,
+    person: person::Person,
+    /// States to go back to.
+    copies: Vec<Option<rollback::Copy>>,
+    /// How often memories were put back, and recoveries entered and left.
+    pub(crate) memory: BTreeMap<&'static str, u64>,
     pub(crate) truth: Truth,
     watch: Watch,
     pub(crate) traps: Traps,
@@ -97,6 +108,10 @@ impl World {
             settings: 0,
             services: Vec::new(),
             manager: hooks::Manager::default(),
+            scheduler: scheduler::Scheduler::default(),
+            person: person::Person::default(),
+            copies: Vec::new(),
+            memory: BTreeMap::new(),
             truth: Truth::default(),
             watch: Watch::default(),
             traps: Traps::new(&plan.traps),
@@ -163,6 +178,9 @@ impl World {
             Event::Hooks { life } => self.look_for_hooks(life),
             Event::Wake { which, life, mono_ms } => self.wake_controller(which, life, mono_ms),
             Event::SecondEnds { life } => self.second_ends(life),
+            Event::PutBack { copy } => self.put_back(copy),
+            Event::Scheduler => self.scheduler_turn(),
+            Event::Person => self.person_comes(),
             Event::CloneEnds { node, boot } => self.clone_ends(node, boot),
         }
     }
@@ -174,6 +192,9 @@ impl World {
             What::Fault(fault) if !self.quiet => {
                 self.injected += 1;
                 self.say(|| format!("FAULT {fault:?}"));
+                if let Some(what) = fault.of_memory() {
+                    *self.memory.entry(what).or_default() += 1;
+                }
                 self.fault(fault);
             }
             What::Fault(_) => {}

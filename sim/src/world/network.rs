@@ -218,7 +218,8 @@ impl World {
         }
     }
 
-    pub(crate) fn send_to_controller(&mut self, at: usize, message: FromAgent) {
+    pub(crate) fn send_to_controller(&mut self, at: usize, mut message: FromAgent) {
+        self.forge(at, &mut message);
         let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
         let bytes = encode_from_agent(&message);
         match decode_from_agent(&bytes) {

@@ -6,6 +6,7 @@ use perilog_core::{BootId, HostName};
 use super::World;
 use super::agent::Agent;
 use super::event::Event;
+use super::rollback::Forged;
 use super::site;
 use super::spool::Spool;
 use super::systemd::Systemd;
@@ -40,6 +41,8 @@ pub(crate) struct Node {
     pub(crate) asleep_until: u64,
     /// Which policy it is configured with.
     pub(crate) policy: u8,
+    /// Somebody speaks for it who has its key.
+    pub(crate) forged: Option<Forged>,
 }
 
 impl Node {
@@ -64,6 +67,7 @@ impl Node {
             stalled_until: 0,
             asleep_until: 0,
             policy: 0,
+            forged: None,
         }
     }
 

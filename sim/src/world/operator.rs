@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Exec;
 use perilog_core::controller::Input as ControllerInput;
-use perilog_core::controller::io::{AskWhich, JobAdd, Request, RunRequest, Which};
+use perilog_core::controller::io::{AskWhich, JobAdd, Recover, Request, RunRequest, Which};
 use perilog_core::message::Ask;
 use perilog_core::{ActionId, ClusterId, Rank, TaskId};
 use perilog_core::{HostList, IdSet, Targets, Terms, Tolerance};
@@ -73,8 +73,13 @@ impl World {
                 self.ask(to, Request::Resolve { which: which(job, None), ok, reason: "by hand".to_owned() });
             }
             Op::Signal { to, job, signal } => self.ask(to, Request::Signal { which: which(job, None), signal }),
-            Op::TakeOver { to } => self.ask(to, Request::TakeOver),
+            Op::TakeOver { to } => {
+                self.truth.store_may_be_behind();
+                self.ask(to, Request::Recover(Recover::TakeOver));
+            }
             Op::Look { to, job } => self.look_at_everything(to, job),
+            // The resource manager says so itself where there is one.
+            Op::OutboxApplied { .. } if self.plan.scheduler.is_some() => {}
             Op::OutboxApplied { to } => {
                 // The oldest one: what came after it is still to be fetched.
                 let through = self.controllers[to].store.outbox.first().map_or(0, |entry| entry.sequence);
@@ -143,7 +148,8 @@ impl World {
                 let tolerate = (tolerate > 0 || keep.is_none()).then_some(tolerance);
                 let terms = Terms { tolerate, keep, shrink, r, resources };
                 let attempt = attempt.map(site::attempt);
-                let add = JobAdd { job: site::job(job), attempt, nodes, userid: Some(1_000), terms };
+                let (source, job) = (None, site::job(job));
+                let add = JobAdd { source, job, attempt, nodes, userid: Some(1_000), terms };
                 self.ask(to, Request::JobAdd(Box::new(add)));
             }
             Op::Finish { to, job, ranks } => {
@@ -183,8 +189,11 @@ impl World {
                 self.truth.asks_resume(to);
                 self.ask(to, Request::Resume);
             }
+            Op::Launch { job, count, ms } => self.launch(job, count, ms),
+            Op::Shrink { job, keep } => self.shrink_launched(job, keep),
+            Op::End { job } => self.end_launched(job),
             Op::Backup => {
-                let copy = self.controllers[0].store.clone();
+                let copy = self.backup();
                 self.controllers[0].backups.push(copy);
             }
         }

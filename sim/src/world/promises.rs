@@ -112,6 +112,21 @@ impl World {
         })
     }
 
+    /// What follows this task's attempt has ended in this boot of this node, as its own tombstone says.
+    fn after_action_of(&self, at: usize, intent: &Intent) -> Option<String> {
+        let (start, spool) = (&intent.start, &self.nodes[at].spool);
+        // `sweep` follows jobs by one of the settings alone.
+        let is_setup = start.action.as_str() != "epilog" && start.action.as_str() != "sweep" && !intent.local;
+        let of = |stone: &&perilog_core::task::Tombstone| {
+            stone.job == start.job
+                && stone.attempt == start.attempt
+                && stone.action.as_str() == "epilog"
+                && !stone.local
+        };
+        let stone = spool.tombstones.values().filter(|_| is_setup).find(of)?;
+        stone.outcome.is_of_scripts().then(|| stone.action.to_string())
+    }
+
     /// A runner is about to have the claim.
     pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
         let node = &self.nodes[at];
@@ -120,6 +135,8 @@ impl World {
             Some(format!("n{at} begins {stem}, meant for {meant}, in {is}"))
         } else if self.truth.was_told_cancelled(node.machine, node.boot, intent.start.task) {
             Some(format!("n{at} begins {stem}, and has told that it never will: cancelled"))
+        } else if let Some(stone) = self.after_action_of(at, intent) {
+            Some(format!("n{at} begins {stem}, and has a tombstone of {stone} of that attempt"))
         } else {
             let against = if intent.local { None } else { self.check_begin(at, intent.start.task) };
             against.map(|why| format!("n{at} begins {stem}, and {why}"))

@@ -110,7 +110,7 @@ fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
 }
 
 fn open_of(row: &ActionRow) -> impl Iterator<Item = TaskId> {
-    let sets = [&row.waiting, &row.sent, &row.accepted, &row.unknown];
+    let sets = [&row.waiting, &row.sent, &row.accepted];
     sets.into_iter().flat_map(|set| set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 

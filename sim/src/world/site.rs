@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
-use perilog_core::controller::io::ReleasePolicy;
+use perilog_core::controller::io::{ReleasePolicy, Source};
 use perilog_core::task::{Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run};
 use perilog_core::{
     ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
@@ -52,6 +52,23 @@ pub(crate) fn milestone() -> MilestoneName {
 
 pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
+}
+
+/// Jobs from this number on are the resource manager's own: it gives hosts to them.
+pub(crate) const LAUNCHED: u8 = 200;
+
+pub(crate) fn is_launched(job: &JobId) -> bool {
+    job.as_str().get(1..).and_then(|number| number.parse().ok()).is_some_and(|number: u8| number >= LAUNCHED)
+}
+
+/// Every other job is given an R.
+pub(crate) fn has_r(job: &JobId) -> bool {
+    job.as_str().ends_with(['1', '3', '5', '7', '9'])
+}
+
+/// As its edge names itself.
+pub(crate) fn source() -> Source {
+    Source { name: "flux".to_owned(), instance: "sim".to_owned() }
 }
 
 /// What is offered to a job's scripts with each request; of some jobs nothing. Who else lists what is let through: [`policy`].

@@ -1,0 +1,161 @@
+//! Recovery: entered on evidence alone; while it lasts nothing that is owed of an attempt that nobody has vouched for is begun, told, released, judged or
+//! pruned.
+
+use std::collections::BTreeSet;
+
+use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, OutboxEntry};
+use perilog_core::controller::{Record, Snapshot};
+use perilog_core::{Attempt, JobId, Loss, Outcome};
+
+use super::Truth;
+
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    /// Something was put back, or there was a second controller: a store may be behind.
+    may_be_behind: bool,
+    /// Nodes that named a commit which nobody made.
+    forgers: BTreeSet<usize>,
+    /// Attempts of which something was told to be free, ever.
+    given_back: BTreeSet<(JobId, Attempt)>,
+}
+
+/// One host alone is believed where fewer are known.
+const WITNESSES: usize = 3;
+
+impl Truth {
+    pub(crate) fn store_may_be_behind(&mut self) {
+        self.recovery.may_be_behind = true;
+    }
+
+    pub(crate) fn forged(&mut self, at: usize) {
+        self.recovery.forgers.insert(at);
+    }
+
+    /// A person who looks remembers.
+    pub(crate) fn was_given_back(&self, of: &(JobId, Attempt)) -> bool {
+        self.recovery.given_back.contains(of)
+    }
+
+    /// By the resource manager's own book.
+    pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
+        self.given.is_drained(host)
+    }
+
+    pub(super) fn note_given_back(&mut self, records: &[Record]) {
+        let releases = records.iter().filter_map(|record| match record {
+            Record::Outbox(entry) if entry.body.value()["event"] == "release" => {
+                Some((entry.job.clone(), entry.attempt))
+            }
+            _ => None,
+        });
+        self.recovery.given_back.extend(releases);
+    }
+
+    /// Before a batch is committed.
+    pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record]) {
+        let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
+        let alone =
+            self.recovery.forgers.len() < 2 && (store.nodes.len() >= WITNESSES || self.recovery.forgers.is_empty());
+        if enters && !is_on(store) && !self.recovery.may_be_behind && alone {
+            let forgers = self.recovery.forgers.len();
+            self.broken(|| {
+                format!("recovery: c{which} enters it, no store is behind, and {forgers} hosts forge marks")
+            });
+        }
+        if store.attempts.iter().all(|row| !row.unvouched) {
+            return;
+        }
+        let after = |of: &AttemptRow| {
+            let same = |row: &&AttemptRow| row.job == of.job && row.attempt == of.attempt;
+            let rows = records.iter().rev().filter_map(|record| match record {
+                Record::Attempt(row) => Some(row),
+                _ => None,
+            });
+            rows.clone().find(same).is_none_or(|row| row.unvouched)
+        };
+        let frozen: BTreeSet<(&JobId, Attempt)> = store
+            .attempts
+            .iter()
+            .filter(|row| row.unvouched && after(row))
+            .map(|row| (&row.job, row.attempt))
+            .collect();
+        let wrong = records.iter().find_map(|record| thawed(store, record, &frozen));
+        if let Some(what) = wrong {
+            self.broken(|| format!("recovery: c{which} {what}, and nobody has vouched for it"));
+        }
+    }
+
+    /// An entry that is told to the resource manager.
+    pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
+        let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
+        if store.attempts.iter().find(of).is_some_and(|row| row.unvouched) {
+            let (sequence, job, attempt) = (entry.sequence, &entry.job, entry.attempt);
+            self.broken(|| {
+                format!("recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has vouched for it")
+            });
+        }
+    }
+}
+
+pub(crate) fn is_on(store: &Snapshot) -> bool {
+    store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
+}
+
+/// What a record does to an attempt that stays unvouched.
+fn thawed(store: &Snapshot, record: &Record, frozen: &BTreeSet<(&JobId, Attempt)>) -> Option<String> {
+    let is_frozen = |job: &JobId, attempt: Attempt| frozen.contains(&(job, attempt));
+    match record {
+        Record::Prune { job, attempt, .. } if is_frozen(job, *attempt) => {
+            Some(format!("prunes {job} attempt {attempt}"))
+        }
+        Record::Outbox(entry) if is_frozen(&entry.job, entry.attempt) && entry.edge == Edge::Manager => {
+            Some(format!("has {} of {} attempt {} told", entry.body.value(), entry.job, entry.attempt))
+        }
+        Record::Attempt(row) if is_frozen(&row.job, row.attempt) => {
+            let before = store.attempts.iter().find(|of| of.job == row.job && of.attempt == row.attempt)?;
+            (before.released != row.released)
+                .then(|| format!("gives {} of {} attempt {} back", row.released, row.job, row.attempt))
+        }
+        Record::Given { job, attempt, holds } if is_frozen(job, *attempt) => {
+            let before = store.attempts.iter().find(|of| of.job == *job && of.attempt == *attempt)?;
+            let mut after = before.clone();
+            after.put(holds);
+            (before.released != after.released)
+                .then(|| format!("gives {} of {job} attempt {attempt} back", after.released))
+        }
+        Record::Action(row) if is_frozen(&row.job, row.attempt) => {
+            let before = store.actions.iter().find(|of| of.id == row.id)?;
+            begun(before, row)
+        }
+        Record::Moved { action, stands } => {
+            let before =
+                store.actions.iter().find(|of| of.id == *action).filter(|of| is_frozen(&of.job, of.attempt))?;
+            let mut after = before.clone();
+            after.put(stands);
+            begun(before, &after)
+        }
+        Record::Rank(row) => {
+            let action = store.actions.iter().find(|of| of.id == row.task.action)?;
+            let known = store.ranks.iter().any(|of| of.task == row.task);
+            let is_judged = matches!(
+                row.ended.outcome,
+                Outcome::Lost {
+                    why: Loss::Offline | Loss::Unreachable | Loss::Rebooted | Loss::Vanished | Loss::Lease
+                }
+            );
+            (is_judged && !known && is_frozen(&action.job, action.attempt)).then(|| {
+                format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)
+            })
+        }
+        _ => None,
+    }
+}
+
+fn begun(before: &ActionRow, after: &ActionRow) -> Option<String> {
+    let (name, job) = (&after.name, &after.job);
+    let new = after.sent.difference(&before.sent);
+    if !new.is_empty() {
+        return Some(format!("begins {name} of {job} on ranks {new}"));
+    }
+    (before.verdict.is_none() && after.verdict.is_some()).then(|| format!("judges {name} of {job}"))
+}

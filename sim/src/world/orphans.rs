@@ -1,0 +1,111 @@
+//! Tasks that a node has and a controller's store does not know: witnesses of a life that was lost. None of them is acknowledged, forgotten or cancelled
+//! unasked, and no other job is prepared beside one.
+
+use perilog_core::controller::Snapshot;
+use perilog_core::controller::io::{Effect, SessionId};
+use perilog_core::mark::Place;
+use perilog_core::message::ToAgent;
+use perilog_core::task::Intent;
+use perilog_core::{Commit, JobId, TaskId};
+
+use super::World;
+use super::site;
+use crate::truth::recovery::is_on;
+
+impl World {
+    /// An effect of a controller's is about to leave.
+    pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
+        let begins: Vec<(SessionId, &JobId, bool)> = match effect {
+            Effect::Send { session, message } => {
+                let wrong = match message {
+                    ToAgent::Ack { task, .. } => {
+                        self.is_orphan(which, *session, *task).then(|| format!("acknowledges {task}"))
+                    }
+                    ToAgent::Cancel { task, .. } => {
+                        self.is_orphan(which, *session, *task).then(|| format!("cancels {task}"))
+                    }
+                    ToAgent::Forget { tasks } => {
+                        let lost = tasks.iter().find(|task| self.is_lost_tombstone(which, *session, **task));
+                        lost.map(|task| format!("forgets {task}"))
+                    }
+                    _ => None,
+                };
+                if let Some(what) = wrong {
+                    return self.violate(
+                        "orphan",
+                        &format!("c{which} {what}, which its store does not know, and nobody asked"),
+                    );
+                }
+                match message {
+                    ToAgent::Start(start) => vec![(*session, &start.job, is_setup(start.action.as_str()))],
+                    _ => Vec::new(),
+                }
+            }
+            Effect::Fan { start, to } => {
+                let setup = is_setup(start.action.as_str());
+                to.iter().map(|(session, ..)| (*session, &start.job, setup)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, _)| {
+            let (orphan, at) = self.orphan_of_another(which, session, job)?;
+            let start = &orphan.start;
+            Some(format!(
+                "c{which} begins a setup action of {job} on n{at}, beside the orphan {} of {}",
+                start.action, start.job
+            ))
+        });
+        if let Some(text) = wrong {
+            self.violate("orphan", &text);
+        }
+    }
+
+    fn node_of_session(&self, which: usize, session: SessionId) -> Option<usize> {
+        let conn = self.controllers[which].sessions.get(&session)?;
+        Some(self.conns.get(conn)?.node)
+    }
+
+    fn is_foreign(&self, which: usize, commit: Option<Commit>) -> bool {
+        let store = &self.controllers[which].store;
+        commit.is_some_and(|commit| store.history.place(commit) == Place::Foreign)
+    }
+
+    /// What this node's disk has of a task that the store does not know; not of one for which a person has spoken.
+    fn is_orphan(&self, which: usize, session: SessionId, task: TaskId) -> bool {
+        let Some(at) = self.node_of_session(which, session) else { return false };
+        let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
+        let intent = intents.filter(|intent| !intent.local).find(|intent| intent.start.task == task);
+        intent.is_some_and(|intent| {
+            self.is_foreign(which, intent.commit)
+                && !is_known(&self.controllers[which].store, task)
+                && !self.person.has_spoken_for(&intent.start.job, intent.start.attempt)
+        })
+    }
+
+    /// In recovery a tombstone of a lost life is an answer still.
+    fn is_lost_tombstone(&self, which: usize, session: SessionId, task: TaskId) -> bool {
+        let Some(at) = self.node_of_session(which, session) else { return false };
+        let mut stones = self.nodes[at].spool.tombstones.values();
+        let lost = stones.any(|stone| stone.task == task && !stone.local && self.is_foreign(which, stone.commit));
+        let store = &self.controllers[which].store;
+        lost && is_on(store) && !is_known(store, task)
+    }
+
+    /// An orphan of another job that its node has told of in this session.
+    fn orphan_of_another(&self, which: usize, session: SessionId, job: &JobId) -> Option<(&Intent, usize)> {
+        let at = self.node_of_session(which, session).filter(|at| self.truth.is_one(*at))?;
+        let store = &self.controllers[which].store;
+        let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
+        let mut others = intents.filter(|intent| !intent.local && intent.start.job != *job);
+        let orphan = others.find(|intent| self.is_foreign(which, intent.commit) && !is_known(store, intent.start.task));
+        orphan.map(|intent| (intent, at))
+    }
+}
+
+fn is_known(store: &Snapshot, task: TaskId) -> bool {
+    store.actions.iter().any(|row| row.id == task.action && row.ranks.contains(task.rank.0))
+}
+
+fn is_setup(action: &str) -> bool {
+    !site::FOLLOWING.contains(&action)
+}

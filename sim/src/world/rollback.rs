@@ -1,0 +1,178 @@
+//! What a controller remembers goes back to an earlier moment: its store's file, its directory with the anchor, or its whole machine with memory and
+//! disk. And hosts that name a commit which nobody made.
+
+use std::collections::BTreeMap;
+
+use perilog_core::controller::io::SessionId;
+use perilog_core::controller::{Input, Machine, Snapshot};
+use perilog_core::message::FromAgent;
+use perilog_core::{Commit, Epoch, Mark};
+
+use super::World;
+use super::event::Event;
+use super::node::EPOCH_MS;
+use super::site;
+use crate::plan::Side;
+
+/// A state to go back to.
+pub(crate) enum Copy {
+    File(Snapshot),
+    Directory(Snapshot, Option<Commit>),
+    Memory(Box<Memory>),
+    Scheduler(usize),
+}
+
+/// A machine of the controller's with all that is in it.
+pub(crate) struct Memory {
+    machine: Machine,
+    store: Snapshot,
+    anchor: Option<Commit>,
+    sessions: BTreeMap<SessionId, u64>,
+    wake: Option<u64>,
+    told_full: bool,
+    loaded_at: u64,
+    took_over_at: Option<u64>,
+    copied_at: u64,
+    mono_lag: u64,
+}
+
+/// A mark that a node tells of instead of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Forged {
+    until: u64,
+    far: bool,
+}
+
+impl World {
+    /// The store of the first controller as `perilog controller backup` copies it.
+    pub(crate) fn backup(&self) -> Snapshot {
+        let stamp = Some(EPOCH_MS + self.t);
+        Snapshot { stamp, anchor: None, ..self.controllers[0].store.clone() }
+    }
+
+    fn put_back_later(&mut self, copy: Copy, ms: u64) {
+        self.copies.push(Some(copy));
+        let copy = self.copies.len() - 1;
+        self.after(ms.max(1), Event::PutBack { copy });
+    }
+
+    pub(crate) fn copy_put_back(&mut self, raw: bool, ms: u64) {
+        let store = if raw { self.controllers[0].store.clone() } else { self.backup() };
+        self.put_back_later(Copy::File(store), ms);
+    }
+
+    pub(crate) fn directory_rolled_back(&mut self, ms: u64) {
+        let controller = &self.controllers[0];
+        let copy = Copy::Directory(controller.store.clone(), controller.anchor);
+        self.put_back_later(copy, ms);
+    }
+
+    pub(crate) fn memory_rolled_back(&mut self, ms: u64) {
+        let controller = &self.controllers[0];
+        let Some(machine) = controller.machine.clone().filter(|_| controller.is_up()) else { return };
+        let memory = Memory {
+            machine,
+            store: controller.store.clone(),
+            anchor: controller.anchor,
+            sessions: controller.sessions.clone(),
+            wake: controller.wake,
+            told_full: controller.told_full,
+            loaded_at: controller.loaded_at,
+            took_over_at: controller.took_over_at,
+            copied_at: self.t,
+            mono_lag: controller.mono_lag,
+        };
+        self.put_back_later(Copy::Memory(Box::new(memory)), ms);
+    }
+
+    pub(crate) fn scheduler_rolled_back(&mut self, ms: u64) {
+        let copy = self.scheduler_copied();
+        self.put_back_later(Copy::Scheduler(copy), ms);
+    }
+
+    pub(crate) fn put_back(&mut self, copy: usize) {
+        let copy = self.copies.get_mut(copy).and_then(Option::take);
+        let Some(copy) = copy.filter(|_| !self.quiet) else { return };
+        self.say(|| format!("PUT BACK: {}", copy.what()));
+        match copy {
+            Copy::File(store) => {
+                let anchor = self.controllers[0].anchor;
+                self.restore(store, anchor);
+            }
+            Copy::Directory(store, anchor) => self.restore(store, anchor),
+            Copy::Memory(memory) => self.remember(*memory),
+            Copy::Scheduler(copy) => self.scheduler_put_back(copy),
+        }
+    }
+
+    /// The controller is stopped, and comes up on another store.
+    pub(crate) fn restore(&mut self, store: Snapshot, anchor: Option<Commit>) {
+        self.kill_controller(0, None);
+        self.replace_store(store, anchor);
+        let delay = self.dice.skewed(1, 20_000);
+        // One that was on its way up finds itself up already.
+        self.begin_controller(0, delay);
+    }
+
+    fn replace_store(&mut self, store: Snapshot, anchor: Option<Commit>) {
+        self.truth.store_replaced(0, &self.controllers[0].store, &store);
+        self.controllers[0].store = store;
+        self.controllers[0].anchor = anchor;
+    }
+
+    /// Its process goes on where it was, and none of its connections does.
+    fn remember(&mut self, memory: Memory) {
+        self.kill_controller(0, None);
+        let Memory { machine, store, anchor, sessions, wake, told_full, loaded_at, took_over_at, copied_at, mono_lag } =
+            memory;
+        self.replace_store(store, anchor);
+        let t = self.t;
+        let controller = &mut self.controllers[0];
+        controller.life += 1;
+        controller.revive(machine);
+        (controller.told_full, controller.loaded_at, controller.took_over_at) = (told_full, loaded_at, took_over_at);
+        controller.mono_lag = mono_lag + (t - copied_at);
+        controller.wake = wake;
+        let (life, lag) = (controller.life, controller.mono_lag);
+        controller.sessions = sessions.clone();
+        if let Some(mono_ms) = wake {
+            self.wake_at(0, life, mono_ms, lag);
+        }
+        for session in sessions.into_keys() {
+            self.controller_hears(0, life, Input::Closed { session, why: "the connection was reset".to_owned() });
+        }
+        self.scheduler_cut();
+        self.hooks_hear(0);
+    }
+
+    pub(crate) fn forge_mark(&mut self, node: usize, far: bool, ms: u64) {
+        self.nodes[node].forged = Some(Forged { until: self.t + ms, far });
+        self.truth.forged(node);
+        self.drop_conn(node, Side::Both);
+    }
+
+    /// The Hello of a node whose key was stolen.
+    pub(crate) fn forge(&self, at: usize, message: &mut FromAgent) {
+        let node = &self.nodes[at];
+        let Some(Forged { until, far }) = node.forged else { return };
+        let FromAgent::Hello(hello) = message else { return };
+        if self.t >= until || self.quiet {
+            return;
+        }
+        let obeyed = node.spool.epoch.unwrap_or(Epoch { number: 1, nonce: 1 });
+        let epoch = if far { Epoch { number: 1 << 40, nonce: 7 } } else { obeyed };
+        hello.newest = Some(Mark { cluster: site::cluster(), commit: Commit { epoch, number: 1 << 40 } });
+    }
+}
+
+impl Copy {
+    const fn what(&self) -> &'static str {
+        match self {
+            Self::File(store) if store.stamp.is_some() => "a backup of the store",
+            Self::File(_) => "a copy of the store",
+            Self::Directory(..) => "the controller's directory",
+            Self::Memory(_) => "the controller's machine, with its memory",
+            Self::Scheduler(_) => "what the resource manager knows",
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! A resource manager that gives hosts to jobs of its own, each host to one job at a time. A host goes on to another job only when perilog told its
+//! release; or when the resource manager forgot that it had given the host away ([`crate::plan::Fault::SchedulerRolledBack`]).
+//!
+//! ```text
+//!   launch -> job add -> prolog -> runs -> job finish -> release told -> the host is free
+//! ```
+//! One kind speaks as an edge: after each start of the controller, and at times in between, it reads the outbox, asserts all that it has, and only then
+//! goes on. The other kind is hooks: each asks again for what it waits for, and a person says what is true of jobs that run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::io::{
+    Assert, Confirm, Edge, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Refusal, Reply, Request, RunRequest,
+    Source,
+};
+use perilog_core::{Attempt, HostList, IdSet, JobId, Targets, Terms, Tolerance, Verdict};
+
+use super::World;
+use super::event::Event;
+use super::site;
+use crate::plan::Scheduler as Kind;
+
+/// How often it looks at its jobs while it has any.
+const TURN_MS: u64 = 2_000;
+/// A question that has no answer by then is asked again: the controller that heard it is gone.
+const UNANSWERED_MS: u64 = 20_000;
+
+/// An attempt of a job: its id.
+pub(crate) type Of = (JobId, Attempt);
+
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    book: Book,
+    /// The newest attempt of each job: that is counted by the clock, and never rolled back.
+    attempts: BTreeMap<JobId, u64>,
+    link: Link,
+    asked: BTreeMap<u64, Asked>,
+    down_until: u64,
+    is_turning: bool,
+    /// Its state at earlier times, for those who put it back.
+    copies: Vec<Book>,
+    /// Attempts that it forgot when it was rolled back.
+    forgotten: BTreeSet<Of>,
+}
+
+/// What it remembers.
+#[derive(Debug, Clone, Default)]
+struct Book {
+    jobs: BTreeMap<Of, Job>,
+    /// Releases that it has applied, by epoch and sequence.
+    heard: BTreeSet<(u64, u64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Job {
+    /// The host of each rank.
+    hosts: Vec<usize>,
+    /// Ranks that it has not been told to be free.
+    held: IdSet,
+    /// Of these it has asked to let go while it goes on.
+    leaving: IdSet,
+    phase: Phase,
+    ms: u64,
+    /// The controller has it, as it said.
+    added: bool,
+    /// In which life of the controller it was asked last for what its phase needs.
+    asked_in: Option<Load>,
+    /// The controller refused it; its hosts stay with it.
+    is_stuck: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Preparing,
+    Running { until: u64 },
+    Ended,
+}
+
+/// A machine of the controller: the process, and when it was built from the store.
+type Load = (u64, u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Link {
+    #[default]
+    Down,
+    /// It reads the outbox, or waits for the answer to its Assert: since when.
+    Connecting {
+        load: Load,
+        since: u64,
+    },
+    Up {
+        load: Load,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Asked {
+    Backlog(Load),
+    Assert(Load),
+    Outbox,
+    Add(Of),
+    Other(Of),
+}
+
+impl World {
+    fn load_of(&self) -> Load {
+        (self.controllers[0].life, self.controllers[0].loaded_at)
+    }
+
+    /// A host that no job of it has, and that is not drained.
+    fn is_free(&self, at: usize) -> bool {
+        let has = |job: &Job| job.held.iter().any(|rank| job.hosts.get(rank as usize) == Some(&at));
+        !self.scheduler.book.jobs.values().any(has) && !self.is_drained_there(at)
+    }
+
+    /// By the resource manager's own book; where no hook tells it of drains it looks at the controller's.
+    fn is_drained_there(&self, at: usize) -> bool {
+        let host = site::host(at);
+        let hooked = site::settings(self.settings).drain_hook;
+        let mut drains = self.controllers[0].store.drains.iter();
+        self.truth.is_drained_in_its_book(host.as_str())
+            || !hooked && drains.any(|drain| drain.host == host && !drain.lifted)
+    }
+
+    pub(crate) fn launch(&mut self, number: u8, count: usize, ms: u64) {
+        if self.plan.scheduler.is_none() || self.t < self.scheduler.down_until {
+            return;
+        }
+        let free: Vec<usize> = (0..self.plan.nodes).filter(|at| self.is_free(*at)).take(count).collect();
+        if free.is_empty() {
+            return;
+        }
+        let job = site::job(number);
+        // One that is there is over with this.
+        self.end_of(&job);
+        let last = self.scheduler.attempts.entry(job.clone()).or_default();
+        *last += 1;
+        let attempt = site::attempt(*last);
+        let held = (0..free.len() as u32).collect();
+        let new = Job {
+            hosts: free,
+            held,
+            leaving: IdSet::new(),
+            phase: Phase::Preparing,
+            ms,
+            added: false,
+            asked_in: None,
+            is_stuck: false,
+        };
+        self.say(|| format!("the resource manager launches {job} attempt {attempt}: {:?}", new.hosts));
+        self.truth.asked_for_attempt(&job, Some(attempt));
+        self.scheduler.book.jobs.insert((job, attempt), new);
+        self.schedule(1);
+    }
+
+    /// All attempts of it end.
+    pub(crate) fn end_launched(&mut self, number: u8) {
+        self.end_of(&site::job(number));
+        self.schedule(1);
+    }
+
+    fn end_of(&mut self, job: &JobId) {
+        let mut ended = false;
+        for (_, one) in
+            self.scheduler.book.jobs.iter_mut().filter(|((of, _), one)| of == job && one.phase != Phase::Ended)
+        {
+            (one.phase, one.asked_in, ended) = (Phase::Ended, None, true);
+        }
+        if ended {
+            self.truth.asked_to_end(job.clone());
+        }
+    }
+
+    /// A job that runs lets go of all but the first ranks that it holds.
+    pub(crate) fn shrink_launched(&mut self, number: u8, keep: u32) {
+        let job = site::job(number);
+        let mut shrinks = false;
+        for (_, one) in self.scheduler.book.jobs.iter_mut().filter(|((of, _), _)| *of == job) {
+            if matches!(one.phase, Phase::Running { .. }) {
+                let leaving: IdSet = one.held.iter().skip(keep.max(1) as usize).collect();
+                one.leaving.extend_with(&leaving);
+                (one.asked_in, shrinks) = (None, true);
+            }
+        }
+        if shrinks {
+            self.truth.asked_to_end(job);
+            self.schedule(1);
+        }
+    }
+
+    pub(crate) fn scheduler_down(&mut self, ms: u64) {
+        self.scheduler.down_until = self.scheduler.down_until.max(self.t + ms);
+        self.scheduler.link = Link::Down;
+        self.scheduler.asked.clear();
+    }
+
+    /// Its state of now; `scheduler_put_back` has it go back to that.
+    pub(crate) fn scheduler_copied(&mut self) -> usize {
+        self.scheduler.copies.push(self.scheduler.book.clone());
+        self.scheduler.copies.len() - 1
+    }
+
+    pub(crate) fn scheduler_put_back(&mut self, copy: usize) {
+        if self.quiet || self.plan.scheduler != Some(Kind::Edge) {
+            return;
+        }
+        let Some(book) = self.scheduler.copies.get(copy).cloned() else { return };
+        self.say(|| "the resource manager is rolled back".to_owned());
+        let before = std::mem::replace(&mut self.scheduler.book, book);
+        let gone = before.jobs.into_keys().filter(|of| !self.scheduler.book.jobs.contains_key(of));
+        self.scheduler.forgotten.extend(gone.collect::<Vec<_>>());
+        for job in self.scheduler.book.jobs.values_mut() {
+            job.asked_in = None;
+        }
+        let book = self.scheduler.book.jobs.iter();
+        let held = book.filter(|(_, job)| job.added).flat_map(|(of, job)| {
+            job.held.iter().filter_map(|rank| Some((*job.hosts.get(rank as usize)?, of.clone())))
+        });
+        let held: Vec<_> = held.collect();
+        self.truth.hosts_put_back(held, self.t);
+        self.scheduler.link = Link::Down;
+        self.scheduler.asked.clear();
+        self.schedule(1);
+    }
+
+    /// The controller it spoke to is not the one that it speaks to now, though that does not know it.
+    pub(crate) fn scheduler_cut(&mut self) {
+        self.scheduler.link = Link::Down;
+        self.scheduler.asked.clear();
+        for job in self.scheduler.book.jobs.values_mut() {
+            job.asked_in = None;
+        }
+        self.schedule(100);
+    }
+
+    /// It looks at its jobs in a moment.
+    pub(crate) fn schedule(&mut self, ms: u64) {
+        if self.plan.scheduler.is_some() && !std::mem::replace(&mut self.scheduler.is_turning, true) {
+            self.after(ms, Event::Scheduler);
+        }
+    }
+
+    pub(crate) fn scheduler_turn(&mut self) {
+        self.scheduler.is_turning = false;
+        let down = self.scheduler.down_until;
+        if self.t < down && !self.quiet {
+            return self.schedule(down - self.t);
+        }
+        if self.quiet {
+            let jobs: BTreeSet<JobId> = self.scheduler.book.jobs.keys().map(|(job, _)| job.clone()).collect();
+            jobs.iter().for_each(|job| self.end_of(job));
+        }
+        let is_up = self.controllers[0].is_up();
+        let is_edge = self.plan.scheduler == Some(Kind::Edge);
+        if is_up && (!is_edge || self.is_linked()) {
+            self.ask_outbox();
+            let all: Vec<Of> = self.scheduler.book.jobs.keys().cloned().collect();
+            for of in all {
+                self.go_on_with(&of);
+            }
+            if is_edge && self.dice.one_in(30) {
+                // It connects anew.
+                self.scheduler.link = Link::Down;
+            }
+        }
+        let waits = self.scheduler.book.jobs.values().any(|job| !job.is_stuck);
+        let unlinked = is_edge && is_up && !self.is_linked();
+        if (waits || unlinked) && self.t < self.plan.horizon_ms + super::ending::VERDICTS_MS {
+            let pause = self.dice.range(TURN_MS / 4, TURN_MS);
+            self.schedule(pause);
+        }
+    }
+
+    /// Has the edge asserted on this connection? If not it goes about it.
+    fn is_linked(&mut self) -> bool {
+        let now = self.load_of();
+        match self.scheduler.link {
+            Link::Up { load } if load == now => true,
+            Link::Connecting { load, since } if load == now && self.t < since + UNANSWERED_MS => false,
+            _ => {
+                self.scheduler.link = Link::Connecting { load: now, since: self.t };
+                self.asks(Asked::Backlog(now), Request::Outbox { after: 0, limit: usize::MAX });
+                false
+            }
+        }
+    }
+
+    fn asks(&mut self, what: Asked, request: Request) {
+        self.scheduler.asked.insert(self.controllers[0].clients + 1, what);
+        self.ask(0, request);
+    }
+
+    fn ask_outbox(&mut self) {
+        self.asks(Asked::Outbox, Request::Outbox { after: 0, limit: usize::MAX });
+    }
+
+    fn source(&self) -> Option<Source> {
+        (self.plan.scheduler == Some(Kind::Edge)).then(site::source)
+    }
+
+    fn terms_of((job, _): &Of, one: &Job) -> Terms {
+        // As other jobs, by their numbers.
+        let r = if site::has_r(job) { site::resources(&hosts_of(one.hosts.iter())).map(Box::new) } else { None };
+        Terms { tolerate: Some(Tolerance::Ranks(0)), keep: None, shrink: false, r, resources: BTreeSet::new() }
+    }
+
+    fn add_of(&self, of: &Of, one: &Job) -> JobAdd {
+        let terms = Self::terms_of(of, one);
+        let nodes = terms.r.is_none().then(|| hosts_of(one.hosts.iter()));
+        let (source, attempt) = (self.source(), Some(of.1));
+        JobAdd { source, job: of.0.clone(), attempt, nodes, userid: Some(1_000), terms }
+    }
+
+    fn go_on_with(&mut self, of: &Of) {
+        let (load, t) = (self.load_of(), self.t);
+        let Some(one) = self.scheduler.book.jobs.get(of).filter(|one| !one.is_stuck) else { return };
+        let (one, is_asked) = (one.clone(), one.asked_in == Some(load));
+        if !one.added {
+            if !is_asked {
+                let add = self.add_of(of, &one);
+                self.note_asked(of, load);
+                self.asks(Asked::Add(of.clone()), Request::JobAdd(Box::new(add)));
+            }
+            return;
+        }
+        let request = match one.phase {
+            Phase::Preparing => match self.verdict_of(of) {
+                Some(Verdict::Ok) => {
+                    self.moves(of, Phase::Running { until: t + one.ms });
+                    None
+                }
+                Some(_) => {
+                    self.truth.asked_to_end(of.0.clone());
+                    self.moves(of, Phase::Ended);
+                    None
+                }
+                None => Some(Request::Run(RunRequest {
+                    env: site::offered(&of.0),
+                    job: of.0.clone(),
+                    attempt: Some(of.1),
+                    action: site::action("prolog"),
+                    nodes: None,
+                    targets: None,
+                    userid: Some(1_000),
+                    timeout_ms: None,
+                })),
+            },
+            Phase::Running { until } if t >= until => {
+                self.truth.asked_to_end(of.0.clone());
+                self.moves(of, Phase::Ended);
+                None
+            }
+            Phase::Running { .. } => {
+                let leaving = one.leaving.intersection(&one.held);
+                (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
+            }
+            Phase::Ended => Some(finish(of, None)),
+        };
+        if let Some(request) = request.filter(|_| !is_asked) {
+            self.note_asked(of, load);
+            self.asks(Asked::Other(of.clone()), request);
+        }
+    }
+
+    fn moves(&mut self, of: &Of, phase: Phase) {
+        if let Some(one) = self.scheduler.book.jobs.get_mut(of) {
+            (one.phase, one.asked_in) = (phase, None);
+        }
+        self.schedule(1);
+    }
+
+    fn note_asked(&mut self, of: &Of, load: Load) {
+        if let Some(one) = self.scheduler.book.jobs.get_mut(of) {
+            one.asked_in = Some(load);
+        }
+    }
+
+    /// Of its prolog, as whoever waits for it is told.
+    fn verdict_of(&self, (job, attempt): &Of) -> Option<Verdict> {
+        let mut rows = self.controllers[0].store.actions.iter();
+        rows.find(|row| row.job == *job && row.attempt == *attempt && row.name.as_str() == "prolog")?.verdict
+    }
+
+    /// `false`: not an answer to a question of the resource manager's.
+    pub(crate) fn scheduler_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
+        let Some(asked) = self.scheduler.asked.remove(&client) else { return false };
+        match (asked, reply) {
+            (Asked::Backlog(load), Ok(Reply::Outbox(entries))) => {
+                self.apply(entries);
+                let assert = self.assertion();
+                self.say(|| format!("the resource manager asserts {assert:?}"));
+                self.asks(Asked::Assert(load), Request::Assert(Box::new(assert)));
+            }
+            (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
+            (Asked::Assert(load), Ok(Reply::Asserted(asserted))) => {
+                for (job, attempt, why) in &asserted.refused {
+                    self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
+                    if let Some(one) = self.scheduler.book.jobs.get_mut(&(job.clone(), *attempt)) {
+                        one.is_stuck = true;
+                    }
+                }
+                let refused =
+                    |of: &Of| asserted.refused.iter().any(|(job, attempt, _)| (job, attempt) == (&of.0, &of.1));
+                let added: Vec<Of> = self.scheduler.book.jobs.keys().filter(|of| !refused(of)).cloned().collect();
+                added.iter().for_each(|of| self.is_added(of));
+                self.scheduler.link = Link::Up { load };
+                self.truth.hosts_asserted(self.t);
+                self.schedule(1);
+            }
+            (Asked::Add(of), Ok(Reply::Added { over: false, .. })) => {
+                self.is_added(&of);
+                self.enter_again(&of);
+            }
+            // All of it was given back, as this says.
+            (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => self.gives_back(&of, None),
+            (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
+            (Asked::Backlog(_) | Asked::Assert(_), Err(_)) => self.scheduler.link = Link::Down,
+            _ => {}
+        }
+        true
+    }
+
+    fn enter_again(&mut self, of: &Of) {
+        if let Some(one) = self.scheduler.book.jobs.get_mut(of) {
+            one.asked_in = None;
+        }
+        self.schedule(1);
+    }
+
+    fn refused(&mut self, of: &Of, refusal: &Refusal) {
+        self.say(|| format!("the resource manager is refused {} attempt {}: {refusal:?}", of.0, of.1));
+        let is_new = !self.truth.is_host_of(of);
+        let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
+        match refusal {
+            Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_) | Refusal::NoSuchAction(_) => {
+                (one.added, one.asked_in) = (false, None);
+            }
+            Refusal::Unavailable(_) => one.asked_in = None,
+            // A job that never began gives its hosts back itself.
+            _ if is_new => drop(self.scheduler.book.jobs.remove(of)),
+            _ => one.is_stuck = true,
+        }
+    }
+
+    /// The controller has it from now on: its hosts are its own for both.
+    fn is_added(&mut self, of: &Of) {
+        let t = self.t;
+        let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
+        one.added = true;
+        let hosts: Vec<usize> = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
+        for at in hosts {
+            self.truth.host_given(at, of, t);
+        }
+    }
+
+    /// What it has of everything.
+    fn assertion(&self) -> Assert {
+        let attempts = self.scheduler.book.jobs.iter().filter(|(_, one)| !one.held.is_empty());
+        let listed = attempts.map(|(of, one)| {
+            let hosts = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize));
+            Listed {
+                job: of.0.clone(),
+                attempt: of.1,
+                userid: Some(1_000),
+                ranks: one.held.clone(),
+                hosts: hosts_of(hosts),
+                terms: Self::terms_of(of, one),
+                phase: match one.phase {
+                    Phase::Preparing => JobPhase::Preparing,
+                    Phase::Running { .. } => JobPhase::Running,
+                    Phase::Ended => JobPhase::Ended,
+                },
+            }
+        });
+        let drained =
+            (0..self.plan.nodes).map(site::host).filter(|host| self.truth.is_drained_in_its_book(host.as_str()));
+        let drains = drained.map(|host| ListedDrain { host, reason: "by hand or for perilog".to_owned(), ours: true });
+        Assert { source: site::source(), attempts: listed.collect(), drains: drains.collect() }
+    }
+
+    /// Entries of the outbox, each applied once.
+    fn apply(&mut self, entries: &[OutboxEntry]) {
+        for entry in entries.iter().filter(|entry| entry.edge == Edge::Manager) {
+            let of = (entry.job.clone(), entry.attempt);
+            let body = entry.body.value();
+            if body["event"] != "release" || !site::is_launched(&of.0) {
+                continue;
+            }
+            if !self.scheduler.book.heard.insert((entry.epoch, entry.sequence)) {
+                continue;
+            }
+            let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
+            self.gives_back(&of, Some(ranks));
+        }
+        if let Some(last) = entries.last().map(|entry| entry.sequence) {
+            self.ask(0, Request::OutboxApplied { through: last });
+        }
+    }
+
+    /// It is told that these ranks are free; `None`: all.
+    fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>) {
+        let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
+            // What it forgot itself it may be told of.
+            if !self.scheduler.forgotten.contains(of) {
+                let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
+                self.violate("4 released", &text);
+            }
+            return;
+        };
+        let ranks = ranks.unwrap_or_else(|| one.held.clone());
+        let again = ranks.difference(&one.held);
+        one.held.subtract(&ranks);
+        let hosts: Vec<usize> = ranks.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
+        if one.held.is_empty() {
+            self.scheduler.book.jobs.remove(of);
+        }
+        for at in hosts {
+            self.truth.host_back(at, of);
+        }
+        if !again.is_empty() {
+            let text =
+                format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
+            self.violate("4 released", &text);
+        }
+    }
+
+    /// Does the resource manager know this job, and what does a person who looks there say of it? `hosts`: those that the controller thinks it has.
+    pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
+        let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
+        let held: Vec<String> = one
+            .held
+            .iter()
+            .filter_map(|rank| one.hosts.get(rank as usize).map(|at| site::host(*at).as_str().to_owned()))
+            .collect();
+        if !hosts.iter().all(|host| held.iter().any(|one| one == host)) {
+            let mut add = self.add_of(of, one);
+            add.nodes = HostList::from_names(held.iter().map(String::as_str)).ok();
+            add.terms.r = None;
+            return Word::Holds(Box::new(add));
+        }
+        Word::Is(if one.phase == Phase::Ended { Confirm::Over } else { Confirm::Running })
+    }
+
+    /// What is left in its book that the controller should have told free.
+    pub(crate) fn unreleased(&self) -> Option<String> {
+        let waits = |one: &&Job| one.added && !one.is_stuck;
+        let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;
+        Some(format!(
+            "{} attempt {} ended, and the resource manager was never told that ranks {} are free",
+            of.0, of.1, one.held
+        ))
+    }
+}
+
+/// What a person says of a job after a recovery was entered.
+pub(crate) enum Word {
+    Is(Confirm),
+    /// It holds some of its hosts still: it is added with those.
+    Holds(Box<JobAdd>),
+    /// The resource manager has none of it.
+    Gone,
+}
+
+fn finish((job, attempt): &Of, targets: Option<Targets>) -> Request {
+    Request::JobFinish { job: job.clone(), attempt: Some(*attempt), targets, resources: None }
+}
+
+fn hosts_of<'a>(hosts: impl Iterator<Item = &'a usize>) -> HostList {
+    let names: Vec<_> = hosts.map(|at| site::host(*at)).collect();
+    HostList::from_names(names.iter().map(|host| host.as_str())).unwrap_or_default()
+}
