@@ -194,6 +194,7 @@ impl Machine {
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
+        self.withdraw_stale(job, number, &part.ranks, now);
         // At its end all that was asked for has its turn before what follows.
         if !last && !defect!(BeginsWhereLetGo) {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", now);

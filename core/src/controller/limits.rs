@@ -247,10 +247,10 @@ impl Machine {
         let (mut next, mut late) = (None::<u64>, Vec::new());
         // A node that is to boot, as a script said, comes back, or that ends by its own limit.
         let to_boot = self.to_boot(id);
-        let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !self.is_behind(id, *rank));
-        let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
         let held = self.may_be_held_back(id);
-        let unaccepted = unaccepted.filter(|rank| !(held && self.is_held_back(id, *rank).is_some()));
+        let is_kept = |rank: &Rank| self.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
+        let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
+        let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
             let at = action.armed(rank).saturating_add(grace);
             let early = if defect!(LimitsOnWallClock) {

@@ -194,6 +194,7 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
+            Stand::Waiting | Stand::Sent if self.is_stale(task) => self.withdraw_task(task, now),
             Stand::Waiting if self.is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {

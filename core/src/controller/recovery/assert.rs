@@ -134,7 +134,7 @@ impl Machine {
     /// A drain that stands in the resource manager: ours, which this store may not know; or another's, which is as good as ours.
     fn adopt_drain(&mut self, listed: ListedDrain, now: Now) {
         match self.drains.get(&listed.host).cloned() {
-            Some(drain) if !drain.lifted && (!drain.confirmed || drain.unvouched) => {
+            Some(drain) if !drain.lifted && drain.unvouched => {
                 self.put_drain(DrainRow { unvouched: false, ..drain.clone() });
                 // As told: it is there.
                 let _ = self.drain_done(&listed.host, drain.telling, false);

@@ -75,6 +75,14 @@ impl Machine {
                 row.why
             ));
         }
+        if let Some((host, _, orphan)) = self.orphans().next() {
+            let all = self.recovery.orphan_hosts.len();
+            let more = if all > 1 { format!(" and {} other hosts", all - 1) } else { String::new() };
+            return Some(format!(
+                "{host}{more}: {} of job {} is there, and this store does not know it: perilog controller recover",
+                orphan.action, orphan.job
+            ));
+        }
         let suspects: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         (!suspects.is_empty()).then(|| {
             format!(

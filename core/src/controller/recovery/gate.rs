@@ -11,8 +11,11 @@ use crate::controller::machine::Machine;
 use crate::controller::session::redial_window_ms;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
 use crate::job::Part;
 use crate::message::ToAgent;
+use crate::outcome::Outcome;
+use crate::task::Ended;
 
 use super::Gate;
 
@@ -58,6 +61,7 @@ impl Machine {
             return;
         }
         self.recovery.gate = None;
+        self.drop_tombstones();
         for (job, number) in self.frozen() {
             if self.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
                 self.thaw(&job, number, now);
@@ -191,6 +195,34 @@ impl Machine {
         }
     }
 
+    /// A setup action that nobody has asked for again, on a rank that its job does not hold any more: it never begins.
+    pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
+        let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
+        let Some(row) = self.actions.get(&task.action).filter(stale).map(|action| &action.row) else { return false };
+        self.attempt(&row.job, row.attempt)
+            .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
+    }
+
+    pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, now: Now) {
+        let note = "the store was put back, and nobody asked for this again before the job was over";
+        let ended =
+            Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms) };
+        self.end_task(task, ended, now);
+    }
+
+    /// The job lets go of these ranks: setup actions that nobody has asked for again do not begin there.
+    pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
+        let stale = stale.flat_map(|action| {
+            let waiting = action.row.waiting.intersection(ranks);
+            waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
+        });
+        for task in stale.collect::<Vec<_>>().into_iter().filter(|task| self.is_stale(*task)) {
+            self.withdraw_task(task, now);
+        }
+    }
+
     /// The node has an unclaimed task that must not begin yet.
     pub(in crate::controller) fn leave_unclaimed(&mut self, task: TaskId) {
         if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
@@ -254,6 +286,7 @@ impl Machine {
         let row = row.clone();
         self.batch.records.push(crate::controller::io::Record::Recovery(row));
         self.tell_doubted_drains();
+        self.drop_tombstones();
         self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }
 
@@ -266,6 +299,6 @@ impl Machine {
     }
 }
 
-fn action_ranks(action: Option<&Action>) -> crate::idset::IdSet {
+fn action_ranks(action: Option<&Action>) -> IdSet {
     action.map(|action| action.row.ranks.clone()).unwrap_or_default()
 }

@@ -66,7 +66,8 @@ impl Machine {
             HeldState::Tombstone { .. } if is_past => return true,
             HeldState::Tombstone { past_ms, .. } => {
                 let is_old = *past_ms >= self.settings.retention_ms && !self.recovery.is_on();
-                if let Some(node) = self.nodes.get_mut(host).filter(|_| !is_old) {
+                let wanted = self.recovery.freezes() || !self.recovery.cleaning.is_empty();
+                if let Some(node) = self.nodes.get_mut(host).filter(|_| wanted && !is_old) {
                     let tombstones = &mut node.unsettled.tombstones;
                     if tombstones.len() < MAX_TOMBSTONES {
                         tombstones.insert(held.task, held.state.clone());
@@ -131,6 +132,13 @@ impl Machine {
         let message =
             ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
         self.batch.effects.push(Effect::Send { session, message });
+    }
+
+    /// Tombstones of unknown tasks are of no use where nothing is to be cleaned up.
+    pub(super) fn drop_tombstones(&mut self) {
+        if !self.recovery.freezes() && self.recovery.cleaning.is_empty() {
+            self.nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
+        }
     }
 
     /// The end of a task that this store does not know. Returns whether it is to be acknowledged.

@@ -109,6 +109,7 @@ impl Machine {
         for (job, number) in self.recovery.cleaning.clone() {
             let Some(attempt) = self.attempt(&job, number).filter(|attempt| !attempt.complete) else {
                 self.recovery.cleaning.remove(&(job, number));
+                self.drop_tombstones();
                 continue;
             };
             if attempt.source.is_none() {
