@@ -218,7 +218,9 @@ impl Machine {
             let waiting = action.row.waiting.intersection(ranks);
             waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
         });
-        for task in stale.collect::<Vec<_>>().into_iter().filter(|task| self.is_stale(*task)) {
+        let mut stale: Vec<TaskId> = stale.collect();
+        stale.retain(|task| self.is_stale(*task));
+        for task in stale {
             self.withdraw_task(task, now);
         }
     }
