@@ -40,7 +40,7 @@ pub use ids::{
 };
 pub use idset::IdSet;
 pub use job::{Part, Terms, Tolerance};
-pub use mark::{Commit, History, Life, Mark};
+pub use mark::{Commit, History, Life, Mark, Obeyed};
 pub use milestone::Milestones;
 pub use outcome::{ExitStatus, Failure, Loss, Outcome, Verdict};
 pub use parse::ParseError;

@@ -22,6 +22,31 @@ pub struct Mark {
     pub commit: Commit,
 }
 
+/// The controller that a node obeyed last, and the newest of its commits that the node knows by nothing else: the contents of `epoch.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obeyed {
+    #[serde(flatten)]
+    pub epoch: Epoch,
+    /// `None`: an older agent wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
+    /// 0: an older agent wrote it, or the controller does not number its commits.
+    #[serde(default)]
+    pub commit: u64,
+}
+
+impl Obeyed {
+    pub const fn newest(self) -> Commit {
+        Commit { epoch: self.epoch, number: self.commit }
+    }
+}
+
+impl From<Epoch> for Obeyed {
+    fn from(epoch: Epoch) -> Self {
+        Self { epoch, cluster: None, commit: 0 }
+    }
+}
+
 /// One life of a controller with this store: from its start, or from a take-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
@@ -87,6 +112,16 @@ mod tests {
 
     fn epoch(number: u64, nonce: u64) -> Epoch {
         Epoch { number, nonce }
+    }
+
+    #[test]
+    fn what_an_older_agent_wrote_is_read() {
+        let read: Obeyed = serde_json::from_str(r#"{"number":18446744073709551615,"nonce":7}"#).unwrap();
+        assert_eq!(read, Obeyed::from(epoch(u64::MAX, 7)));
+        let whole = Obeyed { cluster: Some(ClusterId::from_name("c")), commit: 9, ..read };
+        let text = serde_json::to_string(&whole).unwrap();
+        assert_eq!(serde_json::from_str::<Obeyed>(&text).unwrap(), whole);
+        assert_eq!(serde_json::from_str::<Epoch>(&text).unwrap(), whole.epoch, "an older agent reads it, too");
     }
 
     #[test]

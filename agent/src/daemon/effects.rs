@@ -82,12 +82,12 @@ impl Daemon {
                     tracing::warn!("{error}; the tombstone stays until the next boot");
                 }
             }
-            Effect::WriteEpoch { epoch } => {
-                let result = said(self.spool.write_epoch(epoch));
+            Effect::WriteEpoch { obeyed } => {
+                let result = said(self.spool.write_obeyed(obeyed));
                 if result.is_ok() {
-                    self.epoch = Some(epoch);
+                    self.obeyed = Some(obeyed);
                 }
-                self.inputs.push_back(Input::EpochWritten { epoch, result });
+                self.inputs.push_back(Input::EpochWritten { epoch: obeyed.epoch, result });
             }
             Effect::Send(message) => self.send(message),
             Effect::Hang { why } => {
@@ -108,7 +108,7 @@ impl Daemon {
             Effect::StatusReply { caller, tasks } => {
                 let controller = self.connected.as_ref().map(|connected| connected.peer.clone());
                 let connected = controller.is_some();
-                let epoch = self.epoch.map(|epoch| epoch.number);
+                let epoch = self.obeyed.map(|obeyed| obeyed.epoch.number);
                 self.callers.tell_status(caller, NodeStatus { controller, connected, epoch, tasks });
             }
             Effect::Answer { question, ask, tasks } => {

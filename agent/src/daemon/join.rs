@@ -53,7 +53,7 @@ impl Daemon {
             tracing::error!("{error}; ended tasks are forgotten");
             Vec::new()
         });
-        Input::Joined { found, tombstones, epoch: self.epoch.filter(|_| first) }
+        Input::Joined { found, tombstones, obeyed: self.obeyed.filter(|_| first) }
     }
 
     fn found(&self, stem: String, unit: Option<UnitFound>) -> Found {

@@ -25,9 +25,9 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use perilog_core::Obeyed;
 use perilog_core::agent::Machine;
 use perilog_core::agent::io::{Input, Now};
-use perilog_core::ids::Epoch;
 use perilog_host::{clock, notify, shutdown};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -95,7 +95,7 @@ struct Daemon {
     window: Arc<Window>,
     controllers: watch::Sender<Controllers>,
     agent: Arc<Agent>,
-    epoch: Option<Epoch>,
+    obeyed: Option<Obeyed>,
     joined_once: bool,
     /// When the machine wants a tick, CLOCK_BOOTTIME.
     wake_ms: Option<u64>,

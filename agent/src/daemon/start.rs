@@ -108,7 +108,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         window: window.clone(),
         controllers: controllers_to,
         agent: agent.clone(),
-        epoch: spool.epoch(),
+        obeyed: spool.obeyed(),
         joined_once: false,
         wake_ms: None,
         read,

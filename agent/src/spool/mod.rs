@@ -23,9 +23,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use perilog_core::defect;
-use perilog_core::ids::{Epoch, UNIT_PREFIX};
+use perilog_core::ids::UNIT_PREFIX;
 use perilog_core::task::{BOOT_EXPECTED, Claim, Ended, Intent, Tombstone};
+use perilog_core::{Obeyed, defect};
 use perilog_host::fault;
 
 pub use error::SpoolError;
@@ -89,13 +89,13 @@ impl Spool {
         Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
     }
 
-    /// The epoch that was obeyed last in this boot.
-    pub fn epoch(&self) -> Option<Epoch> {
+    /// The controller that was obeyed last in this boot.
+    pub fn obeyed(&self) -> Option<Obeyed> {
         read::json(&self.root.join("epoch.json"))
     }
 
-    pub fn write_epoch(&self, epoch: Epoch) -> Result<(), SpoolError> {
-        write::json(&self.root.join("epoch.json"), &epoch)
+    pub fn write_obeyed(&self, obeyed: Obeyed) -> Result<(), SpoolError> {
+        write::json(&self.root.join("epoch.json"), &obeyed)
     }
 
     /// Makes the directories again that somebody has removed since the start.

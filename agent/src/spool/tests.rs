@@ -1,7 +1,7 @@
 use super::*;
 use crate::stir::Stir;
 use crate::testing;
-use perilog_core::ids;
+use perilog_core::ids::{self, ClusterId, Epoch};
 use perilog_core::outcome::{ExitStatus, Loss, Outcome};
 use perilog_core::task::StepRecord;
 use std::fs::OpenOptions;
@@ -32,6 +32,7 @@ fn tombstone(intent: &Intent) -> Tombstone {
         boot: Some(intent.start.boot.clone()),
         expects_boot: true,
         limit_ms: Some(u64::MAX),
+        after: false,
         commit: None,
     }
 }
@@ -193,10 +194,13 @@ fn what_a_crash_left_is_tidied_and_what_a_runner_writes_is_not() {
 #[test]
 fn epochs() {
     let (_dir, spool, _lock) = spool();
-    assert_eq!(spool.epoch(), None);
+    assert_eq!(spool.obeyed(), None);
+    fs::write(spool.root.join("epoch.json"), r#"{"number":3,"nonce":18446744073709551615}"#).unwrap();
     let epoch = Epoch { number: 3, nonce: u64::MAX };
-    spool.write_epoch(epoch).unwrap();
-    assert_eq!(spool.epoch(), Some(epoch));
+    assert_eq!(spool.obeyed(), Some(epoch.into()), "as an older agent wrote it");
+    let obeyed = Obeyed { epoch, cluster: Some(ClusterId::from_name("c")), commit: 7 };
+    spool.write_obeyed(obeyed).unwrap();
+    assert_eq!(spool.obeyed(), Some(obeyed));
 }
 
 #[test]

@@ -19,11 +19,11 @@ const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
     /// From the controller.
-    pub(super) fn on_cancel(&mut self, id: TaskId, job: &JobId, attempt: Attempt, action: &ActionName, cx: &mut Cx) {
+    pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
                 let text = format!("the controller cannot cancel {}: it is the host's own", task.name());
-                return cx.note(Level::Warning, Some(id), Some(job), text);
+                return cx.note(Level::Warning, Some(id), Some(key.0), text);
             }
             return self.cancel(id, cx);
         }
@@ -31,12 +31,13 @@ impl Machine {
             return self.say_tombstone(cx, &tomb.tombstone);
         }
         if !self.tombs.is_writing(id) {
-            self.refuse_later(id, job, attempt, action, cx);
+            self.refuse_later(id, key, commit, cx);
         }
     }
 
     /// A task that was never here: a tombstone refuses it, should it still come.
-    fn refuse_later(&mut self, id: TaskId, job: &JobId, attempt: Attempt, action: &ActionName, cx: &mut Cx) {
+    fn refuse_later(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
+        let (job, attempt, action) = key;
         self.make_room(cx);
         let outcome = Outcome::Cancelled { status: None };
         let stem = ids::stem(action, job, id);
@@ -57,7 +58,8 @@ impl Machine {
             boot: None,
             expects_boot: false,
             limit_ms: None,
-            commit: None,
+            after: false,
+            commit: self.commit(commit),
         };
         cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
         self.stems.insert(stem.clone(), id);

@@ -62,10 +62,15 @@ impl Machine {
     }
 
     /// The controller has it.
-    pub(super) fn on_ack(&mut self, id: TaskId, cx: &mut Cx) {
-        match self.tasks.get(&id) {
+    pub(super) fn on_ack(&mut self, id: TaskId, commit: u64, cx: &mut Cx) {
+        let commit = self.commit(commit);
+        match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}
-            Some(_) => self.bury(id, cx),
+            Some(task) => {
+                // The store that has its end knows the task from here on.
+                task.intent.commit = commit.or(task.intent.commit);
+                self.bury(id, cx);
+            }
             None => self.tombs.acknowledge(id),
         }
     }
@@ -126,7 +131,9 @@ impl Machine {
     /// Removes tombstones that are forgotten and past their not-after.
     pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
-        for tomb in self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb)) {
+        let gone = self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb));
+        self.keep_newest(&gone, cx);
+        for tomb in gone {
             self.drop_tomb(tomb, cx);
         }
     }
@@ -146,7 +153,9 @@ impl Machine {
         }
         let (kept, unloading, boot) = (&self.kept_failed, &self.unloading, &self.node.boot);
         let stays = |tomb: &Tomb| has_unit(kept, unloading, tomb) || tomb.tombstone.reboot(boot) == Reboot::Expected;
-        for tomb in self.tombs.evict_told(surplus, stays) {
+        let gone = self.tombs.evict_told(surplus, stays);
+        self.keep_newest(&gone, cx);
+        for tomb in gone {
             self.drop_tomb(tomb, cx);
         }
     }
@@ -258,6 +267,7 @@ impl Task {
             boot: well.then(|| start.boot.clone()),
             expects_boot: waits,
             limit_ms: self.intent.limit_ms().filter(|_| waits),
+            after: start.after,
             commit: self.intent.commit,
         }
     }

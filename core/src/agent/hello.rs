@@ -46,7 +46,7 @@ impl Machine {
                 page.push(held);
             }
         }
-        let last = pages.len() - 1;
+        let (last, newest) = (pages.len() - 1, self.newest());
         let actions = &self.node.policy.actions;
         let actions = (actions.len() <= MAX_ACTIONS).then(|| actions.keys().cloned().collect());
         let page = |(i, tasks)| Hello {
@@ -55,7 +55,7 @@ impl Machine {
             boot: self.node.boot.clone(),
             link,
             version: self.node.version.clone(),
-            newest: None,
+            newest,
             actions: if i == 0 { actions.clone() } else { None },
             tasks,
             more: i < last,

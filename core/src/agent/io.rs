@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{ActionName, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, TaskId};
+use crate::mark::Obeyed;
 use crate::message::{FromAgent, Phase, ToAgent};
 use crate::task::{Claim, Ended, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
@@ -125,11 +126,11 @@ pub struct Exec {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// Everything that was found, once at start and again after the bus was lost, or systemd re-executed.
-    /// `tombstones` and `epoch` are given at start only.
+    /// `tombstones` and `obeyed` are given at start only.
     Joined {
         found: Vec<Found>,
         tombstones: Vec<Tombstone>,
-        epoch: Option<Epoch>,
+        obeyed: Option<Obeyed>,
     },
     /// A session with the controller stands at the transport; the edge has sent nothing yet.
     LinkUp {
@@ -273,9 +274,10 @@ pub enum Effect {
         task: TaskId,
         stem: String,
     },
-    /// Remember the epoch before anything of this session is obeyed. Answer: `EpochWritten`.
+    /// Remember the epoch before anything of this session is obeyed; or a commit that a tombstone which goes is the last to know. Answer:
+    /// `EpochWritten`.
     WriteEpoch {
-        epoch: Epoch,
+        obeyed: Obeyed,
     },
     Send(FromAgent),
     /// End the session (a lower epoch, a protocol error); the edge redials within the window.

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use crate::defect;
 use crate::hostlist::HostList;
-use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
+use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::idset::IdSet;
+use crate::mark::Obeyed;
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
 
@@ -28,7 +29,7 @@ impl Machine {
         &mut self,
         mut found: Vec<Found>,
         tombstones: Vec<Tombstone>,
-        epoch: Option<Epoch>,
+        obeyed: Option<Obeyed>,
         cx: &mut Cx,
     ) {
         let first = !self.joined;
@@ -39,7 +40,7 @@ impl Machine {
         self.bus = true;
         self.joined = true;
         if first {
-            self.session.epoch = epoch;
+            self.session.obeyed = obeyed;
             tombstones.into_iter().for_each(|tombstone| self.exhume(tombstone));
         } else {
             self.resume(cx);

@@ -104,7 +104,7 @@ impl Machine {
 
     fn take(&mut self, input: Input, cx: &mut Cx) {
         match input {
-            Input::Joined { found, tombstones, epoch } => self.on_joined(found, tombstones, epoch, cx),
+            Input::Joined { found, tombstones, obeyed } => self.on_joined(found, tombstones, obeyed, cx),
             Input::BusLost => self.on_bus_lost(),
             Input::LinkUp { counter } => self.on_link_up(counter, cx),
             Input::LinkDown => self.on_link_down(),

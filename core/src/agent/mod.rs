@@ -46,6 +46,7 @@ mod hello;
 pub mod io;
 mod join;
 mod machine;
+mod marks;
 mod phase;
 mod session;
 mod start;

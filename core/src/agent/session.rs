@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use crate::defect;
 use crate::ids::{ClusterId, Epoch};
+use crate::mark::Obeyed;
 use crate::message::{Ask, FromAgent, ToAgent};
 
 use super::io::{Effect, Level};
@@ -44,6 +45,7 @@ struct Welcome {
     epoch: Epoch,
     cluster: ClusterId,
     redial_window_ms: u64,
+    commit: u64,
 }
 
 #[derive(Debug, Default)]
@@ -52,14 +54,19 @@ pub(super) struct Session {
     /// Of the controller that welcomed us last.
     pub(super) cluster: Option<ClusterId>,
     /// The highest that is on disk.
-    pub(super) epoch: Option<Epoch>,
+    pub(super) obeyed: Option<Obeyed>,
     /// One that is on its way there.
-    writing: Option<Epoch>,
+    writing: Option<Obeyed>,
     /// Said once a session that the peer does not know a message of ours.
     noted_unsupported: bool,
 }
 
 impl Session {
+    /// The highest that was obeyed, also where it is still on its way to disk.
+    pub(super) fn highest(&self) -> Option<Obeyed> {
+        self.writing.or(self.obeyed)
+    }
+
     pub(super) const fn is_open(&self) -> bool {
         matches!(self.link, Link::Open)
     }
@@ -127,8 +134,8 @@ impl Machine {
                     cx.note(Level::Warning, None, None, text);
                 }
             }
-            (Link::Greeted, ToAgent::Welcome { epoch, cluster, redial_window_ms, .. }) => {
-                self.on_welcome(Welcome { epoch, cluster, redial_window_ms }, cx)
+            (Link::Greeted, ToAgent::Welcome { epoch, cluster, redial_window_ms, commit }) => {
+                self.on_welcome(Welcome { epoch, cluster, redial_window_ms, commit }, cx)
             }
             (Link::Waiting { .. } | Link::Greeted, _) => self.hang("the controller spoke before its Welcome", cx),
             (_, ToAgent::Welcome { .. }) => self.hang("the controller said Welcome twice", cx),
@@ -144,7 +151,7 @@ impl Machine {
     }
 
     fn on_welcome(&mut self, welcome: Welcome, cx: &mut Cx) {
-        let highest = self.session.writing.or(self.session.epoch);
+        let highest = self.session.highest().map(|obeyed| obeyed.epoch);
         if let Some(seen) = highest.filter(|highest| !may_obey(*highest, welcome.epoch)) {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
@@ -155,22 +162,21 @@ impl Machine {
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));
             return self.hang(why, cx);
         }
-        if self.session.epoch == Some(welcome.epoch) && self.session.writing.is_none() {
+        let (epoch, cluster) = (welcome.epoch, Some(welcome.cluster));
+        let is_this = |obeyed: &Obeyed| obeyed.epoch == epoch && obeyed.cluster == cluster;
+        if self.session.obeyed.is_some_and(|obeyed| is_this(&obeyed)) && self.session.writing.is_none() {
             return self.open(welcome, cx);
         }
-        if self.session.writing != Some(welcome.epoch) {
-            self.session.writing = Some(welcome.epoch);
-            cx.push(Effect::WriteEpoch { epoch: welcome.epoch });
+        if !self.session.writing.is_some_and(|writing| is_this(&writing)) {
+            self.write_epoch(Obeyed { epoch, cluster, commit: welcome.commit }, cx);
         }
         self.session.link = Link::Pending { welcome, messages: VecDeque::new() };
     }
 
     pub(super) fn on_epoch_written(&mut self, epoch: Epoch, result: Result<(), String>, cx: &mut Cx) {
-        if self.session.writing == Some(epoch) {
-            self.session.writing = None;
-        }
-        if result.is_ok() && self.session.epoch.is_none_or(|known| known.admits(epoch)) {
-            self.session.epoch = Some(epoch);
+        let written = self.session.writing.take_if(|writing| writing.epoch == epoch);
+        if result.is_ok() && self.session.obeyed.is_none_or(|known| known.epoch.admits(epoch)) {
+            self.session.obeyed = Some(written.unwrap_or_else(|| epoch.into()));
         }
         let Link::Pending { welcome, messages } = &mut self.session.link else { return };
         if welcome.epoch != epoch {
@@ -184,6 +190,11 @@ impl Machine {
         for message in messages {
             self.on_message(message, cx);
         }
+    }
+
+    pub(super) fn write_epoch(&mut self, obeyed: Obeyed, cx: &mut Cx) {
+        self.session.writing = Some(obeyed);
+        cx.push(Effect::WriteEpoch { obeyed });
     }
 
     fn open(&mut self, welcome: Welcome, cx: &mut Cx) {
@@ -225,9 +236,12 @@ impl Machine {
         match message {
             ToAgent::Start(start) => self.on_start(start, cx),
             ToAgent::Begin { task } => self.on_begin(task, cx),
-            ToAgent::Cancel { task, job, attempt, action, .. } => self.on_cancel(task, &job, attempt, &action, cx),
+            ToAgent::Cancel { task, job, attempt, action, why: _, commit } => {
+                let key = (&job, attempt, &action);
+                self.on_cancel(task, key, commit, cx)
+            }
             ToAgent::Signal { task, signal } => self.on_signal(task, signal, cx),
-            ToAgent::Ack { task, .. } => self.on_ack(task, cx),
+            ToAgent::Ack { task, commit } => self.on_ack(task, commit, cx),
             ToAgent::BootExpected { task } => self.on_boot_expected(task, cx),
             ToAgent::Forget { tasks } => self.on_forget(&tasks),
             ToAgent::Probe { nonce } => self.say(cx, FromAgent::Probed { nonce }),

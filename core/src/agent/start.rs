@@ -28,8 +28,9 @@ impl Machine {
             return;
         }
         self.make_room(cx);
+        let commit = self.commit(start.commit);
         match self.admit(start, None, false, cx.now) {
-            Ok(intent) => self.record(intent, cx),
+            Ok(intent) => self.record(Intent { commit, ..intent }, cx),
             Err(outcome) => self.say_bare(cx, task, outcome),
         }
     }
@@ -73,6 +74,15 @@ impl Machine {
         let refused = |why: String| Outcome::Refused { why };
         if start.boot != self.node.boot && !defect!(AnyBoot) {
             return Err(Outcome::Lost { why: Loss::Rebooted });
+        }
+        if !local
+            && !start.after
+            && let Some(after) = self.after_of(&start)
+        {
+            return Err(refused(format!(
+                "{after} of job {} attempt {} has been on {}, and cleaned up there: {} would have no more of it after it",
+                start.job, start.attempt, self.node.host, start.action
+            )));
         }
         let policy = &self.node.policy;
         let open = self.tasks.values().filter(|task| task.is_open()).count();

@@ -149,6 +149,8 @@ table! {
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
     NamesUnchecked: "a certificate speaks for any host", "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty", "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };
+    MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit", "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
+    SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up", "nothing of an attempt begins after its after-actions", Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
 /// Process-wide: a machine is what its program is.

@@ -27,6 +27,9 @@ pub struct Tombstone {
     /// Of such a one: as [`crate::task::Intent::limit_ms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
+    /// It cleaned up after its attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after: bool,
     /// The commit that caused it: of what was acknowledged, the one that has its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,

@@ -166,7 +166,7 @@ fn anything((what, which, how): Step) -> Input {
             Input::Joined {
                 found: vec![found.clone(), found],
                 tombstones: stones,
-                epoch: (how & 128 != 0).then(|| epoch(2)),
+                obeyed: (how & 128 != 0).then(|| obeyed(2)),
             }
         }
         1 => Input::BusLost,

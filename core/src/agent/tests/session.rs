@@ -40,8 +40,8 @@ fn an_epoch_is_on_disk_before_anything_of_its_session_is_obeyed() {
 #[test]
 fn the_epoch_that_was_obeyed_last_is_not_written_again() {
     let mut bed = Bed::cold();
-    let epoch = Some(epoch(3));
-    bed.check(Input::Joined { found: vec![], tombstones: vec![], epoch }, &[]);
+    let obeyed = Some(obeyed(3));
+    bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed }, &[]);
     bed.check(up(1), &["hello 1 []"]);
     bed.check(welcome(3), &["redial 1000"]);
     bed.check(probe(), &["probed 5"]);
@@ -54,8 +54,8 @@ fn a_lower_epoch_or_an_equal_one_of_another_controller_is_refused() {
     };
     for (number, nonce) in [(2, 2), (3, 4)] {
         let mut bed = Bed::cold();
-        let epoch = Some(epoch(3));
-        bed.check(Input::Joined { found: vec![], tombstones: vec![], epoch }, &[]);
+        let obeyed = Some(obeyed(3));
+        bed.check(Input::Joined { found: vec![], tombstones: vec![], obeyed }, &[]);
         bed.check(up(1), &["hello 1 []"]);
         bed.check(
             welcome_of(number, nonce),

@@ -6,6 +6,7 @@ use crate::agent::io::{Exec, Found, Input, Node, Policy, Seen, StartReply, UnitI
 use crate::hostlist::HostList;
 use crate::ids::*;
 use crate::idset::IdSet;
+use crate::mark::Obeyed;
 use crate::message::ToAgent;
 use crate::outcome::ExitStatus;
 use crate::task::*;
@@ -253,6 +254,7 @@ pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> To
         boot,
         expects_boot: false,
         limit_ms: None,
+        after: false,
         commit: None,
     }
 }
@@ -269,11 +271,16 @@ pub(crate) fn report_step(report: Report) -> StepRecord {
 // Inputs.
 
 pub(crate) fn joined(found: Vec<Found>, tombstones: Vec<Tombstone>) -> Input {
-    Input::Joined { found, tombstones, epoch: None }
+    Input::Joined { found, tombstones, obeyed: None }
 }
 
 pub(crate) fn message(message: ToAgent) -> Input {
     Input::Message(message)
+}
+
+/// As an agent that obeyed it wrote it.
+pub(crate) fn obeyed(number: u64) -> Obeyed {
+    Obeyed { cluster: Some(cluster()), ..epoch(number).into() }
 }
 
 pub(crate) fn epoch(number: u64) -> Epoch {

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::{Effect, Found, Input, Now, Seen};
 use crate::agent::machine::Machine;
 use crate::agent::tombs::brief;
-use crate::ids::{Epoch, TaskId};
+use crate::ids::TaskId;
+use crate::mark::Obeyed;
 use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Intent, RunResult, Tombstone};
@@ -55,7 +56,7 @@ pub(super) struct World {
 
     pub(super) dirs: BTreeMap<String, Dir>,
     pub(super) tombs: BTreeMap<String, Tombstone>,
-    epoch: Option<Epoch>,
+    obeyed: Option<Obeyed>,
     pub(super) units: BTreeMap<String, Unit>,
     /// Starts that PID 1 has not come to.
     pub(super) late: Vec<Intent>,
@@ -91,7 +92,7 @@ impl World {
             counter: 0,
             dirs: BTreeMap::new(),
             tombs: BTreeMap::new(),
-            epoch: None,
+            obeyed: None,
             units: BTreeMap::new(),
             late: Vec::new(),
             invocations: 0,
@@ -126,7 +127,7 @@ impl World {
             Effect::Send(message) => return self.hear(message.clone(), input),
             Effect::Hang { .. } => self.link = Link::Down,
             Effect::RedialWindow { .. } => {
-                assert!(self.epoch.is_some(), "obeyed before the epoch was on disk: {input}");
+                assert!(self.obeyed.is_some(), "obeyed before the epoch was on disk: {input}");
                 self.link = Link::Open;
             }
             Effect::StartUnit { stem, intent } => self.check_start(stem, intent, input),
@@ -244,11 +245,11 @@ impl World {
                 self.tombs.remove(&stem);
                 vec![]
             }
-            Effect::WriteEpoch { epoch } => {
+            Effect::WriteEpoch { obeyed } => {
                 if !failed {
-                    self.epoch = Some(epoch);
+                    self.obeyed = Some(obeyed);
                 }
-                vec![Input::EpochWritten { epoch, result }]
+                vec![Input::EpochWritten { epoch: obeyed.epoch, result }]
             }
             other => panic!("{other:?} is not carried out"),
         }
@@ -292,8 +293,8 @@ impl World {
         let first = !self.joined;
         (self.joined, self.bus) = (true, true);
         let tombstones = if first { self.tombs.values().cloned().collect() } else { vec![] };
-        let epoch = self.epoch.filter(|_| first);
-        self.feed(Input::Joined { found, tombstones, epoch });
+        let obeyed = self.obeyed.filter(|_| first);
+        self.feed(Input::Joined { found, tombstones, obeyed });
     }
 
     pub(super) fn link_up(&mut self) {

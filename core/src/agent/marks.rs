@@ -1,0 +1,52 @@
+//! Marks: which commit of the controller's store this host knows of, and by what.
+//!
+//! A store that was put back from a copy learns from marks that it is behind. An intent has the commit that asked for it. A tombstone has the commit
+//! that has its end, or that cancelled it. `epoch.json` has the commit of the controller's Welcome, and of tombstones that went since.
+
+use crate::defect;
+use crate::ids::ActionName;
+use crate::mark::{Commit, Mark, Obeyed};
+use crate::task::Start;
+
+use super::machine::{Cx, Machine};
+use super::tombs::Tomb;
+
+impl Machine {
+    /// A commit of the controller that is obeyed; `None`: the controller is older, and does not number its commits.
+    pub(super) fn commit(&self, number: u64) -> Option<Commit> {
+        let epoch = self.session.obeyed?.epoch;
+        (number > 0).then_some(Commit { epoch, number })
+    }
+
+    /// The newest commit that this host knows of.
+    pub(super) fn newest(&self) -> Option<Mark> {
+        let obeyed = self.session.obeyed?;
+        let tasks = self.tasks.values().filter_map(|task| task.intent.commit);
+        let tombs = self.tombs.iter().filter_map(|tomb| tomb.tombstone.commit);
+        let all = tasks.chain(tombs).chain([obeyed.newest()]).filter(|commit| commit.number > 0);
+        Some(Mark { cluster: obeyed.cluster?, commit: all.max()? })
+    }
+
+    /// Remembers the newest commit of tombstones that are about to go, where nothing else would.
+    pub(super) fn keep_newest(&mut self, gone: &[Tomb], cx: &mut Cx) {
+        let Some(obeyed) = self.session.highest() else { return };
+        let newest = gone.iter().filter_map(|tomb| tomb.tombstone.commit).max();
+        if let Some(newest) = newest.filter(|newest| *newest > obeyed.newest() && newest.epoch == obeyed.epoch)
+            && !defect!(MarksGo)
+        {
+            self.write_epoch(Obeyed { commit: newest.number, ..obeyed }, cx);
+        }
+    }
+
+    /// What has cleaned up after the attempt of this Start here, or is about to.
+    pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
+        let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
+        let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));
+        let tombs = self.tombs.iter().map(|tomb| &tomb.tombstone).filter(|stone| !stone.local);
+        let tombs = tombs.map(|of| (of.after, &of.job, of.attempt, &of.action));
+        let found = tasks.chain(tombs).find(|(after, job, attempt, _)| {
+            *after && **job == start.job && *attempt == start.attempt && !defect!(SetupAfterCleanup)
+        });
+        found.map(|(.., action)| action)
+    }
+}
