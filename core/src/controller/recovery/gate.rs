@@ -82,10 +82,8 @@ impl Machine {
         let mut owing = Vec::new();
         for (job, entry) in &self.jobs {
             for (number, attempt) in &entry.attempts {
-                let open = self.of(attempt).any(|action| action.row.verdict.is_none());
                 let told = !self.outbox.owes(job, *number);
-                let is_bare = !attempt.added && attempt.open && !open;
-                if !(told && (attempt.complete || is_bare)) {
+                if !(told && (attempt.complete || self.is_spent(attempt))) {
                     owing.push((job.clone(), *number));
                 }
             }

@@ -84,11 +84,16 @@ impl Machine {
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
     }
 
+    /// A bare run whose actions have all ended: no resource manager will finish it, and nothing of it runs.
+    pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
+        !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
+    }
+
     /// An attempt, other than this one, that has something of a host.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let holds = |attempt: &JobAttempt| {
             let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
-            rank.is_some_and(|rank| !attempt.released.ranks.contains(rank))
+            rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.is_spent(attempt)
         };
         let all = self.jobs.iter().flat_map(|(of, entry)| entry.attempts.iter().map(move |(n, a)| (of, *n, a)));
         // Of two attempts that are both disowned there the older cleans up first.
