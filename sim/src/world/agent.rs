@@ -249,7 +249,7 @@ impl World {
             };
             found.push(Found { stem, intent, claim, ended, result, steps, tails, unit, processes, unit_ids });
         }
-        let (tombstones, epoch) = (node.spool.tombstones.values().cloned().collect(), node.spool.epoch);
+        let (tombstones, obeyed) = (node.spool.tombstones.values().cloned().collect(), node.spool.obeyed);
         let life = node.life;
         let Some(agent) = node.agent.as_mut() else { return Input::Tick };
         agent.bus = true;
@@ -269,7 +269,11 @@ impl World {
             self.after(delay, Event::Dial { node: at, life });
         }
         self.say(|| format!("n{at} agent {life} has a bus"));
-        Input::Joined { found, tombstones: if first { tombstones } else { Vec::new() }, epoch: epoch.filter(|_| first) }
+        Input::Joined {
+            found,
+            tombstones: if first { tombstones } else { Vec::new() },
+            obeyed: obeyed.filter(|_| first),
+        }
     }
 
     /// The connection to the bus is gone: calls that were not answered fail, and the keeper makes another.

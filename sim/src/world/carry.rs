@@ -108,11 +108,11 @@ impl World {
             Effect::RemoveTombstone { stem, .. } => {
                 self.nodes[at].spool.tombstones.remove(&stem);
             }
-            Effect::WriteEpoch { epoch } => {
+            Effect::WriteEpoch { obeyed } => {
                 if !full {
-                    self.nodes[at].spool.epoch = Some(epoch);
+                    self.nodes[at].spool.obeyed = Some(obeyed);
                 }
-                self.answer(at, Input::EpochWritten { epoch, result: written });
+                self.answer(at, Input::EpochWritten { epoch: obeyed.epoch, result: written });
             }
             Effect::Send(message) => self.send_to_controller(at, message),
             Effect::Hang { .. } => {

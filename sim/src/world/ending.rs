@@ -124,7 +124,10 @@ impl World {
         // Not by `Epoch::admits`, which is the machine's.
         let refuses =
             |seen: Epoch| ours.number < seen.number || (ours.number == seen.number && ours.nonce != seen.nonce);
-        self.nodes.iter().filter(|node| node.on).any(|node| node.spool.epoch.is_some_and(refuses))
+        self.nodes
+            .iter()
+            .filter(|node| node.on)
+            .any(|node| node.spool.obeyed.is_some_and(|obeyed| refuses(obeyed.epoch)))
     }
 
     /// Those whose nodes had a limit of their own for them, and have told so: nobody has to resolve them.

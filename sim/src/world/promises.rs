@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use perilog_core::Outcome;
 use perilog_core::agent::io::Effect;
 use perilog_core::message::FromAgent;
 use perilog_core::task::{Intent, Plan};
+use perilog_core::{Obeyed, Outcome};
 
 use super::{World, site};
 
@@ -15,9 +15,10 @@ impl World {
         let node = &self.nodes[at];
         let wrong = match effect {
             // Not by `Epoch::admits`, which is the machine's.
-            Effect::WriteEpoch { epoch } => node
+            Effect::WriteEpoch { obeyed: Obeyed { epoch, .. } } => node
                 .spool
-                .epoch
+                .obeyed
+                .map(|seen| seen.epoch)
                 .filter(|seen| epoch.number < seen.number || (epoch.number == seen.number && epoch.nonce != seen.nonce))
                 .map(|seen| ("epoch", format!("n{at} has obeyed {seen:?} and obeys {epoch:?}"))),
             Effect::RemoveTombstone { stem, .. } => node

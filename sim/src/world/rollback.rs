@@ -159,7 +159,7 @@ impl World {
         if self.t >= until || self.quiet {
             return;
         }
-        let obeyed = node.spool.epoch.unwrap_or(Epoch { number: 1, nonce: 1 });
+        let obeyed = node.spool.obeyed.map_or(Epoch { number: 1, nonce: 1 }, |obeyed| obeyed.epoch);
         let epoch = if far { Epoch { number: 1 << 40, nonce: 7 } } else { obeyed };
         hello.newest = Some(Mark { cluster: site::cluster(), commit: Commit { epoch, number: 1 << 40 } });
     }

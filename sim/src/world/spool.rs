@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::agent::io::Seen;
 use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tombstone};
-use perilog_core::{Epoch, TaskId};
+use perilog_core::{Obeyed, TaskId};
 
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
-    pub(crate) epoch: Option<Epoch>,
+    pub(crate) obeyed: Option<Obeyed>,
     /// Directories ever made: a runner keeps writing into the one that it opened, also when its name is another's.
     made: u64,
 }
