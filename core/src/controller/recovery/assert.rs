@@ -51,7 +51,7 @@ impl Machine {
         let is_missing = |job: &JobId, number: &Attempt, attempt: &JobAttempt| {
             attempt.source.as_ref() == Some(&asked.source)
                 && !listed.contains(&(job.clone(), *number))
-                && (!attempt.complete || self.outbox.owes(job, *number))
+                && (!attempt.complete || attempt.unvouched)
         };
         let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
         let missing: Vec<(JobId, Attempt)> =

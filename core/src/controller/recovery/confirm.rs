@@ -39,13 +39,16 @@ impl Machine {
                 .collect()
         };
         let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
-        let attempts = all.filter(|(_, _, attempt)| attempt.unvouched).map(|(job, number, attempt)| UnvouchedView {
-            job: job.clone(),
-            attempt: *number,
-            hosts: attempt.layout.hosts().clone(),
-            source: attempt.source.as_ref().map(|source| source.name.clone()),
-            open: open(attempt),
-        });
+        let attempts =
+            all.filter(|(job, number, _)| self.waits_for_a_word(job, **number)).map(|(job, number, attempt)| {
+                UnvouchedView {
+                    job: job.clone(),
+                    attempt: *number,
+                    hosts: attempt.layout.hosts().clone(),
+                    source: attempt.source.as_ref().map(|source| source.name.clone()),
+                    open: open(attempt),
+                }
+            });
         let orphans = self.orphans().map(|(host, task, orphan)| OrphanView {
             host: host.to_string(),
             job: orphan.job.clone(),

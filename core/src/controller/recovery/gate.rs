@@ -275,10 +275,9 @@ impl Machine {
 
     /// Ends the recovery when nothing is left that somebody must vouch for. The gate is as open as after any start.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
-        if !self.recovery.is_on()
-            || self.has_orphans()
-            || self.jobs.values().any(|job| job.attempts.values().any(|a| a.unvouched))
-        {
+        let waits = |(job, number): &(JobId, Attempt)| self.waits_for_a_word(job, *number);
+        let unvouched = || self.jobs.values().any(|job| job.attempts.values().any(|attempt| attempt.unvouched));
+        if !self.recovery.is_on() || self.has_orphans() || self.recovery.cleaning.iter().any(waits) || unvouched() {
             return;
         }
         let Some(row) = &mut self.recovery.row else { return };

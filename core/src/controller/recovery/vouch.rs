@@ -84,6 +84,12 @@ impl Machine {
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
     }
 
+    /// Waits this attempt for a person: is it unvouched, or has it disowned ranks, and no edge that could say whose they are?
+    pub(super) fn waits_for_a_word(&self, job: &JobId, number: Attempt) -> bool {
+        let disowned = |of: &JobAttempt| of.source.is_none() && !of.disowned.is_empty() && !of.complete;
+        self.attempt(job, number).is_some_and(|of| of.unvouched || disowned(of))
+    }
+
     /// A bare run whose actions have all ended: no resource manager will finish it, and nothing of it runs.
     pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
