@@ -395,7 +395,8 @@ impl Machine {
                 if lifted {
                     self.undrained_host(host);
                 } else if !drain.confirmed {
-                    self.put_drain(DrainRow { confirmed: true, told: self.settings.drain_hook, ..drain });
+                    let told = self.settings.drain_hook;
+                    self.put_drain(DrainRow { confirmed: true, unvouched: false, told, ..drain });
                     self.drain_in_force(host);
                 }
             }

@@ -14,6 +14,7 @@ use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record, ReleasePolic
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
+use crate::idset::IdSet;
 use crate::job::Part;
 
 /// When an action with [`crate::controller::io::ReleasePolicy::Batches`] lets go next.
@@ -192,6 +193,20 @@ impl Machine {
         if left {
             self.reach_milestones(job, number, now);
         }
+    }
+
+    /// The resource manager lists these ranks as held: those that were given back it is told of again, unless that is on its way.
+    pub(super) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let ranks = attempt.released.ranks.intersection(listed);
+        let is_under_way = || self.outbox.manager(0).any(|entry| entry.job == *job && entry.attempt == number);
+        if ranks.is_empty() || is_under_way() || defect!(ReleaseForgotten) {
+            return;
+        }
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));
+        let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks), "resources": [],
+            "final": attempt.complete, "R": r});
+        self.tell_manager(job, number, "release", context);
     }
 
     /// Tells the resource manager, unless it has nothing of the attempt any more.

@@ -2,7 +2,7 @@
 //!
 //! | the attempt | then |
 //! |---|---|
-//! | listed and known, same owner and hosts | asserted; it holds what is listed; `ended`: as `job finish` |
+//! | listed and known, same owner and hosts | asserted; it holds what is listed; `ended`: as `job finish`. Of ranks that were given back, and told, it is told again: the resource manager has forgotten it |
 //! | listed and unknown | as `job add`, and counts as begun on all its ranks |
 //! | listed, and contradicts what is known | refused and shown; nothing is changed by it |
 //! | known of this source and instance, and not listed | over: no setup action of it begins, nothing is told; its ranks are disowned ([`super::vouch`]) |
@@ -103,6 +103,7 @@ impl Machine {
             }
             self.assert_attempt(&job, number, now);
             self.let_go(&job, number, &Part::of_ranks(gone), now);
+            self.release_again(&job, number, &of.ranks);
         }
         if of.phase == JobPhase::Ended {
             let whole = self.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();

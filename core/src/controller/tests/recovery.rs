@@ -295,6 +295,23 @@ fn an_edge_says_what_exists_and_what_it_does_not_list_is_over_in_silence() {
 }
 
 #[test]
+fn a_resource_manager_that_forgot_a_release_is_told_again() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+    b.ask(finish("a", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "a", 0));
+    let told = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.body.value()["event"] == "release").count();
+    assert_eq!(told(&b), 1);
+    // It has not read that yet.
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Ended)])).0.unwrap();
+    assert_eq!(told(&b), 1);
+    b.ask(Request::OutboxApplied { through: b.store.outbox_last }).0.unwrap();
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+    let entry = b.store.outbox.last().unwrap().body.value();
+    assert_eq!((told(&b), &entry["ranks"], &entry["final"]), (1, &"0".into(), &true.into()));
+}
+
+#[test]
 fn a_list_of_another_instance_says_nothing() {
     let (mut b, _) = bench(1, |_| {});
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
