@@ -16,6 +16,7 @@ Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, a
     --job JOB         only this one
     --since-ms MS     jobs of which something happened then or later, in milliseconds since 1970
     --until-ms MS     jobs that began before then
+  --check-store FILE  say whether a file is a whole store of this version, or of an earlier one, and end (perilog controller restore)
   --version, --help
 
 Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
@@ -26,9 +27,10 @@ pub const PROGRAM: Program = Program {
     version: env!("CARGO_PKG_VERSION"),
     usage: USAGE,
     config: config::FILE,
-    options: &[EXPORT, JOB, SINCE, UNTIL],
+    options: &[CHECK_STORE, EXPORT, JOB, SINCE, UNTIL],
 };
 
+pub const CHECK_STORE: &str = "--check-store";
 pub const EXPORT: &str = "--export";
 pub const JOB: &str = "--job";
 pub const SINCE: &str = "--since-ms";

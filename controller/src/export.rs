@@ -11,6 +11,14 @@ use perilog_host::command::Arguments;
 use crate::arguments::{JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
+/// Is this file a whole store?
+///
+/// # Errors
+/// Text, for standard error.
+pub fn check_store(store: &Path) -> Result<(), String> {
+    crate::store::check(store).map_err(|error| format!("{}: {error}", store.display()))
+}
+
 /// # Errors
 /// Text, for standard error.
 pub fn export(store: &Path, arguments: &Arguments) -> Result<(), String> {

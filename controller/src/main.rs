@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use perilog_controller::arguments::{EXPORT, PROGRAM};
+use perilog_controller::arguments::{CHECK_STORE, EXPORT, PROGRAM};
 use perilog_controller::config::{self, Config};
 use perilog_controller::daemon;
-use perilog_controller::export::export;
+use perilog_controller::export::{check_store, export};
 use perilog_host::command::Arguments;
 
 /// One thread writes; more than so many would only wait for it.
@@ -15,10 +15,13 @@ const MAX_WORKERS: usize = 4;
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     // Of a store, not of the configuration: it may be a copy on another host.
-    if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1))
-        && let Some(store) = arguments.own(EXPORT)
-    {
-        return PROGRAM.end(export(Path::new(store), &arguments));
+    if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1)) {
+        if let Some(store) = arguments.own(EXPORT) {
+            return PROGRAM.end(export(Path::new(store), &arguments));
+        }
+        if let Some(store) = arguments.own(CHECK_STORE) {
+            return PROGRAM.end(check_store(Path::new(store)));
+        }
     }
     let load = |arguments: &Arguments| Config::read(&arguments.config);
     match PROGRAM.begin(load, config::warnings) {

@@ -1,18 +1,16 @@
-//! `perilog controller`: what is done to the controller itself. `take-over` makes agents obey it whatever they have obeyed before; `backup` copies
-//! its store.
+//! `perilog controller`: what is done to the controller itself and to its store.
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::door::{Answer, Door};
+use crate::door::Door;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::verb::backup;
+use crate::verb::{backup, recover, restore};
 
-/// Make this the controller that agents obey, or copy its store
+/// Copy the controller's store, put a copy back, and recover from that
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,26 +19,29 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Makes this the controller that agents obey, whatever epoch they have obeyed before.
+    /// Shows what a controller in recovery waits for, and takes your word for it.
     ///
-    /// For a controller whose store was lost or restored from a copy, when `perilog status` says that agents obey another one. First make
-    /// sure that the other one is stopped: this is what keeps two controllers from commanding one node.
-    TakeOver,
+    /// A controller whose store was lost, or put back from a copy, is in recovery: nothing that its store owes begins, is told or given back until the
+    /// resource manager, or you, vouched for it. Without options: the jobs of the store that wait for a word, and the tasks on nodes that it does not know.
+    Recover(recover::Args),
     /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at all.
     ///
-    /// To restore it: stop perilog-controller and its socket, remove controller.db-wal and controller.db-shm, put the copy in the place of the store
-    /// (`install -o perilog -g perilog -m 600 FILE /var/lib/perilog/controller.db`), start both, and `perilog controller take-over`. What nodes did since then they tell; nothing runs twice.
+    /// `perilog controller restore FILE` puts it back.
     Backup {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Puts a copy in the place of the store: checks it, stops the controller, installs it, starts the controller.
+    ///
+    /// The controller is in recovery then: see `perilog controller recover`. The copy stays where it is.
+    Restore(restore::Args),
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     match args.what {
-        What::TakeOver => {
-            let answer: Answer<TookOver> = door.ask("TakeOver", &json!({}))?;
-            out.show(&answer)?;
+        What::Recover(args) => recover::run(&args, door, out),
+        What::Restore(args) => {
+            out.show(&restore::restore(&args)?)?;
             Ok(Exit::Ok)
         }
         What::Backup { file } => {
@@ -67,27 +68,5 @@ impl Faces for Copied {
 
     fn quiet(&self, page: &mut Page) {
         page.line(self.file.display());
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct TookOver {
-    epoch: u64,
-}
-
-impl Faces for Answer<TookOver> {
-    fn table(&self, page: &mut Page) {
-        page.line(format_args!(
-            "this controller has epoch {} now; agents come back under it within seconds (perilog nodes)",
-            self.body.epoch
-        ));
-    }
-
-    fn json(&self) -> Option<Value> {
-        Some(self.raw.clone())
-    }
-
-    fn quiet(&self, page: &mut Page) {
-        page.line(self.body.epoch);
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::actions::names;
 use super::invalid;
 use super::parameters::{Parameters, parse, perhaps, positions, text};
+use super::recovery::Source;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,23 +22,41 @@ pub(super) struct JobAdd {
     r: Option<Value>,
     nodes: Option<String>,
     userid: Option<u32>,
+    source: Option<Source>,
     tolerate: Option<String>,
     keep: Option<u32>,
     shrink: Option<bool>,
     resources: Option<Vec<String>>,
 }
 
-impl Parameters for JobAdd {
-    fn request(self) -> Result<Request, Refusal> {
-        let r = self.r.map(|r| ResourceSet::from_json(&r.to_string()).map(Box::new)).transpose().map_err(invalid)?;
+/// What a job may be forgiven, and what it holds beside ranks.
+#[derive(Deserialize)]
+pub(super) struct Forgiven {
+    tolerate: Option<String>,
+    keep: Option<u32>,
+    shrink: Option<bool>,
+    resources: Option<Vec<String>>,
+}
+
+impl Forgiven {
+    pub(super) fn terms(self) -> Result<Terms, Refusal> {
         let resources: Result<BTreeSet<_>, Refusal> = self.resources.iter().flatten().map(|name| parse(name)).collect();
-        let terms = Terms {
-            r,
+        Ok(Terms {
+            r: None,
             resources: resources?,
             tolerate: perhaps(self.tolerate)?,
             keep: self.keep,
             shrink: self.shrink.unwrap_or(false),
-        };
+        })
+    }
+}
+
+impl Parameters for JobAdd {
+    fn request(self) -> Result<Request, Refusal> {
+        let r = self.r.map(|r| ResourceSet::from_json(&r.to_string()).map(Box::new)).transpose().map_err(invalid)?;
+        let Self { tolerate, keep, shrink, resources, .. } = self;
+        let terms = Terms { r, ..Forgiven { tolerate, keep, shrink, resources }.terms()? };
+        let source = self.source.map(Source::value).transpose()?;
         let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps::<HostList>(self.nodes)?);
         // Its prolog and its epilog tell each node of all of it: what does not fit there is no job here.
         let env = BTreeMap::new();
@@ -47,7 +66,7 @@ impl Parameters for JobAdd {
         if let Some(r) = &terms.r {
             check_start(r.ranks(), r.hosts(), &env).map_err(invalid)?;
         }
-        Ok(Request::JobAdd(Box::new(Add { job, attempt, nodes, userid: self.userid, terms, source: None })))
+        Ok(Request::JobAdd(Box::new(Add { job, attempt, nodes, userid: self.userid, terms, source })))
     }
 }
 

@@ -12,6 +12,7 @@ mod jobs;
 mod logs;
 mod outbox;
 mod parameters;
+mod recovery;
 mod redact;
 mod tokens;
 mod took;
@@ -172,7 +173,8 @@ impl Api {
             "Nodes" => self.simple::<parameters::Nodes>(call).await,
             "Why" => self.simple::<parameters::Why>(call).await,
             "Status" => self.simple::<parameters::Status>(call).await,
-            "TakeOver" => self.simple::<parameters::TakeOver>(call).await,
+            "Assert" => self.simple::<recovery::Assert>(call).await,
+            "Recover" => self.simple::<recovery::Recover>(call).await,
             "Quiesce" => self.quiesce(call).await,
             "Resume" => self.simple::<parameters::Resume>(call).await,
             "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
@@ -274,7 +276,14 @@ fn value(reply: Reply) -> Value {
         Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
-        Reply::Asserted(_) => json!({}),
+        Reply::Asserted(told) => {
+            let over: Vec<_> =
+                told.over.iter().map(|(job, attempt)| json!({ "job": job, "attempt": attempt })).collect();
+            let refused = told.refused.iter();
+            let refused: Vec<_> =
+                refused.map(|(job, attempt, why)| json!({ "job": job, "attempt": attempt, "why": why })).collect();
+            json!({ "vouched": told.vouched, "added": told.added, "over": over, "refused": refused })
+        }
         Reply::Done => json!({}),
     }
 }

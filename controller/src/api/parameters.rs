@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perilog_core::controller::io::{Recover, Refusal, Request, RunRequest, Which};
+use perilog_core::controller::io::{Refusal, Request, RunRequest, Which};
 use perilog_core::environment::check_name;
 use perilog_core::outcome::{check_sent, signal_number};
 use perilog_core::{Attempt, HostList, IdSet, JobId, Span, Targets};
@@ -198,16 +198,6 @@ pub(super) struct Status {}
 impl Parameters for Status {
     fn request(self) -> Result<Request, Refusal> {
         Ok(Request::Status)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TakeOver {}
-
-impl Parameters for TakeOver {
-    fn request(self) -> Result<Request, Refusal> {
-        Ok(Request::Recover(Recover::TakeOver))
     }
 }
 

@@ -6,11 +6,12 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use perilog_host::clock;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::statvfs;
 
-use super::{StoreError, place, reserve};
+use super::{OpenError, StoreError, place, reserve};
 
 /// The copy, from its beginning, and its bytes. Blocks for as long as the disk needs.
 ///
@@ -52,9 +53,32 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     }
     // One file, whole: a log beside it could be forgotten.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
-    let verdict: String = to.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
-    if verdict != "ok" {
-        return Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {verdict}")));
+    // Whoever puts it back has a store that is behind.
+    to.execute("INSERT INTO stamp (made_ms) VALUES (?1)", [i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX)])?;
+    is_whole(&to)?.map_or(Ok(()), |wrong| {
+        Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
+    })
+}
+
+/// Checks that a file is a whole store, of this version or an earlier one.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(store: &Path) -> Result<(), OpenError> {
+    // Without this SQLite makes a journal beside it, or waits for one.
+    fs::metadata(store).map_err(|source| OpenError::Place { path: store.to_owned(), source })?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(store, flags)?;
+    match super::schema::check(&db) {
+        // It is migrated when it is opened.
+        Err(OpenError::Version { found, ours }) if found < ours => {}
+        checked => checked?,
     }
-    Ok(())
+    is_whole(&db)?.map_or(Ok(()), |wrong| Err(OpenError::Damaged(wrong)))
+}
+
+/// What SQLite finds wrong with it.
+fn is_whole(db: &Connection) -> rusqlite::Result<Option<String>> {
+    let verdict: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
+    Ok((verdict != "ok").then_some(verdict))
 }

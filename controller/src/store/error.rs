@@ -21,6 +21,8 @@ pub enum OpenError {
     Version { found: i64, ours: i64 },
     #[error("the store's file is an SQLite database of another program: it is left alone")]
     Foreign,
+    #[error("it is damaged: {0}")]
+    Damaged(String),
     #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
     NoLog(String),
     #[error("the store: {0}")]

@@ -130,7 +130,7 @@ fn others_may_look_and_not_change() {
         ("Resolve", json!({"job": "f1", "ok": true, "reason": "x"})),
         ("Signal", json!({"job": "f1", "signal": "TERM"})),
         ("Logs", json!({"job": "f1"})),
-        ("TakeOver", json!({})),
+        ("Recover", json!({"take_over": true})),
         ("Outbox", json!({})),
         ("OutboxApplied", json!({"through": 1})),
     ] {

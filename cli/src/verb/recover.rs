@@ -1,0 +1,186 @@
+//! `perilog controller recover`: what a store that may be behind waits for, and a person's word for it.
+
+use perilog_core::controller::view::RecoveryView;
+use perilog_core::{Attempt, JobId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::columns::{Columns, cell};
+use crate::door::{Answer, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Faces, Out, Page};
+use crate::text;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other one runs: this is what keeps two
+    /// controllers from commanding one node.
+    #[arg(long, conflicts_with_all = ["confirm", "all", "attempt"])]
+    take_over: bool,
+    /// Give your word for this job.
+    #[arg(long, value_name = "JOB", conflicts_with = "all", requires = "word")]
+    confirm: Option<JobId>,
+    /// Of this attempt only.
+    #[arg(long, value_name = "N", requires = "confirm")]
+    attempt: Option<Attempt>,
+    /// Give your word for all jobs of the list.
+    #[arg(long, requires = "word")]
+    all: bool,
+    #[command(flatten)]
+    word: Words,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "word", multiple = false)]
+struct Words {
+    /// The job is over, and its nodes are still its own: its epilog runs, and its nodes are given back.
+    #[arg(long)]
+    over: bool,
+    /// The job goes on: what it was owed goes on.
+    #[arg(long)]
+    running: bool,
+    /// The job is over, and its nodes were given back, perhaps to other jobs: nothing of it runs, and nobody is told.
+    #[arg(long)]
+    gone: bool,
+}
+
+impl Words {
+    const fn said(&self) -> Option<&'static str> {
+        match (self.over, self.running, self.gone) {
+            (true, ..) => Some("over"),
+            (_, true, _) => Some("running"),
+            (.., true) => Some("gone"),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    if args.take_over {
+        let answer: Answer<TookOver> = door.ask("Recover", &json!({ "take_over": true }))?;
+        out.show(&answer)?;
+    } else if args.confirm.is_some() || args.all {
+        let parameters =
+            json!({ "confirm": args.word.said(), "job": args.confirm, "attempt": args.attempt, "all": args.all });
+        let answer: Answer<Confirmed> = door.ask("Recover", &parameters)?;
+        out.show(&answer)?;
+    } else if args.word.said().is_some() {
+        return Err(Fault::Usage("of which job? --confirm JOB, or --all".to_owned()));
+    } else {
+        let answer: Answer<Listed> = door.ask("Recover", &json!({}))?;
+        out.show(&answer)?;
+    }
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Deserialize)]
+struct TookOver {
+    epoch: u64,
+}
+
+impl Faces for Answer<TookOver> {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!(
+            "this controller has epoch {} now; agents come back under it within seconds (perilog nodes)",
+            self.body.epoch
+        ));
+        page.line("what it owes waits for a word: perilog controller recover");
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        page.line(self.body.epoch);
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Confirmed {
+    tasks: u64,
+}
+
+impl Faces for Answer<Confirmed> {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!("your word counts for {}", text::count(self.body.tasks, "attempt")));
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, _: &mut Page) {}
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    recovery: RecoveryView,
+}
+
+impl Faces for Answer<Listed> {
+    fn table(&self, page: &mut Page) {
+        let view = &self.body.recovery;
+        match view.recovery.as_ref() {
+            Some(row) if row.ended_ms.is_none() => {
+                let age = text::age(page.now_ms.saturating_sub(row.since_ms));
+                page.line(format_args!("in recovery for {age}: {}", text::line(&row.why)));
+                page.line("nothing that was owed begins, is told or given back until somebody vouched for it");
+            }
+            _ => page.line("not in recovery"),
+        }
+        if let Some(obeyed) = view.obeyed {
+            page.line(format_args!(
+                "nodes have obeyed epoch {obeyed}, this controller has {}: is another controller at work? if none is: perilog controller recover --take-over",
+                view.epoch
+            ));
+        }
+        if !view.suspects.is_empty() {
+            page.line(format_args!(
+                "not welcomed, for they tell of commits that nobody else knows: {}; if their store was lost: perilog controller recover --take-over",
+                text::line(&view.suspects.join(", "))
+            ));
+        }
+        let mut columns = Columns::new(["JOB", "ATTEMPT", "NODES", "FROM", "STATE", "OPEN"]);
+        for of in &view.attempts {
+            let open: Vec<&str> = of.open.iter().map(perilog_core::ActionName::as_str).collect();
+            columns.row([
+                cell(of.job.as_str()),
+                cell(of.attempt.to_string()),
+                cell(of.hosts.to_string()),
+                cell(of.source.as_deref().map(text::line).unwrap_or_else(|| "by hand".to_owned())),
+                cell("waits for a word"),
+                cell(open.join(", ")),
+            ]);
+        }
+        for of in &view.orphans {
+            columns.row([
+                cell(of.job.as_str()),
+                cell(of.attempt.to_string()),
+                cell(text::line(&of.host)),
+                cell("the node"),
+                cell(format!("unknown here, {}", text::line(&of.state))),
+                cell(of.action.as_str()),
+            ]);
+        }
+        if view.attempts.is_empty() && view.orphans.is_empty() {
+            return;
+        }
+        page.columns(columns);
+        page.line("say what each is: perilog controller recover --confirm JOB --over | --running | --gone");
+        page.line("its resource manager says it too: job add, run, job finish, or its edge");
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        let view = &self.body.recovery;
+        let orphans = view.orphans.iter().map(|of| of.job.as_str());
+        let jobs: std::collections::BTreeSet<&str> =
+            view.attempts.iter().map(|of| of.job.as_str()).chain(orphans).collect();
+        jobs.into_iter().for_each(|job| page.line(job));
+    }
+}

@@ -1,0 +1,152 @@
+//! `perilog controller restore FILE`: puts a copy in the place of the store, and starts the controller with it.
+//!
+//! The anchor beside the store stays: by it the controller sees that it is behind, also where the copy has no stamp.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::fault::Fault;
+use crate::out::{Faces, Page};
+
+const CONTROLLER: &str = "perilog-controller";
+const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.service"];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A copy that `perilog controller backup` made.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The controller's configuration, which names its store.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What was done.
+pub(crate) struct Restored {
+    file: PathBuf,
+    store: PathBuf,
+}
+
+pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Fault::Other("be root: the controller is stopped, and its store replaced".to_owned()));
+    }
+    ask(Command::new(CONTROLLER).arg("--check-store").arg(&args.file))?;
+    let store = store(args.config.as_deref())?;
+    ask(Command::new("systemctl").arg("stop").args(UNITS))?;
+    let put = put(&args.file, &store);
+    // Whatever became of the copy: the controller goes on with the store that is there.
+    let started = ask(Command::new("systemctl").arg("start").args(UNITS));
+    put?;
+    started?;
+    Ok(Restored { file: args.file.clone(), store })
+}
+
+/// What a program said on standard output.
+fn ask(command: &mut Command) -> Result<String, Fault> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let said = command.output().map_err(|error| Fault::Other(format!("{name}: {error}")))?;
+    if said.status.success() {
+        return Ok(String::from_utf8_lossy(&said.stdout).into_owned());
+    }
+    let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+    Err(Fault::Other(crate::text::line(&if why.is_empty() { format!("{name}: {}", said.status) } else { why })))
+}
+
+fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
+    let mut command = Command::new(CONTROLLER);
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
+    let printed = ask(command.arg("--print-config"))?;
+    let table: Option<toml::Table> = printed.parse().ok();
+    let store = table.as_ref().and_then(|table| table.get("store")?.as_str().map(PathBuf::from));
+    store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
+}
+
+/// The copy appears whole, with owner and mode of the store. What SQLite keeps beside a store is the old one's, and goes first: laid over the copy it
+/// would undo the restore, or damage it.
+fn put(file: &Path, store: &Path) -> Result<(), Fault> {
+    let directory = store.parent().unwrap_or(Path::new("/"));
+    let fault = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| Fault::File { what, path, source }
+    };
+    let owner = fs::metadata(store).or_else(|_| fs::metadata(directory)).map_err(fault("cannot look at", store))?;
+    let temporary = beside(store, "-restore");
+    gone_is_fine(fs::remove_file(&temporary)).map_err(fault("cannot remove", &temporary))?;
+    let copied = || -> io::Result<()> {
+        let mut from = fs::File::open(file)?;
+        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        io::copy(&mut from, &mut to)?;
+        fchown(&to, Some(owner.uid()), Some(owner.gid()))?;
+        to.sync_all()
+    };
+    copied().map_err(fault("cannot copy to", &temporary))?;
+    for suffix in ["-wal", "-shm"] {
+        let path = beside(store, suffix);
+        gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
+    }
+    fs::rename(&temporary, store).map_err(fault("cannot replace", store))?;
+    fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(fault("cannot write", directory))
+}
+
+fn beside(store: &Path, suffix: &str) -> PathBuf {
+    let mut name = store.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+impl Faces for Restored {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!(
+            "{} is the store now ({}), and the controller runs",
+            self.file.display(),
+            self.store.display()
+        ));
+        page.line("it is in recovery: what the copy owes waits until its resource manager, or you, vouched for it");
+        page.line("what it waits for: perilog controller recover");
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(json!({ "file": self.file.display().to_string(), "store": self.store.display().to_string() }))
+    }
+
+    fn quiet(&self, _: &mut Page) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_takes_the_place_of_a_store_whole() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["c.db", "c.db-wal", "c.db-shm", "c.db-anchor", "c.db-restore"] {
+            fs::write(path(name), name).unwrap();
+        }
+        fs::write(path("copy"), "copy").unwrap();
+        put(&path("copy"), &path("c.db")).unwrap();
+        assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy");
+        assert_eq!(fs::metadata(path("c.db")).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["c.db", "c.db-anchor", "copy"], "the anchor stays");
+        assert!(put(&path("none"), &path("c.db")).is_err());
+        assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a copy that is not there replaces nothing");
+    }
+}
