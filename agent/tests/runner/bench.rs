@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, InvocationId, JobId, Rank, TaskId, stem};
 use perilog_core::task::{
-    BOOT_EXPECTED, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord,
+    BOOT_EXPECTED, Empty, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord,
 };
 use perilog_core::{ExitStatus as Status, HostList, IdSet};
 use rustix::process::{Pid, Signal};
@@ -84,6 +84,7 @@ impl Task {
                 script_timeout_ms: None,
                 on_timeout: OnTimeout::Drain,
                 on_error: OnError::Continue,
+                empty: Empty::Ok,
                 lingering: Lingering::Hold,
                 retries: Retries::default(),
                 scripts: BTreeMap::new(),

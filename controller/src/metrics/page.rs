@@ -92,9 +92,19 @@ fn counted(text: &mut Text, counts: &Counts) {
     for ((action, outcome), count) in &counts.ended {
         metric.sample(&[("action", action), ("outcome", outcome)], *count);
     }
-    let mut metric = text.metric("perilog_tasks_overdue_total", Type::Counter, "Tasks that passed their limit.");
-    for (action, count) in &counts.overdue {
-        metric.sample(&[("action", action)], *count);
+    for (name, help, counter) in [
+        ("perilog_tasks_overdue_total", "Tasks that passed their limit.", &counts.overdue),
+        ("perilog_tasks_empty_total", "Tasks that were ok because there was no script to run.", &counts.empty),
+        (
+            "perilog_scripts_skipped_total",
+            "Files beside scripts that were not run: not executable, no regular file.",
+            &counts.skipped,
+        ),
+    ] {
+        let mut metric = text.metric(name, Type::Counter, help);
+        for (action, count) in counter {
+            metric.sample(&[("action", action)], *count);
+        }
     }
     let mut metric = text.metric(
         "perilog_task_duration_seconds",

@@ -218,6 +218,7 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         overdue: json(row, "overdue")?,
         lingering: parsed(row, "lingering")?,
         limits: json(row, "limits")?,
+        remarks: json(row, "remarks")?,
     })
 }
 

@@ -9,7 +9,7 @@ use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
-use crate::task::{Claim, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
+use crate::task::{Claim, Empty, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
 
 use super::ending::is_worth_a_look;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
@@ -283,6 +283,7 @@ fn unknown_plan() -> Plan {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),

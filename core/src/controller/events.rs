@@ -85,7 +85,7 @@ struct Folded {
 impl Folded {
     fn describe(mut self, context: &mut Map<String, Value>) {
         context.insert("outcome".into(), json!(self.fresh.outcome.word()));
-        context.insert("result".into(), json!(self.fresh.outcome.to_string()));
+        context.insert("result".into(), json!(self.fresh.result));
         if let Some(status) = self.fresh.outcome.status() {
             context.insert("status".into(), json!(status));
         }
@@ -108,7 +108,7 @@ fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
     let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
     for mut one in fresh {
         one.message = one.message.map(|m| m.chars().take(MAX_MESSAGE).collect());
-        let key = (one.outcome.to_string(), one.message.clone(), one.checks.clone());
+        let key = (one.result.clone(), one.message.clone(), one.checks.clone());
         let (ranks, elapsed) = (one.rank.0, one.elapsed_ms);
         let (set, folded) =
             groups.entry(key).or_insert_with(|| (IdSet::new(), Folded { fresh: one, elapsed: Vec::new() }));

@@ -146,6 +146,8 @@ pub struct ActionRow {
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
     pub limits: BTreeMap<u64, IdSet>,
+    /// What is to be said of ranks that are `ok`, by its text: no script ran there, a file was skipped.
+    pub remarks: BTreeMap<String, IdSet>,
 }
 
 /// An operator's word that waits.
@@ -197,6 +199,7 @@ impl ActionRow {
             overdue: BTreeMap::new(),
             lingering: IdSet::new(),
             limits: BTreeMap::new(),
+            remarks: BTreeMap::new(),
             ranks,
         }
     }

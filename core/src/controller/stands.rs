@@ -42,6 +42,8 @@ pub struct Stands {
     pub lingering: IdSet,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<u64, IdSet>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub remarks: BTreeMap<String, IdSet>,
 }
 
 /// Of an attempt.
@@ -80,9 +82,16 @@ impl Stands {
             overdue,
             lingering,
             limits,
+            remarks,
         } = self;
         let sets = [ranks, waiting, sent, accepted, ok, ended, unknown, cancelling, held, lingering];
-        weigh(sets.into_iter().chain(boots.values()).chain(overdue.values()).chain(limits.values()))
+        weigh(
+            sets.into_iter()
+                .chain(boots.values())
+                .chain(overdue.values())
+                .chain(limits.values())
+                .chain(remarks.values()),
+        )
     }
 }
 
@@ -101,6 +110,7 @@ impl ActionRow {
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
         let overdue = self.overdue.iter().map(|(script, set)| (script.clone(), of(set)));
         let limits = self.limits.iter().map(|(limit, set)| (*limit, of(set))).filter(|(_, set)| !set.is_empty());
+        let remarks = self.remarks.iter().map(|(text, set)| (text.clone(), of(set)));
         Stands {
             ranks: ranks.clone(),
             waiting: of(&self.waiting),
@@ -115,6 +125,7 @@ impl ActionRow {
             overdue: overdue.filter(|(_, set)| !set.is_empty()).collect(),
             lingering: of(&self.lingering),
             limits: limits.collect(),
+            remarks: remarks.filter(|(_, set)| !set.is_empty()).collect(),
         }
     }
 
@@ -134,6 +145,7 @@ impl ActionRow {
             overdue,
             lingering,
             limits,
+            remarks,
         } = part;
         for (set, part) in [
             (&mut self.waiting, waiting),
@@ -163,6 +175,11 @@ impl ActionRow {
             self.limits.entry(*limit).or_default().extend_with(part);
         }
         self.limits.retain(|_, set| !set.is_empty());
+        self.remarks.values_mut().for_each(|set| set.subtract(ranks));
+        for (text, part) in remarks {
+            self.remarks.entry(text.clone()).or_default().extend_with(part);
+        }
+        self.remarks.retain(|_, set| !set.is_empty());
     }
 
     /// What it costs to write, about, in bytes.
@@ -170,6 +187,7 @@ impl ActionRow {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended, &self.unknown];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
+        let sets = sets.chain(self.remarks.values());
         let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
         weigh(sets) + env
     }

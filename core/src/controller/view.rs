@@ -1,6 +1,6 @@
 //! What people and programs see of the controller's state: the bodies of the local API's replies, shared with the CLI.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,9 @@ pub struct ActionView {
     pub timeout_ms: Option<u64>,
     pub verdict: Option<Verdict>,
     pub ok: IdSet,
+    /// What is to be said of ranks of `ok`: no script ran there, a file was skipped.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub remarks: BTreeMap<String, IdSet>,
     /// Not ended, folded.
     pub open: Vec<PsRow>,
     /// Ended other than ok, one by one; and those of `ok` of which there is more to say.

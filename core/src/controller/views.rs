@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// State word, reason, age of an open rank.
-    fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
+    pub(super) fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
@@ -209,6 +209,7 @@ impl Machine {
             timeout_ms: row.timeout_ms.or_else(|| row.limits.keys().next_back().copied()),
             verdict: row.verdict,
             ok: row.ok.clone(),
+            remarks: row.remarks.clone(),
             open: self.open_rows(action, now),
             ended,
             external: row.external.as_deref().map(|of| External { heard_ms: action.heard_ms, ..of.clone() }),

@@ -278,7 +278,7 @@ fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
         Some(format!(": {}: {}", text::line(script), text::line(line)))
     };
     let mut lines =
-        vec![format!("{name}: {}{took}{}", text::line(&outcome.to_string()), why.or_else(last).unwrap_or_default())];
+        vec![format!("{name}: {}{took}{}", text::line(&ended.result()), why.or_else(last).unwrap_or_default())];
     if ended.dropped_env > 0 {
         let dropped = text::count(u64::from(ended.dropped_env), "variable");
         lines.push(format!("{dropped} not on the node's list: not handed to the scripts (env-allow in agent.toml)"));

@@ -55,6 +55,7 @@ pub(crate) fn plan() -> Plan {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),
@@ -195,6 +196,7 @@ pub(crate) fn result(n: u8, status: u8) -> RunResult {
         cancelled: false,
         configuration: None,
         exec: None,
+        skipped: Vec::new(),
     }
 }
 

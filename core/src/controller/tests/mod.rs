@@ -227,6 +227,11 @@ pub(super) fn ended(outcome: Outcome) -> Ended {
     Ended { elapsed_ms: Some(5), ..Ended::bare(outcome, 1) }
 }
 
+/// No script ran there.
+pub(super) fn empty() -> Ended {
+    Ended { empty: true, ..ended(Outcome::Ok) }
+}
+
 /// A script that went well.
 pub(super) fn step() -> Step {
     Step {
