@@ -1,6 +1,6 @@
 //! `perilog why`: the chain from a node to what is stuck on it, and what to type next.
 
-use perilog_core::controller::view::{WhyTask, WhyView};
+use perilog_core::controller::view::{PsRow, WhyTask, WhyView};
 use perilog_core::message::Phase;
 use perilog_core::{Attempt, HostName, JobId};
 use serde::Deserialize;
@@ -12,11 +12,12 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{style, text, values};
+use crate::{style, text, values, when};
 
 /// Why a node is not free, and what to type next
 ///
-/// The chain from the node to what has not ended on it, its script, its age, its last words, and the next commands.
+/// Whether it is drained, and for what; which job or action holds it, and until when; the chain to what has not ended on it, its script, its age, its
+/// last words; and the next commands.
 /// With --quiet: the units of what has not ended.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +38,7 @@ struct Why {
 
 impl Faces for Answer<Why> {
     fn table(&self, page: &mut Page) {
-        let WhyView { node, open, failed } = &self.body.why;
+        let WhyView { node, open, failed, held, next } = &self.body.why;
         let mut known = vec![format!("for {}", text::age(node.since_ms))];
         known.extend(node.boot_number.map(|n| format!("boot #{n}")));
         known.extend(node.version.as_deref().map(|version| format!("perilog {}", text::line(version))));
@@ -51,8 +52,31 @@ impl Faces for Answer<Why> {
         if let Some(note) = &node.note {
             page.line(format_args!("  {}", style::CARE.style(text::line(note))));
         }
+        if let Some(drain) = &node.drain {
+            let (newest, since) = (drain.newest(), when::second(drain.since_ms));
+            let by = newest.by.map(|uid| format!(" (by uid {uid})")).unwrap_or_default();
+            let word = super::drain::state(drain);
+            page.line(format_args!("  {} since {since}: {}{by}", style::CARE.style(word), text::line(&newest.reason)));
+        }
+        for row in held {
+            let by = match row.action.as_str() {
+                "job" => format!("job {}", job_of(row)),
+                action => format!("{action} of {}", job_of(row)),
+            };
+            let why = format!("{} ({})", text::line(&row.why), text::age(row.age_ms));
+            page.line(format_args!("  {} by {by}: {why}", style::STRONG.style("held")));
+        }
         if open.is_empty() {
-            page.line("  nothing of any job is open on it");
+            let free = node.state == "online" && node.drain.is_none() && held.is_empty();
+            page.line(if free {
+                "  free: it is not drained, no job holds it, and no script runs"
+            } else {
+                "  no script runs here"
+            });
+        }
+        for (at, command) in next.iter().enumerate() {
+            let head = style::QUIET.style(if at == 0 { "next" } else { "or  " });
+            page.line(format_args!("  {head}  {}", text::line(command)));
         }
         // Attempts are the resource manager's business, until another than the job's first is in sight.
         let all = || open.iter().chain(failed);
@@ -80,6 +104,10 @@ impl Faces for Answer<Why> {
             page.line(text::line(&task.unit));
         }
     }
+}
+
+fn job_of(row: &PsRow) -> &str {
+    row.job.as_ref().map_or("-", JobId::as_str)
 }
 
 trait Chain {

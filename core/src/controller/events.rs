@@ -45,9 +45,14 @@ impl Machine {
         let Some(action) = self.actions.get(&id) else { return };
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let resources = action.bad_resources();
+        let bad = action.row.ranks.difference(&action.row.ok);
+        let bad = self.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
         let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
         if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
             context.insert("resources".to_owned(), resources);
+        }
+        if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
+            context.insert("hosts".to_owned(), json!(hosts));
         }
         self.event(&job, now, "verdict", context.clone());
         self.tell_manager(&job, attempt, "verdict", context);

@@ -20,6 +20,7 @@ mod retention;
 mod scale;
 mod sessions;
 mod settling;
+mod shown;
 mod stones;
 mod superseded;
 mod told;
@@ -42,6 +43,8 @@ pub(super) struct Bench {
     pub(super) store: Snapshot,
     pub(super) events: Vec<(JobId, u64, Event)>,
     pub(super) settings: Settings,
+    /// Lines for the journal, each with its host in front.
+    pub(super) notes: Vec<String>,
     sessions: u64,
 }
 
@@ -79,7 +82,7 @@ impl Bench {
     fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
         crate::switch_on_defect!(crate::defect::chosen());
         let (m, output) = Machine::load(store.clone(), settings.clone(), 7, now);
-        let mut bench = Self { m, now, store, events: Vec::new(), settings, sessions: 0 };
+        let mut bench = Self { m, now, store, events: Vec::new(), settings, notes: Vec::new(), sessions: 0 };
         bench.commit(output);
         bench
     }
@@ -102,6 +105,12 @@ impl Bench {
             self.store.apply(record);
         }
         self.m.is_stored_in(&self.store);
+        self.notes.extend(output.effects.iter().filter_map(|effect| match effect {
+            Effect::Note { host, text, .. } => {
+                Some(host.as_ref().map_or_else(|| text.clone(), |host| format!("{host}: {text}")))
+            }
+            _ => None,
+        }));
         output
             .effects
             .into_iter()
