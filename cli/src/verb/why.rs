@@ -169,3 +169,61 @@ impl Chain for WhyTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::people;
+
+    fn why(node: Value, held: Value, next: Value) -> String {
+        let mut of = json!({"host": "n0", "state": "online", "since_ms": 20_000, "machine": "m", "boot": "b", "boot_number": 1,
+            "version": "0.1.0", "peer": "10.0.0.2:4000", "tasks": 0, "note": null});
+        if let (Value::Object(of), Value::Object(more)) = (&mut of, node) {
+            of.extend(more);
+        }
+        let raw = json!({"why": {"node": of, "open": [], "failed": [], "held": held, "next": next}});
+        let text = people(&Answer { body: Why::deserialize(&raw).unwrap(), raw }, 0);
+        text.lines().skip(1).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Found by a trial: of a node that was drained, held or away there was "nothing of any job is open on it", and no next step.
+    #[test]
+    fn a_node_that_is_not_free_says_why() {
+        let drain =
+            json!({"host": "n0", "since_ms": 0, "reason": "bad dimm", "by": 0, "confirmed": true, "lifted": false});
+        let held = json!([{"job": "h2", "attempt": "0", "action": "epilog", "ranks": "0", "hosts": "n0", "state": "held", "why": "done here",
+            "age_ms": 3_000, "local": false}]);
+        let since = when::second(0);
+        for (node, held, next, expect) in [
+            (
+                json!({}),
+                json!([]),
+                json!([]),
+                "  free: it is not drained, no job holds it, and no script runs\n".to_owned(),
+            ),
+            (
+                json!({"drain": drain}),
+                json!([]),
+                json!(["perilog undrain n0"]),
+                format!(
+                    "  drained since {since}: bad dimm (by uid 0)\n  no script runs here\n  next  perilog undrain n0\n"
+                ),
+            ),
+            (
+                json!({"held": true}),
+                held,
+                json!([]),
+                "  held by epilog of h2: done here (3s)\n  no script runs here\n".to_owned(),
+            ),
+            (
+                json!({"state": "offline"}),
+                json!([]),
+                json!(["ssh n0 perilog doctor", "ssh n0 systemctl status perilog-agent"]),
+                "  no script runs here\n  next  ssh n0 perilog doctor\n  or    ssh n0 systemctl status perilog-agent\n"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(why(node, held, next), expect);
+        }
+    }
+}

@@ -156,7 +156,11 @@ impl Machine {
                     (state, why, now.mono_ms.saturating_sub(*since_ms))
                 }
                 None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
-                None => ("accepted", "the node is not connected; its script goes on regardless".to_owned(), asked_ms),
+                None => (
+                    "accepted",
+                    "the node is not connected; where it has power its script goes on".to_owned(),
+                    asked_ms,
+                ),
             },
         };
         (state, format!("{why}{cancelling}"), age)
