@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perilog_core::hostlist::HostList;
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, JobId, Rank, TaskId};
 use perilog_core::idset::IdSet;
-use perilog_core::task::{Empty, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
+use perilog_core::task::{Empty, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
 
 pub(crate) fn plan() -> Plan {
     Plan {
@@ -56,6 +56,7 @@ pub(crate) fn intent() -> Intent {
         dropped_env: 0,
         not_after_boottime_ms: 1_000_000,
         accepted_boottime_ms: 940_000,
+        hook: Hook::default(),
         local: false,
     }
 }

@@ -169,6 +169,9 @@ pub struct Intent {
     pub accepted_boottime_ms: u64,
     /// Run for the host itself (`io.perilog.Agent.Exec`): no controller is told, none is asked.
     pub local: bool,
+    /// Of such a one: what its hook asked for beside.
+    #[serde(default, skip_serializing_if = "Hook::is_empty")]
+    pub hook: Hook,
 }
 
 impl Intent {
@@ -192,6 +195,28 @@ impl Intent {
     pub const fn rebuilt(mut self) -> Self {
         self.not_after_boottime_ms = 0;
         self
+    }
+}
+
+/// What a resource manager's hook tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Hook {
+    /// The program to run where no hook hears how the task ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphaned: Option<String>,
+    /// Tells two jobs of one number apart: the time at which the resource manager began this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+}
+
+impl Hook {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Is it of another job than the one with this instance? Unknown where this hook does not say.
+    pub fn is_of_another(&self, known: &str) -> bool {
+        self.instance.as_deref().is_some_and(|own| own != known)
     }
 }
 

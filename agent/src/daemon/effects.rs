@@ -118,6 +118,7 @@ impl Daemon {
                     self.disconnect();
                 }
             }
+            Effect::Tell(telling) => self.calls.tell(telling),
             Effect::Note { level, task: None, job: None, text } => {
                 if self.heard.is_news(&text) {
                     note(level, None, None, &text);

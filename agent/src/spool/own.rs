@@ -77,6 +77,7 @@ mod tests {
                     boot: None,
                     expects_boot: false,
                     limit_ms: None,
+                    instance: None,
                 };
                 spool.bury(&stem, &tombstone).unwrap();
             }

@@ -32,6 +32,7 @@ fn tombstone(intent: &Intent) -> Tombstone {
         boot: Some(intent.start.boot.clone()),
         expects_boot: true,
         limit_ms: Some(u64::MAX),
+        instance: None,
     }
 }
 

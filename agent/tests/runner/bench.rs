@@ -98,6 +98,7 @@ impl Task {
             dropped_env: 0,
             not_after_boottime_ms: u64::MAX,
             accepted_boottime_ms: 0,
+            hook: Default::default(),
             local: false,
         };
         let env = [("INVOCATION_ID", INVOCATION), ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")];

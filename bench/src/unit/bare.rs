@@ -150,6 +150,7 @@ fn intent(start: Start) -> Intent {
     Intent {
         not_after_boottime_ms: now + start.not_after_ms,
         accepted_boottime_ms: now,
+        hook: Default::default(),
         start,
         plan,
         env: BTreeMap::new(),

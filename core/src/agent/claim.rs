@@ -57,6 +57,7 @@ impl Machine {
             boot: None,
             expects_boot: false,
             limit_ms: None,
+            instance: None,
         };
         cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
         self.stems.insert(stem.clone(), id);

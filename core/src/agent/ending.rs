@@ -50,9 +50,17 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
         let ended = Box::new(task.told(ended, &self.node.boot));
-        for caller in std::mem::take(&mut task.callers) {
+        let callers = std::mem::take(&mut task.callers);
+        if !callers.is_empty() {
+            task.heard();
+        }
+        for caller in callers {
             let reply = ExecReply::Ended(ended.clone());
             cx.push(Effect::ExecReply { caller, reply });
+        }
+        if task.has_program() {
+            // Buried when the program, too, knows what there is for it to know.
+            return;
         }
         if task.intent.local {
             return self.bury(id, cx);
@@ -70,7 +78,7 @@ impl Machine {
         }
     }
 
-    fn bury(&mut self, id: TaskId, cx: &mut Cx) {
+    pub(super) fn bury(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let State::Ended { ended } = &task.state {
             task.state = State::Burying { ended: ended.clone() };
@@ -258,6 +266,7 @@ impl Task {
             boot: well.then(|| start.boot.clone()),
             expects_boot: waits,
             limit_ms: self.intent.limit_ms().filter(|_| waits),
+            instance: self.intent.hook.instance.clone(),
         }
     }
 }

@@ -9,7 +9,9 @@ use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, Epoch, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
-use crate::task::{Claim, Empty, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
+use crate::task::{
+    Claim, Empty, Ended, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
+};
 
 use super::ending::is_worth_a_look;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
@@ -60,6 +62,7 @@ impl Machine {
             self.retire_unit(stem, keep, cx);
         }
         if first {
+            self.wait_for_hooks(cx);
             self.take_early(cx);
             self.greet(cx);
         }
@@ -221,6 +224,7 @@ impl Machine {
             // `Intent::is_rebuilt`.
             not_after_boottime_ms: 0,
             accepted_boottime_ms: now.boot_ms,
+            hook: Hook::default(),
         }
     }
 

@@ -34,7 +34,8 @@
 //!
 //! The rooms: `machine` (state and dispatch), `start` (taking on), `guard` (whose turn it is), `unit` (what systemd says), `claim`
 //! (withdrawing, cancelling, signals), `ending` (outcome to tombstone), `tombs`, `join` (coming up), `session` and `hello` (the
-//! controller), `boot` (a boot that a script announced), `exec` (the host's own tasks), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
+//! controller), `boot` (a boot that a script announced), `exec` (the host's own tasks), `orphan` (those of them whose hook is
+//! gone), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
 
 mod backoff;
 mod boot;
@@ -46,6 +47,7 @@ mod hello;
 pub mod io;
 mod join;
 mod machine;
+mod orphan;
 mod phase;
 mod session;
 mod start;

@@ -6,6 +6,7 @@ use crate::task::{Claim, Ended, Intent, NO_TASK, NOT_OURS, Process, RAN_NOTHING,
 
 use super::backoff::Backoff;
 use super::io::{Caller, Now};
+use super::orphan::Orphan;
 
 /// Where a task stands; the drawing is in [`super`].
 #[derive(Debug)]
@@ -99,6 +100,7 @@ pub(super) struct Task {
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for its end.
     pub(super) callers: Vec<Caller>,
+    pub(super) orphan: Orphan,
 }
 
 impl Task {
@@ -133,6 +135,7 @@ impl Task {
             boot_told: false,
             unsaid: false,
             callers: Vec::new(),
+            orphan: Orphan::default(),
         }
     }
 

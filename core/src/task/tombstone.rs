@@ -26,6 +26,9 @@ pub struct Tombstone {
     /// Of such a one: as [`crate::task::Intent::limit_ms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
+    /// Of the host's own: as [`crate::task::Hook::instance`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
 }
 
 impl Tombstone {

@@ -132,6 +132,10 @@ impl World {
                     self.say(|| format!("n{at} says: {text}"));
                 }
             }
+            Effect::Tell(telling) => {
+                let result = Ok(());
+                self.answer(at, Input::Told { task: telling.task, word: telling.word, result });
+            }
             Effect::Answer { question, .. } => self.gather(at, question),
             Effect::StatusReply { .. } => {}
         }

@@ -8,6 +8,7 @@ mod exec;
 mod fuzz;
 mod guard;
 mod join;
+mod orphan;
 mod removed;
 mod session;
 mod start;

@@ -120,6 +120,7 @@ pub(crate) fn intent(j: &str, attempt: u64, a: &str, rank: u32) -> Intent {
         not_after_boottime_ms: 10_000,
         accepted_boottime_ms: 0,
         local: false,
+        hook: Hook::default(),
     }
 }
 
@@ -144,6 +145,7 @@ pub(crate) fn exec(j: &str, attempt: u64, a: &str, rank: u32) -> Exec {
         env: BTreeMap::new(),
         timeout_ms: None,
         plan: None,
+        hook: Hook::default(),
     }
 }
 
@@ -252,6 +254,7 @@ pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> To
         boot,
         expects_boot: false,
         limit_ms: None,
+        instance: intent.hook.instance.clone(),
     }
 }
 

@@ -6,7 +6,7 @@ mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::io::{Effect, Found, Input, Now, Seen};
+use crate::agent::io::{Effect, Found, Input, Now, Seen, Word};
 use crate::agent::machine::Machine;
 use crate::agent::tombs::brief;
 use crate::ids::{Epoch, TaskId};
@@ -250,6 +250,13 @@ impl World {
                 }
                 vec![Input::EpochWritten { epoch, result }]
             }
+            Effect::Tell(telling) => {
+                if telling.word == Word::Ended {
+                    let known = self.dirs.get(&telling.stem).is_some_and(|dir| dir.outcome.is_some());
+                    assert!(known, "the end of {} was told before it was on disk", telling.stem);
+                }
+                vec![Input::Told { task: telling.task, word: telling.word, result }]
+            }
             other => panic!("{other:?} is not carried out"),
         }
     }
@@ -396,5 +403,6 @@ fn is_carried_out(effect: &Effect) -> bool {
                 | Effect::Bury { .. }
                 | Effect::RemoveTombstone { .. }
                 | Effect::WriteEpoch { .. }
+                | Effect::Tell(_)
         )
 }
