@@ -27,7 +27,7 @@ pub const NO_CLAIM: u8 = 73;
 /// All of them: no runner that had a claim exits so.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
-/// What an end says first that is `ok` because there was no script to run.
+/// The first words of a remark about an end that is `ok` because there was no script to run.
 pub const NO_SCRIPT: &str = "no script ran";
 
 /// What the agent makes in a task's directory once the controller has it on disk that a script of it announced a boot.
@@ -71,7 +71,7 @@ pub struct Plan {
     pub script_timeout_ms: Option<u64>,
     pub on_timeout: OnTimeout,
     pub on_error: OnError,
-    /// What a task comes to that has no script to run.
+    /// The outcome of a task that has no script to run.
     #[serde(default)]
     pub empty: Empty,
     pub lingering: Lingering,
@@ -132,7 +132,7 @@ pub enum OnError {
     Stop,
 }
 
-/// What a task comes to that has no script to run.
+/// The outcome of a task that has no script to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {

@@ -16,7 +16,7 @@ const GUIDES: [(&str, &str); 11] = [
     ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
 ];
 
-/// What the book includes, by the line that does so.
+/// Files that the book includes, by the line that includes each.
 const INCLUDED: [(&str, &str); 2] = [
     (
         "{{#include ../controller/src/api/io.perilog.Controller.varlink}}",

@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
 #[derive(Default)]
 struct Action {
     roster: Roster,
-    /// It began when the job had let go of ranks.
+    /// Did it begin after the job had let go of ranks?
     follows: bool,
     verdict: Option<(Decided, Entry)>,
 }
@@ -106,7 +106,7 @@ struct AttemptLog {
 }
 
 impl AttemptLog {
-    /// What was to clean up and did not end well.
+    /// The actions that were to clean up and did not end well, in words.
     fn unclean(&self, job: &JobId) -> Vec<String> {
         let bad = |action: &&Action| action.verdict.as_ref().is_some_and(|(decided, _)| decided.verdict != Verdict::Ok);
         self.actions

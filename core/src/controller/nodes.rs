@@ -1,4 +1,4 @@
-//! What is shown of nodes: whether they are there, drained or held, and the chain from a node to what is stuck on it.
+//! Nodes as operators see them: there or away, drained, held; and the chain from a node to the script that is stuck on it.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ impl Machine {
         hosts
     }
 
-    /// Who holds the rank of a host, of each job that has one there, and until when.
+    /// Rows of the jobs and actions that hold a rank of this host, each with the reason.
     fn held_on(&self, host: &HostName, now: Now) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for (job, entry) in &self.jobs {
@@ -84,7 +84,7 @@ impl Machine {
         rows
     }
 
-    /// What to type next about the node itself, whatever runs there.
+    /// Commands to type next about the node itself; none while a script of a job is open there.
     fn next_of_node(&self, node: &Node, is_open: bool) -> Vec<String> {
         let host = &node.row.host;
         let drain = self.drains.get(host);
@@ -100,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// What there is to say of a job that is not known: a node's name is a slip.
+    /// Refuses a job that is not known, and points an operator who typed a node's name at `why`.
     pub(super) fn no_job(&self, job: &JobId) -> Refusal {
         let hint = match self.nodes.contains_key(job.as_str()) {
             true => format!("; {job} is a node: perilog why {job}"),

@@ -146,7 +146,7 @@ pub struct ActionRow {
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
     pub limits: BTreeMap<u64, IdSet>,
-    /// What is to be said of ranks that are `ok`, by its text: no script ran there, a file was skipped.
+    /// Remarks about ranks that are `ok`, by their text: no script ran there, the runner skipped a file.
     pub remarks: BTreeMap<String, IdSet>,
 }
 

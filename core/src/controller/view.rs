@@ -69,7 +69,7 @@ pub struct ActionView {
     pub timeout_ms: Option<u64>,
     pub verdict: Option<Verdict>,
     pub ok: IdSet,
-    /// What is to be said of ranks of `ok`: no script ran there, a file was skipped.
+    /// Remarks about ranks of `ok`, by their text: no script ran there, the runner skipped a file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remarks: BTreeMap<String, IdSet>,
     /// Not ended, folded.
@@ -104,7 +104,7 @@ pub struct NodeView {
     pub tasks: u64,
     /// A second machine that claims this name, a refused epoch: what an operator should know.
     pub note: Option<String>,
-    /// It is drained, or its drain is not lifted yet.
+    /// The drain that stands, or that the hook has not lifted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainRow>,
     /// A job or an action holds a rank of it: it is not given back.
@@ -120,7 +120,7 @@ pub struct WhyView {
     pub open: Vec<WhyTask>,
     /// The last few that ended badly, newest first.
     pub failed: Vec<WhyTask>,
-    /// Who holds its ranks, and until when.
+    /// Jobs and actions that hold ranks of it, and until when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     /// Commands to type next about the node itself, most useful first.

@@ -47,7 +47,7 @@ pub struct Ended {
     /// Files that its runner left out and that may have been meant as scripts, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
-    /// It is `ok` because there was no script to run.
+    /// Is it `ok` because there was no script to run?
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
 }
@@ -73,7 +73,7 @@ impl Ended {
         self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
     }
 
-    /// What an operator should know of an end that is `ok` all the same: no script ran, or a file was skipped.
+    /// A remark for the operator about an end that is `ok` all the same: no script ran, or the runner skipped a file.
     pub fn remark(&self) -> Option<String> {
         if self.outcome != Outcome::Ok {
             return None;

@@ -1,4 +1,4 @@
-//! What people are shown of nodes. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained nor who is held.
+//! Nodes as operators see them. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained nor who is held.
 
 use super::release::{add, bench, finish};
 use super::*;
@@ -59,7 +59,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
 }
 
-/// What is stuck comes first: to lift a drain helps nobody while the script goes on.
+/// A stuck script comes first: to lift the drain of its node helps no job while it goes on.
 #[test]
 fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     let (mut b, n) = bench(1, |_| {});
