@@ -32,6 +32,8 @@ pub const NO_SCRIPT: &str = "no script ran";
 
 /// What the agent makes in a task's directory once the controller has it on disk that a script of it announced a boot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
+/// What the agent makes in a task's directory before it sends TERM to the runner: perilog was asked to stop it.
+pub const STOP_ASKED: &str = "stop-asked";
 
 /// The order to run an action on one rank. Says *that* it runs; the node says what ([`Plan`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::tell;
 use crate::spool::{Spool, Traces};
-use crate::systemd::{Bus, BusError};
+use crate::systemd::{Bus, BusError, runner};
 
 /// The answer of a call, and which connection it was made on; `None` for what no connection is needed for.
 pub(super) struct Answer {
@@ -159,10 +159,11 @@ impl Calls {
 /// The unit first, then its processes, then the files: of a unit that had ended the files are whole.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
-    let Traces { claim, result, steps, tails } = spool.traces(stem, unit.as_ref().is_some_and(runs));
+    let deaf = unit.as_ref().and_then(|unit| runner::deaf(unit.main_pid));
+    let Traces { claim, result, steps, tails, stop_asked } = spool.traces(stem, unit.as_ref().is_some_and(runs));
     fault::point_if("claim-seen", || claim.is_some());
     let gone = !spool.has(stem);
-    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, gone })
+    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, gone })
 }
 
 /// Is the main process there, or on its way?

@@ -32,7 +32,10 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Concluding { ended } = &task.state else { return };
         if let Err(text) = result {
-            return task.not_written("outcome", &text, cx);
+            task.not_written("outcome", &text, cx);
+            // Whoever looks from afar sees why a task that has ended is still open.
+            let phase = task.told_as_running(format!("it has ended, and its outcome cannot be written: {text}"));
+            return self.move_to(id, phase, cx);
         }
         let ended = ended.clone();
         task.write_again.succeeded();
@@ -215,7 +218,7 @@ impl Task {
             steps: &seen.steps,
             tails: &seen.tails,
             lingering: left,
-            cancelled: self.cancelled,
+            cancelled: self.cancelled || seen.stop_asked,
         };
         judge(&evidence, &self.intent, now.wall_ms)
     }

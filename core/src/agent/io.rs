@@ -55,6 +55,8 @@ pub struct Found {
     pub tails: Vec<Tail>,
     /// `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
+    /// [`crate::task::STOP_ASKED`] is there.
+    pub stop_asked: bool,
     /// Processes in the unit's cgroup, the main process among them.
     pub processes: Vec<Process>,
     /// The ids a unit carries in its LogExtraFields, for a unit without a directory.
@@ -89,6 +91,10 @@ pub struct Seen {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
+    /// [`crate::task::STOP_ASKED`] is there.
+    pub stop_asked: bool,
+    /// Why the runner takes no signals and looks at no limits, where it does not: it is stopped, or hangs in the kernel.
+    pub deaf: Option<String>,
     /// Read last: its directory is not there. Somebody removed it, and whatever claim and result were in it.
     pub gone: bool,
 }
@@ -280,7 +286,8 @@ pub enum Effect {
         task: TaskId,
         claim: Claim,
     },
-    /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status.
+    /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status. Before TERM the directory gets
+    /// [`crate::task::STOP_ASKED`]: the agent after this one knows by it that TERM was asked for.
     SignalRunner {
         stem: String,
         signal: u8,

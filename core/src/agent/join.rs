@@ -268,6 +268,9 @@ fn seen(found: Found) -> Seen {
         result: found.result,
         steps: found.steps,
         tails: found.tails,
+        stop_asked: found.stop_asked,
+        // The next look tells.
+        deaf: None,
         // What has an intent has a directory, and what had none has one again.
         gone: false,
     }

@@ -180,7 +180,7 @@ impl Machine {
             {
                 cx.push(Effect::TakeClaim { stem: task.stem.clone(), task: *id, claim: claiming.claim.clone() });
             }
-            if self.bus && task.look.backoff.take_due(now) {
+            if self.bus && (task.look.backoff.take_due(now) || task.watch_at().is_some_and(|at| at <= now.boot_ms)) {
                 looks.push(*id);
             }
             if task.write_again.take_due(now) {
@@ -218,7 +218,8 @@ impl Machine {
             let look = task.look.backoff.at().filter(|_| self.bus);
             let start = task.start_again.at().filter(|_| self.bus && matches!(task.state, State::Queued));
             let expiry = task.expires().then(|| task.intent.not_after_boottime_ms.saturating_add(1));
-            [claim, look, start, task.write_again.at(), expiry, task.orphan_due_ms(now)]
+            let watch = task.watch_at().filter(|_| self.bus);
+            [claim, look, start, task.write_again.at(), expiry, task.orphan_due_ms(now), watch]
         };
         let tasks = self.tasks.values().flat_map(of_task).flatten().min();
         let unload = self.unloading.values().filter(|_| self.bus).filter_map(Backoff::at).min();

@@ -7,6 +7,7 @@ use crate::task::{Claim, Ended, Intent, NO_TASK, NOT_OURS, Process, RAN_NOTHING,
 use super::backoff::Backoff;
 use super::io::{Caller, Now};
 use super::orphan::Orphan;
+use super::watch::Watch;
 
 /// Where a task stands; the drawing is in [`super`].
 #[derive(Debug)]
@@ -79,6 +80,7 @@ pub(super) struct Task {
     /// TERM is still to be sent to its runner; and another signal.
     pub(super) term: bool,
     pub(super) signal: Option<u8>,
+    pub(super) watch: Watch,
     /// Processes that were killed because they lingered.
     pub(super) killed: Vec<Process>,
 
@@ -124,6 +126,7 @@ impl Task {
             invocation: None,
             term: false,
             signal: None,
+            watch: Watch::default(),
             killed: Vec::new(),
             write_again: Backoff::default(),
             trouble: None,

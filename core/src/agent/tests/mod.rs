@@ -16,5 +16,6 @@ mod starting;
 mod status;
 mod unit;
 pub(crate) mod values;
+mod watch;
 mod words;
 mod world;

@@ -231,6 +231,7 @@ pub(crate) fn found(intent: &Intent, seen: Seen) -> Found {
         steps: seen.steps,
         tails: seen.tails,
         unit: seen.unit,
+        stop_asked: seen.stop_asked,
         processes: seen.processes,
         unit_ids: seen.unit_ids,
     }

@@ -23,6 +23,7 @@ pub(super) struct Dir {
     pub(super) claim: Option<Claim>,
     result: Option<RunResult>,
     pub(super) outcome: Option<Ended>,
+    pub(super) stop_asked: bool,
 }
 
 /// How an effect is carried out.
@@ -206,6 +207,9 @@ impl World {
                 vec![Input::ClaimTaken { task, result: result.map(|()| ours) }]
             }
             Effect::SignalRunner { stem, signal } => {
+                if let Some(dir) = self.dirs.get_mut(&stem).filter(|_| signal == 15) {
+                    dir.stop_asked = true;
+                }
                 if !failed && matches!(signal, 15 | 43) {
                     self.end_script(&stem, if signal == 15 { 143 } else { 137 }, signal == 15, false);
                 }
@@ -281,7 +285,7 @@ impl World {
         let stems: BTreeSet<String> = self.dirs.keys().chain(self.units.keys()).cloned().collect();
         let found = stems.into_iter().map(|stem| {
             let dir = self.dirs.get(&stem).cloned().unwrap_or_default();
-            let Seen { unit, unit_ids, processes, claim, result, steps, tails, gone: _ } = self.look(&stem);
+            let Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, .. } = self.look(&stem);
             Found {
                 stem,
                 intent: dir.intent,
@@ -290,6 +294,7 @@ impl World {
                 result,
                 steps,
                 tails,
+                stop_asked,
                 unit,
                 processes,
                 unit_ids,
