@@ -1,6 +1,6 @@
 //! `perilog wait`: until a job's actions have their verdict, or until an event has come. Everything is read from the job's event log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::RecvTimeoutError;
 
 use perilog_core::{ActionName, Attempt, JobId, Span, Verdict};
@@ -103,6 +103,9 @@ struct AttemptLog {
     /// The job has let go of something: what begins from here on cleans up.
     let_go: bool,
     awaited: Option<Entry>,
+    /// Milestones that somebody has said, and whether there is room for no other.
+    said: BTreeSet<String>,
+    full: bool,
 }
 
 impl AttemptLog {
@@ -150,6 +153,10 @@ impl Ledger {
         log.clean |= is_last_release(&entry);
         log.let_go |= matches!(entry.name.as_str(), "job-finish" | "job-let-go" | "shrink");
         let let_go = log.let_go;
+        log.full |= entry.name == "milestones-full";
+        if entry.name == "milestone" {
+            log.said.extend(entry.text("name").map(str::to_owned));
+        }
         if self.args.awaited.as_ref().is_some_and(|awaited| is_awaited(awaited, &entry)) {
             log.awaited.get_or_insert_with(|| entry.clone());
         }
@@ -228,6 +235,9 @@ impl Ledger {
                 event => format!("{event} of {}", self.args.job),
             };
             return Some(End { exit, lines: vec![line], events: vec![entry.clone()] });
+        }
+        if awaited.is_milestone() && log.full && !log.said.contains(&awaited.event) {
+            return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
         // What runs for an attempt that is closed goes on, and what follows it comes, until all of it was given back; nothing else does.
