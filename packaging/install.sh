@@ -36,18 +36,12 @@ for kind in sysusers tmpfiles; do
     done
 done
 
-# An agent does something with every default: its prolog and its epilog have nothing to do until there are scripts in their directories. (Without a
-# table an action is refused, and a node that cannot say that it is clean is drained.) A controller has to be told its cluster's name, which nobody can
-# guess.
-put 644 "$tree/agent/agent.toml.example" /etc/perilog/agent.toml
-sed -i 's/^#! \[action\.prolog\]$/[action.prolog]/' "$destdir/etc/perilog/agent.toml"
-grep -qx '\[action\.prolog\]' "$destdir/etc/perilog/agent.toml"
-printf '\n[action.epilog]\n' >> "$destdir/etc/perilog/agent.toml"
-# Housekeeping has no table, and its directory is there for whoever writes one: without it every run would fail.
+# An agent does something with every default: its actions have nothing to do until there are scripts in their directories. (Without a table an action is
+# refused, and a node that cannot say that it is clean is drained.) A controller has to be told its cluster's name, which nobody can guess. Both files are short,
+# and point at a manual page: a package that changes a comment must not have every upgrade ask.
+put 644 "$tree/packaging/agent.toml" /etc/perilog/agent.toml
+put 644 "$tree/packaging/controller.toml" /etc/perilog/controller.toml
 for name in prolog epilog housekeeping agent controller; do install -d -m 755 "$destdir/etc/perilog/$name.d"; done
-put 644 "$tree/controller/controller.toml.example" /etc/perilog/controller.toml
-sed -i 's/^cluster = .*/#! cluster = "NAME"/' "$destdir/etc/perilog/controller.toml"
-grep -qx '#! cluster = "NAME"' "$destdir/etc/perilog/controller.toml"
 
 for page in "$pages"/man/*.[1-8]; do
     put 644 "$page" "/usr/share/man/man${page##*.}/${page##*/}"

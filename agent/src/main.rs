@@ -20,13 +20,13 @@ fn main() -> ExitCode {
     {
         match await_tasks(&arguments) {
             Ok(None) => {}
-            Ok(Some(limit)) => return PROGRAM.end(farewell(&arguments, limit).map_err(|error| format!("{error:#}"))),
+            Ok(Some(limit)) => return PROGRAM.end(farewell(&arguments, limit).map_err(|error| error.to_string())),
             Err(text) => return PROGRAM.misused(&text),
         }
     }
     let load = |arguments: &Arguments| Config::read(&arguments.config);
     match PROGRAM.begin(load, config::warnings) {
-        Ok((arguments, loaded)) => PROGRAM.end(serve(arguments, loaded.value).map_err(|error| format!("{error:#}"))),
+        Ok((arguments, loaded)) => PROGRAM.end(serve(arguments, loaded.value).map_err(|error| error.to_string())),
         Err(said) => said,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perilog_core::hostlist::HostList;
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, JobId, Rank, TaskId};
 use perilog_core::idset::IdSet;
-use perilog_core::task::{Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
+use perilog_core::task::{Empty, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
 
 pub(crate) fn plan() -> Plan {
     Plan {
@@ -19,6 +19,7 @@ pub(crate) fn plan() -> Plan {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),
@@ -57,6 +58,7 @@ pub(crate) fn intent() -> Intent {
         dropped_env: 0,
         not_after_boottime_ms: 1_000_000,
         accepted_boottime_ms: 940_000,
+        hook: Hook::default(),
         local: false,
         commit: None,
     }

@@ -48,6 +48,12 @@ impl Reply {
         }
     }
 
+    /// The outcome for people.
+    pub(crate) fn result(&self) -> Option<String> {
+        let ended = self.ended.as_ref().map(Ended::result);
+        ended.or_else(|| self.outcome.as_ref().map(ToString::to_string)).map(|result| text::line(&result))
+    }
+
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         self.ended.as_ref().map(|ended| &ended.outcome).or(self.outcome.as_ref())
     }

@@ -160,6 +160,11 @@ impl Entry {
                 let without = self.text("without").map(|without| format!(", without {}", ranks(without)));
                 (None, "ok", format!("the job has reached {}{}", field("name"), without.unwrap_or_default()))
             }
+            "milestones-full" => (
+                None,
+                "",
+                format!("attempt {} has {} milestones: others are not told", field("attempt"), field("most")),
+            ),
             "expect-reboot" => {
                 let within = self.context.get("within_ms").and_then(Value::as_u64);
                 let within = within.map(|ms| format!(" within {}", text::age(ms))).unwrap_or_default();

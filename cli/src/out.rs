@@ -82,7 +82,7 @@ impl Out {
         let mut page = Page::new(self.width, perilog_host::clock::wall_ms());
         match self.face {
             Face::Table => what.table(&mut page),
-            Face::Json => what.json().into_iter().for_each(|json| page.line(json)),
+            Face::Json => what.json().into_iter().for_each(|json| page.line(crate::text::json(&json))),
             Face::Quiet => what.quiet(&mut page),
         }
         if page.text.is_empty() {
@@ -113,7 +113,7 @@ pub(crate) mod tests {
         what.table(&mut table);
         let mut quiet = Page::new(None, now_ms);
         what.quiet(&mut quiet);
-        let json = what.json().map(|json| json.to_string()).unwrap_or_default();
+        let json = what.json().map(|json| crate::text::json(&json)).unwrap_or_default();
         [anstream::adapter::strip_str(&table.text).to_string(), json, quiet.text]
     }
 

@@ -16,7 +16,8 @@ pub(crate) fn of(word: &str) -> Style {
     match word {
         "ok" | "online" => GOOD,
         "failed" | "timeout" | "lost" | "overdue" | "offline" | "refused" => BAD,
-        "tolerable" | "cancelled" | "resolved" | "resolving" | "lingering" | "unknown" | "probing" => CARE,
+        "tolerable" | "cancelled" | "resolved" | "resolving" | "lingering" | "unknown" | "probing" | "drained"
+        | "draining" => CARE,
         _ => PLAIN,
     }
 }

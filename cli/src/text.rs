@@ -36,12 +36,34 @@ pub(crate) fn block(text: &str) -> String {
     shown
 }
 
+/// A value as JSON that no terminal obeys: what JSON lets stand as it is and a terminal acts on (C1 controls, what reorders text) is escaped, which means the
+/// same to every reader.
+pub(crate) fn json(value: &serde_json::Value) -> String {
+    let text = value.to_string();
+    if !text.chars().any(is_harmful) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_harmful(c) {
+            // Within a string: nothing else of JSON has such a character, and all of them are below U+10000.
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", line(text))
 }
 
+fn is_harmful(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 fn harmless(c: char, shown: &mut String) {
-    if c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+    if is_harmful(c) {
         shown.extend(c.escape_default());
     } else {
         shown.push(c);
@@ -87,6 +109,14 @@ pub(crate) fn count(n: u64, of: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_means_the_same_and_no_terminal_obeys_it() {
+        let value = serde_json::json!({"said": "csi \u{9b}31m del \u{7f} esc \u{1b} \u{202e}rtl grün"});
+        let shown = json(&value);
+        assert!(!shown.chars().any(is_harmful) && shown.contains("\\u009b31m") && shown.contains("grün"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
 
     #[test]
     fn foreign_text_is_harmless() {

@@ -189,7 +189,7 @@ mod tests {
             (shown(hosts("")), "expected at least one rank or host\n\n    \n    ^"),
             (shown(hosts("n0,n/1")), "expected [A-Za-z0-9._-], starting with a letter or a digit\n\n    n0,n/1\n        ^"),
             (shown(job("ƒuZ0Z")), "expected a digit of base 58 (no 0, I, O or l)\n\n    ƒuZ0Z\n       ^"),
-            (shown(job("uƒZZ")), "expected [A-Za-z0-9._-]\n\n    uƒZZ\n     ^"),
+            (shown(job("uƒZZ")), "expected [A-Za-z0-9._-], not starting with `.` or `-`\n\n    uƒZZ\n     ^"),
             (shown(targets("0-3,x[")), ""),
             (shown(variable("A-B=1")), "expected a name of [A-Za-z_][A-Za-z0-9_]*\n\n    A-B=1\n     ^"),
             (shown(variable("AB")), "expected NAME=VALUE\n\n    AB\n      ^"),

@@ -62,6 +62,16 @@ fn wait_has_its_forms() {
     let release = |last: bool| json!({"sequence": 8, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": last}});
     let last_release = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": true}});
     let closed = || json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed", "context": {"attempt": "0", "why": "a newer one"}});
+    let unclean = || {
+        let finish =
+            json!({"sequence": 7, "timestamp": 1.0, "name": "job-finish", "context": {"attempt": "0", "ranks": "0-1"}});
+        let verdict =
+            json!({"verdict": "cancelled", "status": 0, "ok": "0", "by_outcome": {"cancelled": "1"}, "hosts": "n1"});
+        let begins = json!({"ranks": "0-1", "hosts": "n[0-1]"});
+        vec![finish, epilog(8, "action-start", begins), epilog(9, "verdict", verdict), last_release(10)]
+    };
+    let full =
+        || json!({"sequence": 9, "timestamp": 1.0, "name": "milestones-full", "context": {"attempt": "0", "most": 64}});
     #[rustfmt::skip]
     let table: Vec<(&[&str], Vec<Value>, i32, &str, &str)> = vec![
         (&["--action", "prolog"], vec![], 0, "prolog of f1 ok on 2 ranks\n", ""),
@@ -71,7 +81,11 @@ fn wait_has_its_forms() {
         (&["--for", "data-out"], vec![of_rank(), release(false), of_job(9)], 0, "data-out of f1\n", ""),
         (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n", ""),
         (&["--for", "data-out"], vec![of_rank(), closed()], 1, "f1: the attempt was closed (a newer one) without data-out\n", ""),
+        (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has as many milestones as it may without data-out\n", ""),
+        (&["--for", "data-out"], vec![of_rank(), full(), of_job(10)], 0, "data-out of f1\n", ""),
         (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "clean of f1\n", ""),
+        // Found by a trial: "clean", where the epilog had been cancelled on a node.
+        (&["--for", "clean"], unclean(), 0, "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // What follows an attempt that was closed still gives it back.
         (&["--for", "clean"], vec![closed(), last_release(10)], 0, "clean of f1\n", ""),
         (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),

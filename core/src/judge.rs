@@ -29,7 +29,7 @@ pub struct Evidence<'a> {
     pub tails: &'a [Tail],
     /// Processes that were left behind and killed or kept.
     pub lingering: &'a [Process],
-    /// A cancel was asked for.
+    /// The agent was told to stop it. A TERM that reached the runner tells that of nobody: anybody may have sent it.
     pub cancelled: bool,
 }
 
@@ -49,11 +49,15 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
     // Of the host's own nobody waits for the boot: it ends as it ended.
-    let outcome = if !intent.local && boot::was_shut_down(&outcome, evidence) {
-        // Whether the boot comes that scripts have not begun before, nobody knows yet: what it was asked is what it did.
-        Some(boot::of_steps(evidence.steps)).filter(|it| !matches!(it, Outcome::Lost { .. })).unwrap_or(outcome)
-    } else {
-        outcome
+    let booted = (!intent.local && boot::was_shut_down(&outcome, evidence)).then(|| boot::of_steps(evidence.steps));
+    let (outcome, note) = match (outcome, booted) {
+        // Whether the boot comes that scripts have not begun before, nobody knows yet: how they ended is what they did.
+        (_, Some(booted)) if !matches!(booted, Outcome::Lost { .. }) => (booted, note),
+        (Outcome::Cancelled { status }, _) if evidence.was_stopped_by_others() => {
+            let notes = note.into_iter().chain([STOPPED_BY_OTHERS.to_owned()]);
+            (stopped_by_others(status), Some(notes.collect::<Vec<_>>().join("; ")))
+        }
+        (outcome, _) => (outcome, note),
     };
     report::Report { evidence, unit, result }.fill(outcome, note, intent, ended_ms)
 }
@@ -78,10 +82,29 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Was TERM asked for, by anybody?
+    /// Did TERM end it that the agent was not told to send?
+    fn was_stopped_by_others(&self) -> bool {
+        !self.cancelled && matches!(self.claim, Some(Claim::Runner(_)) | None)
+    }
+
+    /// Did TERM reach the runner, whoever sent it?
     fn was_cancelled(&self) -> bool {
         self.cancelled || self.steps.iter().any(|step| matches!(step, StepRecord::Cancelled { .. }))
     }
+}
+
+const STOPPED_BY_OTHERS: &str =
+    "its runner was sent SIGTERM, and not by perilog (systemctl stop, a shutdown, another process)";
+
+/// How scripts ended whose runner was stopped, and nobody had asked perilog for that.
+fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
+    const TERM: u8 = 15;
+    let why = match status {
+        Some(ExitStatus::Exit(code)) if code != 0 => Failure::Exit(code),
+        Some(ExitStatus::Signal(signal)) => Failure::Signal(signal),
+        Some(ExitStatus::Exit(_)) | None => Failure::Signal(TERM),
+    };
+    Outcome::Failed { why }
 }
 
 /// What a claim of the agent's says. It withdraws a task; it cannot make it a success.

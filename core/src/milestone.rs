@@ -21,9 +21,9 @@ pub const MAX_NAMES: usize = 64;
 /// What a waiter can wait for that is no milestone: the events of a job's log, and `clean`, its last release. No operator or service may call a
 /// milestone so; a script that does is told of, and waited for by nobody.
 #[rustfmt::skip]
-pub const EVENTS: [&str; 22] = [
+pub const EVENTS: [&str; 23] = [
     "action-start", "attempt", "attempt-closed", "attempt-forgotten", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
-    "late", "lease-expired", "lingering", "milestone", "overdue", "release", "release-forgotten", "resolve", "shrink", "verdict",
+    "late", "lease-expired", "lingering", "milestone", "milestones-full", "overdue", "release", "release-forgotten", "resolve", "shrink", "verdict",
 ];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +75,11 @@ impl Milestones {
 
     pub(crate) const fn left_mut(&mut self) -> &mut IdSet {
         &mut self.left
+    }
+
+    /// Has it as many names as there is room for?
+    pub fn is_full(&self) -> bool {
+        self.said.len() >= MAX_NAMES
     }
 
     pub fn is_reached(&self, name: &MilestoneName) -> bool {
@@ -148,6 +153,9 @@ mod tests {
             say(&format!("b{at}"), "0").unwrap();
         }
         assert_eq!(say("one-more", "0"), Err(TooMany));
+        assert!(milestones.is_full());
+        let mut say =
+            |text: &str, ranks: &str| milestones.say(&name(text), &ranks.parse().unwrap()).map(|news| news.to_string());
         assert_eq!(say("a", "7").as_deref(), Ok("7"));
         let stored = serde_json::to_string(&milestones).unwrap();
         assert_eq!(serde_json::from_str::<Milestones>(&stored).unwrap(), milestones);

@@ -13,8 +13,10 @@ use crate::idset::IdSet;
 use crate::mark::Commit;
 use crate::outcome::{ExitStatus, Outcome};
 
+mod ended;
 mod tombstone;
 
+pub use ended::Ended;
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
 /// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran nothing.
@@ -26,8 +28,13 @@ pub const NO_CLAIM: u8 = 73;
 /// All of them: no runner that had a claim exits so.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
+/// The first words of a remark about an end that is `ok` because there was no script to run.
+pub const NO_SCRIPT: &str = "no script ran";
+
 /// What the agent makes in a task's directory once the controller has it on disk that a script of it announced a boot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
+/// What the agent makes in a task's directory before it sends TERM to the runner: perilog was asked to stop it.
+pub const STOP_ASKED: &str = "stop-asked";
 
 /// The order to run an action on one rank. Says *that* it runs; the node says what ([`Plan`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +80,9 @@ pub struct Plan {
     pub script_timeout_ms: Option<u64>,
     pub on_timeout: OnTimeout,
     pub on_error: OnError,
+    /// The outcome of a task that has no script to run.
+    #[serde(default)]
+    pub empty: Empty,
     pub lingering: Lingering,
     pub retries: Retries,
     /// By file name of the script.
@@ -131,6 +141,17 @@ pub enum OnError {
     Stop,
 }
 
+/// The outcome of a task that has no script to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Empty {
+    /// `ok`, and its end says that no script ran.
+    #[default]
+    Ok,
+    /// `failed`: the site means each node to run some.
+    Fail,
+}
+
 /// What becomes of processes that outlive the scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -160,6 +181,9 @@ pub struct Intent {
     /// The commit that caused it; `None`: the host's own, or an older controller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
+    /// Of such a one: what its hook asked for beside.
+    #[serde(default, skip_serializing_if = "Hook::is_empty")]
+    pub hook: Hook,
 }
 
 impl Intent {
@@ -183,6 +207,28 @@ impl Intent {
     pub const fn rebuilt(mut self) -> Self {
         self.not_after_boottime_ms = 0;
         self
+    }
+}
+
+/// What a resource manager's hook tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Hook {
+    /// The program to run where no hook hears how the task ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphaned: Option<String>,
+    /// Tells two jobs of one number apart: the time at which the resource manager began this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+}
+
+impl Hook {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Is it of another job than the one with this instance? Unknown where this hook does not say.
+    pub fn is_of_another(&self, known: &str) -> bool {
+        self.instance.as_deref().is_some_and(|own| own != known)
     }
 }
 
@@ -295,6 +341,9 @@ pub struct RunResult {
     pub configuration: Option<String>,
     /// A script could not be executed.
     pub exec: Option<String>,
+    /// Files that were left out and may have been meant: `/etc/perilog/prolog.d/10-hello is skipped: not executable`.
+    #[serde(default)]
+    pub skipped: Vec<String>,
 }
 
 /// A process that is or was in a unit.
@@ -330,92 +379,6 @@ pub struct Check {
 pub struct Tail {
     pub script: String,
     pub text: String,
-}
-
-/// `outcome.json` and the body of `Finished`: all that is told about a task that ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    pub outcome: Outcome,
-    /// Milliseconds since the epoch, where known.
-    pub began_ms: Option<u64>,
-    pub ended_ms: u64,
-    pub elapsed_ms: Option<u64>,
-    #[serde(default)]
-    pub steps: Vec<Step>,
-    #[serde(default)]
-    pub checks: Vec<Check>,
-    #[serde(default)]
-    pub milestones: Vec<String>,
-    #[serde(default)]
-    pub user_message: Option<String>,
-    /// A script announced a boot of its host, which is its end.
-    #[serde(default)]
-    pub expect_reboot: bool,
-    /// That boot has come; or, where none was announced, one that undid it.
-    #[serde(default)]
-    pub booted: bool,
-    /// Processes that were left behind and, by the plan, killed or kept.
-    #[serde(default)]
-    pub lingering: Vec<Process>,
-    /// The last 4 KiB of each failed script.
-    #[serde(default)]
-    pub tails: Vec<Tail>,
-    #[serde(default)]
-    pub forensics: Option<String>,
-    #[serde(default)]
-    pub cpu_ns: Option<u64>,
-    #[serde(default)]
-    pub memory_peak: Option<u64>,
-    #[serde(default)]
-    pub dropped_env: u32,
-    /// Where unit and result differ, or what else a person should know.
-    #[serde(default)]
-    pub note: Option<String>,
-}
-
-impl Ended {
-    /// What a tombstone tells of an end: details were acknowledged before.
-    pub fn of_tombstone(outcome: Outcome, reboot: Reboot, ended_ms: u64) -> Self {
-        Self::bare(outcome, ended_ms).in_boot(reboot)
-    }
-
-    /// The same, as it stands in a boot.
-    pub fn in_boot(self, reboot: Reboot) -> Self {
-        Self { expect_reboot: reboot.is_announced(), booted: reboot.is_past(), ..self }
-    }
-
-    pub const fn reboot(&self) -> Reboot {
-        Reboot::of(self.expect_reboot, self.booted)
-    }
-
-    /// Did scripts of it run, as far as it tells? Those that went well before it was stopped leave no status.
-    pub fn has_run(&self) -> bool {
-        let was_stopped = matches!(self.outcome, Outcome::Cancelled { .. });
-        self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
-    }
-
-    /// An end that nothing else is known about.
-    pub fn bare(outcome: Outcome, ended_ms: u64) -> Self {
-        Self {
-            outcome,
-            began_ms: None,
-            ended_ms,
-            elapsed_ms: None,
-            steps: Vec::new(),
-            checks: Vec::new(),
-            milestones: Vec::new(),
-            user_message: None,
-            expect_reboot: false,
-            booted: false,
-            lingering: Vec::new(),
-            tails: Vec::new(),
-            forensics: None,
-            cpu_ns: None,
-            memory_peak: None,
-            dropped_env: 0,
-            note: None,
-        }
-    }
 }
 
 /// What systemd says of a unit. Believe it only through [`crate::judge`].

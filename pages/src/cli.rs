@@ -17,7 +17,7 @@ pub fn pages(mut root: Command) -> Vec<Page> {
     first.add("DESCRIPTION", description(&root));
     first.add("OPTIONS", arguments(&root, |argument| !argument.is_positional()));
     let each = verbs.iter().map(|verb| {
-        let page = format!("{}-{}(1)", root.get_name(), verb.get_name());
+        let page = format!("{}(1)", page_name(&root, verb));
         Block::Tagged(vec![page], vec![Block::Paragraph(sentence(&about(verb)))])
     });
     first.add("VERBS", each.collect());
@@ -28,9 +28,18 @@ pub fn pages(mut root: Command) -> Vec<Page> {
     pages
 }
 
+/// man(1) looks into section 1 first: who asks for a daemon is not to find a verb of the same name.
+const DAEMONS: [&str; 2] = ["agent", "controller"];
+
+/// `perilog-run`
+pub fn page_name(root: &Command, verb: &Command) -> String {
+    let verb_of = if DAEMONS.contains(&verb.get_name()) { "-verb" } else { "" };
+    format!("{}-{}{verb_of}", root.get_name(), verb.get_name())
+}
+
 fn of_verb(root: &Command, verb: &Command) -> Page {
     let name = format!("{} {}", root.get_name(), verb.get_name());
-    let mut page = Page::new(name.replace(' ', "-"), 1, brief(verb));
+    let mut page = Page::new(page_name(root, verb), 1, brief(verb));
     let inner: Vec<&Command> = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
     page.add("DESCRIPTION", description(verb));
     let own = |argument: &Arg| !argument.is_global_set();

@@ -8,11 +8,13 @@
 //! | [`keys`] | pages of the configuration files, of their examples and the programs' own defaults |
 //! | [`journal`] | the fields of the journal on the daemons' pages, of docs/operate.md |
 //! | [`text`] | what is written by hand, added to these, and perilog-events(7) |
+//! | [`guides`] | the guides of the book, as packages install them |
 //! | [`roff`] | man(7) macros of a [`page::Page`] |
 //!
 //! Never in a package, and never asked at run time.
 
 pub mod cli;
+pub mod guides;
 pub mod journal;
 pub mod keys;
 pub mod page;
@@ -134,20 +136,25 @@ fn controller_toml(page: &mut Page) -> Result<()> {
     Ok(())
 }
 
-/// Writes `DIR/man` and `DIR/completions`. `date` stands in the pages, such as 2026-11-21; empty where nobody knows it.
+/// Writes `DIR/man`, `DIR/completions` and `DIR/guides`. `date` stands in the pages, such as 2026-11-21; empty where nobody knows it.
 ///
 /// # Errors
 /// A file that cannot be written.
 pub fn write(directory: &Path, date: &str) -> Result<usize> {
     let man = directory.join("man");
     let completions = directory.join("completions");
-    for directory in [&man, &completions] {
+    let guides = directory.join("guides");
+    for directory in [&man, &completions, &guides] {
         std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
     let pages = pages()?;
     for page in &pages {
         let path = man.join(page.file());
         let text = roff::render(page, date, env!("CARGO_PKG_VERSION"));
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    for (name, text) in guides::guides() {
+        let path = guides.join(name);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     for (shell, file) in [(Shell::Bash, "perilog.bash"), (Shell::Zsh, "_perilog"), (Shell::Fish, "perilog.fish")] {

@@ -103,7 +103,7 @@ fn bare_hostlist(text: &str) -> Option<&str> {
     None
 }
 
-/// What a prompt is typed at, whatever program it is: without the prompt, and without what a comment says behind it.
+/// The command behind a prompt, of whatever program, without the comment that follows it.
 fn command_line(line: &str) -> Option<&str> {
     let (prompt, command) = line.trim_start().split_once("# ").or_else(|| line.trim_start().split_once("$ "))?;
     (!prompt.contains(char::is_whitespace)).then(|| command.split("  #").next().unwrap_or_default())

@@ -2,6 +2,7 @@
 //! again when the prolog has ended. A second call of the hook attaches, and has the same status.
 
 use anyhow::{Result, ensure};
+use perilog_tests::Cluster;
 use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 
 #[test]
@@ -13,7 +14,8 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     let job = slurm.submit(2, "true")?;
     cluster.wait_action_begun(&job, "prolog", &[0])?;
     slurm.kill_slurmd(0)?;
-    slurm.wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd has died")))?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
     slurm.start_slurmd(0)?;
     // As a slurmd would that had forgotten.
     let environment =
@@ -46,7 +48,8 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "prolog", &[0])?;
     slurm.kill_slurmd(0)?;
-    slurm.wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd has died")))?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
     let seconds = || -> Result<u64> { Ok(slurm.ask(&["date", "+%s"])?.parse()?) };
     let killed = seconds()?;
     slurm.wait("slurmd has been away for 30 s", |_| Ok(seconds()? >= killed + 30))?;
@@ -58,4 +61,73 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")?;
     ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("1"), "the job was requeued a second time");
     slurm.wait_node(0, "IDLE")
+}
+
+/// `systemctl kill -s KILL slurmd`, whose default is every process of the unit: the agent finds that no hook is left.
+#[test]
+fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    cluster.node(0)?.systemctl(&["kill", "--kill-whom=all", "--signal=KILL", "slurmd.service"])?;
+    slurm.start_slurmd(0)?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")
+}
+
+/// As under `PrologFlags=RunInJob`, which this Slurm does not know: the hook's parent is a slurmstepd, which lives on when slurmd has died.
+#[test]
+fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let node = cluster.node(0)?;
+    for name in ["slurmd", "slurmstepd"] {
+        node.sh(&format!("cp /bin/sh /root/{name}"))?;
+    }
+    node.write_script("/root/orphaned", "printf '%s %s\\n' \"$1\" \"$PERILOG_STATUS\" >> /root/told")?;
+    let unit = |name: &str, command: &str| -> Result<()> {
+        node.run(&["systemd-run", &format!("--unit=stand-in-{name}"), &format!("/root/{name}"), "-c", command])?
+            .ok()
+            .map(drop)
+    };
+    unit("slurmd", "while :; do sleep 1; done")?;
+    let hook =
+        "SLURM_JOB_ID=5 SLURMD_NODENAME=n0 perilog hook slurm-prolog --orphaned /root/orphaned; echo $? > /root/status";
+    unit("slurmstepd", hook)?;
+    cluster.wait_action_begun("5", "prolog", &[0])?;
+    let told = |what: &str| {
+        cluster.bed().wait_until(what, std::time::Duration::from_secs(60), || {
+            Ok(node.sh("cat /root/told 2>/dev/null || true")?.trim() == what)
+        })
+    };
+    Cluster::kill_unit(node, "stand-in-slurmd.service")?;
+    told("begun")?;
+    node.write_file("/run/gate-prolog", "9")?;
+    told("begun \nended 9")?;
+    ensure!(node.sh("cat /root/status")?.trim() == "9", "slurmstepd hears the status all the same");
+    Ok(())
+}
+
+/// Slurm counts its jobs from the beginning again when it has lost its state: what ran for another job of that number is not this one's prolog.
+#[test]
+fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let node = cluster.node(0)?;
+    node.write_file("/run/gate-prolog", "0")?;
+    let hook = |began: &str| -> Result<perilog_tests::Output> {
+        let began = format!("SLURM_JOB_START_TIME={began}");
+        node.run(&["env", "SLURM_JOB_ID=5", "SLURMD_NODENAME=n0", &began, "perilog", "hook", "slurm-prolog"])
+    };
+    hook("1700000000")?.ok()?;
+    let again = hook("1700000000")?;
+    ensure!(again.code() == Some(0) && again.stderr.contains("ended before: ok"), "{again:?}");
+    let other = hook("1800000000")?;
+    ensure!(other.code() == Some(5) && other.stderr.contains("another job 5, which began at 1700000000"), "{other:?}");
+    Ok(())
 }

@@ -12,7 +12,8 @@ fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "epilog", &[0])?;
     slurm.kill_slurmd(0)?;
-    slurm.wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd has died")))?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
     slurm.start_slurmd(0)?;
     let next = slurm.submit(1, "true")?;
     slurm.wait("Slurm believes that the epilog is over", |slurm| Ok(slurm.seen(0)?.state == "IDLE+DRAIN"))?;
@@ -29,7 +30,7 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
     // The controller drains it for something else: that stands when the epilog has ended.
     let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /usr/libexec/perilog/slurm/drain"));
     told(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
-    slurm.wait("both stand", |slurm| Ok(slurm.seen(0)?.reason.contains("slurmd has died; perilog: fan [")))?;
+    slurm.wait("both stand", |slurm| Ok(slurm.seen(0)?.reason.contains("its hook has died; perilog: fan [")))?;
     slurm.open(0, "epilog", 0)?;
     slurm.wait("the controller's stands alone", |slurm| Ok(slurm.seen(0)?.reason.starts_with("perilog: fan [")))?;
     ensure!(slurm.seen(0)?.state == "IDLE+DRAIN", "{:?}", slurm.seen(0)?);
@@ -57,4 +58,50 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
     ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
     ensure!(slurm.ends(&next)?.is_empty(), "{:?}", slurm.ends(&next)?);
     Ok(())
+}
+
+/// `systemctl kill -s KILL slurmd`, whose default is every process of the unit: no hook is left that could tell anything, and the agent is killed, too.
+#[test]
+fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    let node = cluster.node(0)?;
+    node.systemctl(&["kill", "--kill-whom=all", "--signal=KILL", "slurmd.service", "perilog-agent.service"])?;
+    let next = slurm.submit(1, "true")?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.start_slurmd(0)?;
+    slurm.wait("Slurm believes that the epilog is over", |slurm| Ok(slurm.seen(0)?.state == "IDLE+DRAIN"))?;
+    slurm.open(0, "epilog", 9)?;
+    slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
+    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
+}
+
+/// What a node knows of its tasks goes with the boot, and Slurm has the epilog for one that ended well.
+#[test]
+fn an_epilog_that_a_power_failure_cut_off_runs_again_before_the_next_prolog() -> Result<()> {
+    let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    let node = cluster.node(0)?;
+    node.power_fail()?;
+    node.boot()?;
+    node.systemctl(&["start", "munge", "perilog-agent"])?;
+    slurm.open_all("prolog")?;
+    slurm.start_slurmd(0)?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait("the epilog runs again", |slurm| {
+        Ok(slurm.ends(&job)?.iter().filter(|end| end.1 == "epilog" && end.3.is_none()).count() == 2)
+    })?;
+    ensure!(slurm.ends(&next)?.is_empty(), "the next job's prolog began before: {:?}", slurm.ends(&next)?);
+    slurm.open(0, "epilog", 0)?;
+    slurm.wait_job(&next, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&next, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }

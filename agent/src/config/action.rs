@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::Span;
 use perilog_core::ids::ActionName;
-use perilog_core::task::{Lingering, OnError, OnTimeout, Plan, Retries, Run, ScriptPlan};
+use perilog_core::task::{Empty, Lingering, OnError, OnTimeout, Plan, Retries, Run, ScriptPlan};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::values::{AbsolutePath, Limit, OwnVariable, ScriptName, Umask, UserName, VariableValue, Within};
@@ -30,6 +30,7 @@ pub struct Action {
     pub script_timeout: Span,
     pub on_timeout: OnTimeout,
     pub on_error: OnError,
+    pub empty: Empty,
     pub lingering: Lingering,
     pub nofile: Within<64, 1_073_741_816>,
     pub memory_max: Limit,
@@ -56,6 +57,7 @@ impl Default for Action {
             script_timeout: Span::INFINITE,
             on_timeout: OnTimeout::default(),
             on_error: OnError::default(),
+            empty: Empty::default(),
             lingering: Lingering::default(),
             nofile: Within(NOFILE),
             memory_max: Limit(None),
@@ -148,6 +150,7 @@ impl Action {
             script_timeout_ms: limit(self.script_timeout),
             on_timeout: self.on_timeout,
             on_error: self.on_error,
+            empty: self.empty,
             lingering: self.lingering,
             retries: self.retries.plan(),
             scripts: self.script.iter().map(|(name, script)| (name.0.clone(), script.plan())).collect(),

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
+use perilog_core::task::Empty;
 use perilog_host::accounts;
+use perilog_host::scripts::{self, Entry};
 use perilog_host::tls::ClientTls;
 
 use super::Config;
@@ -45,10 +47,24 @@ pub fn warnings(config: &Config) -> Vec<String> {
 
 fn of_action(action: &Action) -> Vec<String> {
     let mut warnings = Vec::new();
+    let mut found = action.command.iter().count();
     for directory in action.directories.iter().flatten() {
         if !Path::new(&directory.0).is_dir() {
             warnings.push(format!("there is no directory {}; the action will fail", directory.0));
         }
+        for entry in scripts::directory(Path::new(&directory.0)).into_iter().flatten() {
+            match entry {
+                Entry::Script { .. } => found += 1,
+                Entry::Skipped { path, why } => {
+                    let path = path.display();
+                    warnings.push(format!("{path} is skipped: {why} (a script: chmod 0755 {path})"));
+                }
+                Entry::Wrong(wrong) => warnings.push(format!("{wrong}; the action will fail")),
+            }
+        }
+    }
+    if found == 0 && action.empty == Empty::Fail {
+        warnings.push("there is no script, and empty is \"fail\"; the action will fail".to_owned());
     }
     if let Some(program) = action.command.iter().flatten().next().filter(|program| !Path::new(program).is_file()) {
         warnings.push(format!("there is no program {program}; the action will fail"));
@@ -60,4 +76,36 @@ fn of_action(action: &Action) -> Vec<String> {
         }
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Only root can make what root trusts.
+    #[test]
+    fn what_will_not_run_is_warned_of() {
+        assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
+        let dir = tempfile::Builder::new().prefix("perilog-check-test-").tempdir_in("/var/lib").unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let warned = |more: &str| {
+            let text = format!("[action.prolog]\ndirectories = [{:?}]\n{more}", dir.path());
+            let mut warned = warnings(&Config::parse("t", &text).unwrap());
+            warned.iter_mut().for_each(|text| *text = text.replace(&dir.path().display().to_string(), "DIR"));
+            warned
+        };
+        // Meant to be so, for all that anybody knows.
+        assert_eq!(warned(""), [""; 0]);
+        let nothing = "action.prolog: there is no script, and empty is \"fail\"; the action will fail";
+        assert_eq!(warned("empty = \"fail\"\n"), [nothing]);
+        fs::write(dir.path().join("10-hello"), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
+        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (a script: chmod 0755 DIR/10-hello)";
+        assert_eq!(warned(""), [skipped]);
+        fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(warned("empty = \"fail\"\n"), [""; 0]);
+    }
 }

@@ -5,18 +5,19 @@
 
 use std::sync::Arc;
 
-use perilog_core::agent::io::{Input, Seen, StartReply};
+use perilog_core::agent::io::{Input, Seen, StartReply, Telling};
 use perilog_core::ids::TaskId;
 use perilog_core::task::{Intent, UnitFacts};
 use perilog_host::fault;
 use tokio::sync::{Semaphore, mpsc};
 
+use super::tell;
 use crate::spool::{Spool, Traces};
-use crate::systemd::{Bus, BusError};
+use crate::systemd::{Bus, BusError, runner};
 
-/// The answer of a call, and which connection it was made on.
+/// The answer of a call, and which connection it was made on; `None` for what no connection is needed for.
 pub(super) struct Answer {
-    connection: u64,
+    connection: Option<u64>,
     input: Input,
 }
 
@@ -50,7 +51,7 @@ impl Calls {
 
     /// The input in an answer; `None` if it is of an earlier connection.
     pub(super) fn input(&self, answer: Answer) -> Option<Input> {
-        (answer.connection == self.connection).then_some(answer.input)
+        answer.connection.is_none_or(|connection| connection == self.connection).then_some(answer.input)
     }
 
     /// StartTransientUnit. Without a bus the answer is here at once.
@@ -92,6 +93,17 @@ impl Calls {
             let result = bus.unload(&stem).await.map_err(|error| error.to_string());
             Input::Unloaded { stem, result }
         })
+    }
+
+    /// Has the program of a task whose hook is gone run.
+    pub(super) fn tell(&self, telling: Box<Telling>) {
+        let answers = self.answers.clone();
+        tokio::spawn(async move {
+            let result = tell::tell(&telling).await;
+            let input = Input::Told { task: telling.task, word: telling.word, result };
+            // A loop that is gone needs no answer.
+            let _ = answers.send(Answer { connection: None, input }).await;
+        });
     }
 
     pub(super) fn forget(&self, stem: &str) {
@@ -138,7 +150,7 @@ impl Calls {
         tokio::spawn(async move {
             let input = call(bus).await;
             // A loop that is gone needs no answer.
-            let _ = answers.send(Answer { connection, input }).await;
+            let _ = answers.send(Answer { connection: Some(connection), input }).await;
         });
         None
     }
@@ -147,10 +159,11 @@ impl Calls {
 /// The unit first, then its processes, then the files: of a unit that had ended the files are whole.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
-    let Traces { claim, result, steps, tails } = spool.traces(stem, unit.as_ref().is_some_and(runs));
+    let deaf = unit.as_ref().and_then(|unit| runner::deaf(unit.main_pid));
+    let Traces { claim, result, steps, tails, stop_asked } = spool.traces(stem, unit.as_ref().is_some_and(runs));
     fault::point_if("claim-seen", || claim.is_some());
     let gone = !spool.has(stem);
-    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, gone })
+    Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, gone })
 }
 
 /// Is the main process there, or on its way?
@@ -171,7 +184,7 @@ mod tests {
         let task = intent.start.task;
         let started = calls.start("x".to_owned(), Box::new(intent));
         assert!(matches!(started, Some(Input::Started { reply: StartReply::Unknown(_), .. })), "{started:?}");
-        let answer = |connection| Answer { connection, input: Input::Stirred { task } };
+        let answer = |connection| Answer { connection: Some(connection), input: Input::Stirred { task } };
         assert!(calls.input(answer(0)).is_some(), "the bus is lost, and nothing was joined since");
         calls.connection += 1;
         assert!(calls.input(answer(0)).is_none());

@@ -9,6 +9,8 @@ use super::Daemon;
 use crate::local::NodeStatus;
 use crate::spool::SpoolError;
 
+const TERM: u8 = 15;
+
 impl Daemon {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         match effect {
@@ -48,7 +50,16 @@ impl Daemon {
                 let result = said(self.spool.take_claim(&stem, &claim));
                 self.inputs.push_back(Input::ClaimTaken { task, result });
             }
-            Effect::SignalRunner { stem, signal } => self.calls.signal(stem, signal),
+            Effect::SignalRunner { stem, signal } => {
+                if signal == TERM
+                    && let Err(error) = self.spool.mark_stop_asked(&stem)
+                {
+                    tracing::warn!(
+                        "{error}; if the agent is restarted before its end, the task is failed and not cancelled"
+                    );
+                }
+                self.calls.signal(stem, signal);
+            }
             Effect::MarkBootExpected { stem } => {
                 if let Err(error) = self.spool.mark_boot_expected(&stem) {
                     tracing::warn!(
@@ -118,6 +129,7 @@ impl Daemon {
                     self.disconnect();
                 }
             }
+            Effect::Tell(telling) => self.calls.tell(telling),
             Effect::Note { level, task: None, job: None, text } => {
                 if self.heard.is_news(&text) {
                     note(level, None, None, &text);

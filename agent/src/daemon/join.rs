@@ -58,12 +58,12 @@ impl Daemon {
 
     fn found(&self, stem: String, unit: Option<UnitFound>) -> Found {
         let running = unit.as_ref().is_some_and(|unit| runs(&unit.facts));
-        let Traces { claim, result, steps, tails } = self.spool.traces(&stem, running);
+        let Traces { claim, result, steps, tails, stop_asked } = self.spool.traces(&stem, running);
         let (intent, ended) = (self.spool.intent(&stem), self.spool.outcome(&stem));
         let (unit, processes, unit_ids) = match unit {
             Some(unit) => (Some(unit.facts), unit.processes, unit.ids),
             None => (None, Vec::new(), None),
         };
-        Found { stem, intent, claim, ended, result, steps, tails, unit, processes, unit_ids }
+        Found { stem, intent, claim, ended, result, steps, tails, stop_asked, unit, processes, unit_ids }
     }
 }

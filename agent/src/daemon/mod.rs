@@ -18,6 +18,7 @@ mod reload;
 mod roll;
 mod start;
 mod status;
+mod tell;
 
 pub use start::{StartError, run};
 

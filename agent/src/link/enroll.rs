@@ -17,7 +17,7 @@ use perilog_host::authority::Requested;
 use perilog_host::enroll::{Ask, AskError, ask, bound};
 use perilog_host::link::Dial;
 use perilog_host::munge::{self, MungeError};
-use perilog_host::tls::{ClientTls, TlsError, TlsFiles};
+use perilog_host::tls::{ClientTls, TlsError, TlsFiles, check_issued};
 use perilog_host::{authority, clock};
 use tokio::sync::{Notify, watch};
 
@@ -49,6 +49,10 @@ pub(super) enum EnrollError {
     File { path: PathBuf, source: io::Error },
     #[error("{}: the token can be read by others (mode {mode:04o}); chmod 0600 it, and make another one if others may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
+    #[error("{}: the token belongs to uid {uid}, who can replace it: chown it to root", path.display())]
+    Foreign { path: PathBuf, uid: u32 },
+    #[error("{address} answered with a certificate that is not kept: {why}")]
+    Answer { address: String, why: String },
     #[error("there is no good certificate {}, and neither token nor munge of [enroll] to ask for one with", path.display())]
     NoToken { path: PathBuf },
     #[error("{}: {why}", path.display())]
@@ -220,7 +224,11 @@ async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), En
         name.clone_into(&mut dial.server_name);
     }
     let question = Ask { host: way.enroll.host.clone(), token, munge, csr: request(&way.files.key)? };
-    write(&way.files.cert, 0o644, &ask(&dial, &question).await?)
+    let answer = ask(&dial, &question).await?;
+    let key = key(&way.files.key)?;
+    check_issued(&answer, &key, &way.enroll.host, clock::wall_ms())
+        .map_err(|why| EnrollError::Answer { address: address.to_owned(), why })?;
+    write(&way.files.cert, 0o644, &answer)
 }
 
 /// A signing request for the node's key.
@@ -243,7 +251,11 @@ fn key(path: &Path) -> Result<String, EnrollError> {
 fn token(path: &Path) -> Result<String, EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+    let meta = file.metadata().map_err(failed)?;
+    let (mode, uid) = (meta.mode() & 0o777, meta.uid());
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(EnrollError::Foreign { path: path.to_owned(), uid });
+    }
     if mode & 0o077 != 0 {
         return Err(EnrollError::Exposed { path: path.to_owned(), mode });
     }

@@ -51,6 +51,11 @@ pub enum Asked {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
     },
+    /// A hook's daemon has died.
+    Orphaned {
+        stem: String,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
     /// A caller of `Exec` went away.
     Hangup {
         caller: Caller,
@@ -61,7 +66,7 @@ pub enum Asked {
 enum Waiting {
     Exec(watch::Sender<Followed>),
     Status(oneshot::Sender<NodeStatus>),
-    Cancel(oneshot::Sender<Result<(), String>>),
+    Done(oneshot::Sender<Result<(), String>>),
 }
 
 /// All callers that wait.
@@ -82,18 +87,35 @@ impl Callers {
                 Some(Input::Exec { caller, exec: *exec })
             }
             Asked::Status { reply } => Some(Input::Status { caller: self.wait(Waiting::Status(reply)) }),
-            Asked::Cancel { stem, reply } => match task_of(&stem) {
-                Some(task) => Some(Input::CancelLocal { caller: self.wait(Waiting::Cancel(reply)), task }),
-                None => {
-                    let _ = reply.send(Err(format!("there is no task {stem} on this host")));
-                    None
-                }
-            },
+            Asked::Cancel { stem, reply } => {
+                let (caller, task) = self.about(task_of(&stem), &stem, reply)?;
+                Some(Input::CancelLocal { caller, task })
+            }
+            Asked::Orphaned { stem, reply } => {
+                let (caller, task) = self.about(task_of(&stem), &stem, reply)?;
+                Some(Input::Bereft { caller, task })
+            }
             Asked::Hangup { caller } => self.waiting.remove(&caller).map(|_| Input::Hangup { caller }),
         }
     }
 
-    /// The machine's word to a caller of `Exec` or `Cancel`. Whoever is gone is not told.
+    /// A call about a task; one about none is answered here.
+    fn about(
+        &mut self,
+        task: Option<TaskId>,
+        stem: &str,
+        reply: oneshot::Sender<Result<(), String>>,
+    ) -> Option<(Caller, TaskId)> {
+        match task {
+            Some(task) => Some((self.wait(Waiting::Done(reply)), task)),
+            None => {
+                let _ = reply.send(Err(format!("there is no task {stem} on this host")));
+                None
+            }
+        }
+    }
+
+    /// The machine's word to a caller of `Exec`, `Cancel` or `Orphaned`. Whoever is gone is not told.
     pub fn tell(&mut self, caller: Caller, reply: ExecReply) {
         match self.waiting.remove(&caller) {
             Some(Waiting::Exec(follow)) => {
@@ -102,7 +124,7 @@ impl Callers {
                     self.waiting.insert(caller, Waiting::Exec(follow));
                 }
             }
-            Some(Waiting::Cancel(reply_to)) => {
+            Some(Waiting::Done(reply_to)) => {
                 let answer = match reply {
                     ExecReply::Refused(text) => Err(text),
                     _ => Ok(()),
@@ -134,7 +156,7 @@ fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
         ExecReply::Ended(ended) => told.end = Some(End::Ended(ended)),
         ExecReply::EndedBefore(outcome) => told.end = Some(End::Before(outcome)),
         ExecReply::Refused(text) => told.end = Some(End::Refused(text)),
-        ExecReply::Cancelling => {}
+        ExecReply::Cancelling | ExecReply::Noted => {}
     });
     follow.borrow().end.is_some()
 }
@@ -155,6 +177,7 @@ mod tests {
             env: std::collections::BTreeMap::new(),
             timeout_ms: None,
             plan: None,
+            hook: Default::default(),
         })
     }
 

@@ -6,7 +6,7 @@ use perilog_core::Span;
 use perilog_core::agent::io::Exec;
 use perilog_core::ids::{ActionName, Attempt, JobId, Rank};
 use perilog_core::outcome::Outcome;
-use perilog_core::task::{Plan, Run};
+use perilog_core::task::{Hook, Plan, Run};
 use serde::Deserialize;
 
 use super::numbers::{self, Known, Turn};
@@ -31,7 +31,14 @@ pub(super) struct Parameters {
     timeout: Option<Span>,
     #[serde(default)]
     directories: Option<Vec<String>>,
+    #[serde(default)]
+    orphaned: Option<String>,
+    #[serde(default)]
+    instance: Option<String>,
 }
+
+/// Of `instance`, in bytes: a tombstone holds it.
+const MOST_INSTANCE: usize = 32;
 
 impl Parameters {
     /// `plan_of`: the plan of an action, its own or the default one, for directories that replace the configured ones. `own`: what this host
@@ -58,6 +65,12 @@ impl Parameters {
                 None => Some(Plan { run: Run::Directories(directories), ..plan_of(&self.action) }),
             },
         };
+        if let Some(relative) = self.orphaned.as_ref().filter(|program| !program.starts_with('/')) {
+            return Err(format!("program {relative:?} does not begin with `/`"));
+        }
+        if self.instance.as_ref().is_some_and(|instance| instance.len() > MOST_INSTANCE) {
+            return Err(format!("`instance` is longer than {MOST_INSTANCE} bytes"));
+        }
         Ok(Exec {
             job: self.job,
             attempt,
@@ -67,13 +80,14 @@ impl Parameters {
             env: self.env.unwrap_or_default(),
             timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
             plan,
+            hook: Hook { orphaned: self.orphaned, instance: self.instance },
         })
     }
 }
 
 /// The status to exit with: that of the scripts where it tells a failure, or the one that stands for the outcome's word. Never 0 for anything
 /// that is not ok.
-pub(super) fn status(outcome: &Outcome) -> u8 {
+pub fn status(outcome: &Outcome) -> u8 {
     let word = match outcome {
         outcome if outcome.is_ok() => return 0,
         Outcome::Timeout { .. } => 3,
@@ -137,6 +151,8 @@ mod tests {
             r#"{"job": "j1", "action": "prolog", "directories": ["a"]}"#,
             r#"{"job": "j1", "action": "prolog", "directories": []}"#,
             r#"{"job": "j1", "action": "prolog", "dirs": ["/a"]}"#,
+            r#"{"job": "j1", "action": "prolog", "orphaned": "bin/tell"}"#,
+            r#"{"job": "j1", "action": "prolog", "instance": "123456789012345678901234567890123"}"#,
             r#"{"job": "j1", "action": "prolog", "attempt": "x"}"#,
             r#"{"job": "j1", "action": "prolog", "turn": "sideways"}"#,
         ] {

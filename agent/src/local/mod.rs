@@ -10,6 +10,7 @@ mod service;
 mod shown;
 
 pub use callers::{Asked, Callers, End, Followed, NodeStatus};
+pub use exec::status;
 pub use numbers::Known;
 pub use service::Agent;
 pub use shown::task;

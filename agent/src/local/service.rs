@@ -87,7 +87,15 @@ impl Agent {
                 None => Ok(()),
             },
             "Cancel" => match call.parse::<Unit>().await {
-                Some((unit, _, reply)) => self.cancel(&unit.unit, reply).await,
+                Some((unit, _, reply)) => {
+                    self.about(&unit.unit, reply, |stem, reply| Asked::Cancel { stem, reply }).await
+                }
+                None => Ok(()),
+            },
+            "Orphaned" => match call.parse::<Unit>().await {
+                Some((unit, _, reply)) => {
+                    self.about(&unit.unit, reply, |stem, reply| Asked::Orphaned { stem, reply }).await
+                }
                 None => Ok(()),
             },
             // The server calls nothing that the interface does not define.
@@ -117,13 +125,19 @@ impl Agent {
         }
     }
 
-    async fn cancel(&self, unit: &str, reply: ReplySink) -> Result<(), Gone> {
+    /// A call about one task, which is done or refused.
+    async fn about(
+        &self,
+        unit: &str,
+        reply: ReplySink,
+        asked: impl FnOnce(String, oneshot::Sender<Result<(), String>>) -> Asked,
+    ) -> Result<(), Gone> {
         let stem = unit.strip_suffix(".service").unwrap_or(unit);
         if !stem.starts_with(UNIT_PREFIX) {
             return refuse(reply, &format!("{unit:?} is no task's unit")).await;
         }
         let (send, receive) = oneshot::channel();
-        let asked = self.ask.send(Asked::Cancel { stem: stem.to_owned(), reply: send }).await;
+        let asked = self.ask.send(asked(stem.to_owned(), send)).await;
         match (asked, receive.await) {
             (Ok(()), Ok(Ok(()))) => reply.done(json!({})).await,
             (Ok(()), Ok(Err(text))) => refuse(reply, &text).await,

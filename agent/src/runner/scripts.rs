@@ -21,8 +21,8 @@ pub(crate) struct Script {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) scripts: Vec<Script>,
-    /// What was left out that somebody may have meant.
-    pub(crate) warnings: Vec<String>,
+    /// Files that were left out and may have been meant, each with the reason.
+    pub(crate) skipped: Vec<String>,
 }
 
 /// Finds what `run` names.
@@ -58,7 +58,7 @@ fn look_into(directory: &Path, found: &mut Found) -> Result<(), String> {
     for entry in entries {
         match entry {
             Entry::Script { name, path } => found.scripts.push(Script { name, path, args: Vec::new() }),
-            Entry::Skipped { path, why } => found.warnings.push(format!("{} is skipped: {why}", path.display())),
+            Entry::Skipped { path, why } => found.skipped.push(format!("{} is skipped: {why}", path.display())),
             Entry::Wrong(wrong) => return Err(wrong.to_string()),
         }
     }

@@ -19,6 +19,7 @@ use crate::lists::Lists;
 use crate::output::{Level, Sinks};
 use crate::protocol::Reply;
 use crate::reports::{Reports, Speaker, Verdict};
+use crate::scripts;
 use crate::signals::{Asked, Signals};
 use crate::steps::Steps;
 use crate::tally::{End, Tally};
@@ -83,8 +84,13 @@ impl<'a> Sequence<'a> {
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);
+        let found = scripts::find(&self.intent.plan.run);
+        let skipped = found.as_ref().map(|found| found.skipped.clone()).unwrap_or_default();
+        for file in &skipped {
+            self.sinks.say(Level::Warning, file);
+        }
         let prepared = lists.as_ref().map_err(Clone::clone);
-        let prepared = prepared.and_then(|lists| task::prepare(self.intent, control, lists, &mut self.sinks));
+        let prepared = prepared.and_then(|lists| task::prepare(self.intent, control, lists, found?.scripts));
         let mut tally = match prepared {
             Ok(planned) => self.run_all(&planned),
             Err(why) => {
@@ -94,6 +100,7 @@ impl<'a> Sequence<'a> {
                 tally
             }
         };
+        tally.skipped(skipped);
         drop(lists);
         self.control = None;
         // So that what was only said is tried, and what it waits for has a deadline.

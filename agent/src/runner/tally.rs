@@ -47,7 +47,11 @@ pub(crate) struct Tally {
     cancelled: bool,
     configuration: Option<String>,
     exec: Option<String>,
+    skipped: Vec<String>,
 }
+
+/// Most skipped files that a result names.
+const MAX_SKIPPED: usize = 32;
 
 impl Tally {
     /// `of`: how many scripts there are.
@@ -81,6 +85,12 @@ impl Tally {
         self.configuration.get_or_insert(why);
     }
 
+    /// Files that were left out and may have been meant.
+    pub(crate) fn skipped(&mut self, mut files: Vec<String>) {
+        files.truncate(MAX_SKIPPED);
+        self.skipped = files;
+    }
+
     /// A cancel came; `before_all`: before every script had begun.
     pub(crate) fn cancelled(&mut self, before_all: bool) {
         self.cancelled = true;
@@ -109,6 +119,9 @@ impl Tally {
 
     /// One line for people.
     pub(crate) fn summary(&self) -> String {
+        if self.of == 0 && self.status == 0 {
+            return "no script ran".to_owned();
+        }
         format!("{} of {} scripts ran, status {}", self.ran, self.of, self.status())
     }
 
@@ -126,6 +139,7 @@ impl Tally {
             cancelled: self.cancelled,
             configuration: self.configuration,
             exec: self.exec,
+            skipped: self.skipped,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use perilog_core::ids::InvocationId;
-use perilog_core::task::{Intent, Retries};
+use perilog_core::task::{Empty, Intent, Retries};
 use perilog_host::clock;
 
 use crate::control::Control;
@@ -23,7 +23,7 @@ use crate::exit::{self, Refusal};
 use crate::lists::Lists;
 use crate::output::{Level, Sinks};
 use crate::rlimits;
-use crate::scripts::{self, Script};
+use crate::scripts::Script;
 use crate::sequence::Sequence;
 use crate::signals::Signals;
 use crate::steps::{self, Steps};
@@ -126,7 +126,7 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
     }
 }
 
-/// Finds and checks everything that will run, and warns of what will not.
+/// Checks everything that was found, before any of it runs.
 ///
 /// # Errors
 /// A sentence for `configuration`.
@@ -134,19 +134,18 @@ pub(crate) fn prepare(
     intent: &Intent,
     control: Option<&Path>,
     lists: &Lists,
-    sinks: &mut Sinks,
+    found: Vec<Script>,
 ) -> Result<Vec<Planned>, String> {
     let plan = &intent.plan;
-    let found = scripts::find(&plan.run)?;
-    for warning in &found.warnings {
-        sinks.say(Level::Warning, warning);
+    if found.is_empty() && plan.empty == Empty::Fail {
+        return Err("there is no script to run, and the action's table says empty = \"fail\"".to_owned());
     }
     if !Path::new(&plan.cwd).is_dir() {
         return Err(format!("working directory {} is missing", plan.cwd));
     }
     let mut identities: BTreeMap<&str, Rc<Identity>> = BTreeMap::new();
     let mut planned = Vec::new();
-    for script in found.scripts {
+    for script in found {
         let own = plan.scripts.get(&script.name);
         let name = own.and_then(|own| own.user.as_deref()).unwrap_or(&plan.user);
         let identity = match identities.get(name) {

@@ -24,7 +24,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use perilog_core::ids::UNIT_PREFIX;
-use perilog_core::task::{BOOT_EXPECTED, Claim, Ended, Intent, Tombstone};
+use perilog_core::task::{BOOT_EXPECTED, Claim, Ended, Intent, STOP_ASKED, Tombstone};
 use perilog_core::{Obeyed, defect};
 use perilog_host::fault;
 
@@ -120,7 +120,8 @@ impl Spool {
         self.restore()?;
         let dir = self.task(stem);
         if !intent.is_rebuilt() {
-            for path in [self.tombstone(stem), dir.join("outcome.json"), dir.join(BOOT_EXPECTED)] {
+            for path in [self.tombstone(stem), dir.join("outcome.json"), dir.join(BOOT_EXPECTED), dir.join(STOP_ASKED)]
+            {
                 gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))?;
             }
         }
@@ -163,6 +164,11 @@ impl Spool {
     /// The controller knows of the boot that a script announced: its runner waits for this.
     pub fn mark_boot_expected(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(BOOT_EXPECTED), &true)
+    }
+
+    /// Perilog was asked to stop the task: TERM follows.
+    pub fn mark_stop_asked(&self, stem: &str) -> Result<(), SpoolError> {
+        write::json(&self.task(stem).join(STOP_ASKED), &true)
     }
 
     /// Writes the tombstone, then removes the directory, if there is one.

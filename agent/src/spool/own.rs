@@ -79,6 +79,7 @@ mod tests {
                     limit_ms: None,
                     after: false,
                     commit: None,
+                    instance: None,
                 };
                 spool.bury(&stem, &tombstone).unwrap();
             }

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use perilog_core::ids;
-use perilog_core::task::{Claim, Intent, RunResult, StepRecord, Tail};
+use perilog_core::task::{Claim, Intent, RunResult, STOP_ASKED, StepRecord, Tail};
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 
@@ -26,6 +26,8 @@ pub struct Traces {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
+    /// Ours: the agent that ran then was asked to stop it.
+    pub stop_asked: bool,
 }
 
 pub(super) fn traces(dir: &Path, running: bool) -> Traces {
@@ -33,7 +35,8 @@ pub(super) fn traces(dir: &Path, running: bool) -> Traces {
     let result: Option<RunResult> = json(&dir.join("result.json"));
     let steps = steps(&dir.join("steps.jsonl"));
     let tails = tails::of_failed(dir, &steps, running && result.is_none());
-    Traces { claim: json(&dir.join("claim")), result, steps, tails }
+    let stop_asked = dir.join(STOP_ASKED).exists();
+    Traces { claim: json(&dir.join("claim")), result, steps, tails, stop_asked }
 }
 
 /// The intent, if it is the one of this stem.

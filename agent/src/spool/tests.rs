@@ -34,6 +34,7 @@ fn tombstone(intent: &Intent) -> Tombstone {
         limit_ms: Some(u64::MAX),
         after: false,
         commit: None,
+        instance: None,
     }
 }
 

@@ -28,6 +28,8 @@ use crate::stir::Stir;
 const IN_FLIGHT: usize = 32;
 /// After this a call is given up and its effect unknown. PID 1 answers in milliseconds; a daemon-reload of a large host takes seconds.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// When to look whether a runner has taken a signal.
+const TAKEN: Duration = Duration::from_secs(2);
 /// Processes of a unit that are told of; more help nobody.
 const MAX_PROCESSES: usize = 64;
 /// Characters of a command line that are told of.
@@ -198,7 +200,11 @@ impl Bus {
 
     /// A signal for the unit's main process only: the runner knows what to make of it.
     pub async fn signal_runner(&self, stem: &str, signal: u8) -> Result<(), BusError> {
-        self.kill(stem, "main", signal).await
+        self.kill(stem, "main", signal).await?;
+        // Whether it was taken is seen a moment later: a runner that is stopped takes nothing.
+        tokio::time::sleep(TAKEN).await;
+        self.shared.stir.now(stem);
+        Ok(())
     }
 
     /// SIGKILL for all that is left in the unit's cgroup.

@@ -25,6 +25,7 @@ mod probe;
 mod recipe;
 #[cfg(test)]
 mod release_239;
+pub(crate) mod runner;
 mod signals;
 
 pub use bus::{Bus, Surroundings};

@@ -201,6 +201,7 @@ fn intents() -> Vec<Intent> {
         script_timeout_ms: _,
         on_timeout: _,
         on_error: _,
+        empty: _,
         lingering: _,
         retries: _,
         scripts: _,

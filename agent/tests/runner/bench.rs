@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, InvocationId, JobId, Rank, TaskId, stem};
 use perilog_core::task::{
-    BOOT_EXPECTED, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord,
+    BOOT_EXPECTED, Empty, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, RunResult, Start, StepRecord,
 };
 use perilog_core::{ExitStatus as Status, HostList, IdSet};
 use rustix::process::{Pid, Signal};
@@ -86,6 +86,7 @@ impl Task {
                 script_timeout_ms: None,
                 on_timeout: OnTimeout::Drain,
                 on_error: OnError::Continue,
+                empty: Empty::Ok,
                 lingering: Lingering::Hold,
                 retries: Retries::default(),
                 scripts: BTreeMap::new(),
@@ -99,6 +100,7 @@ impl Task {
             dropped_env: 0,
             not_after_boottime_ms: u64::MAX,
             accepted_boottime_ms: 0,
+            hook: Default::default(),
             local: false,
             commit: None,
         };

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use perilog_core::ExitStatus::{Exit, Signal};
-use perilog_core::task::{OnError, Retries, Run, ScriptPlan, StepRecord};
+use perilog_core::task::{Empty, OnError, Retries, Run, ScriptPlan, StepRecord};
 
 use crate::bench::Task;
 
@@ -44,6 +44,27 @@ fn directories_run_in_the_order_of_the_list() {
 fn an_empty_directory_is_ok_with_zero_scripts() {
     let left = Task::new().run();
     assert_eq!((left.result().status, left.result().of, left.steps.len()), (0, 0, 0));
+    assert!(left.result().skipped.is_empty());
+}
+
+/// Found by a trial: a prolog that had lost its x bit was `ok`, and nothing but the journal of each node said why.
+#[test]
+fn a_file_that_is_skipped_is_in_the_result_and_where_nothing_is_left_the_plan_decides() {
+    for (empty, status) in [(Empty::Ok, 0), (Empty::Fail, 78)] {
+        let mut task = Task::new();
+        let plain = task.script("10-hello", "echo hello");
+        fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
+        task.intent.plan.empty = empty;
+        let left = task.run();
+        let result = left.result();
+        assert_eq!((result.status, result.of, left.steps.len()), (status, 0, 0), "{empty:?}");
+        assert!(
+            matches!(&result.skipped[..], [one] if one.ends_with("/10-hello is skipped: not executable")),
+            "{result:?}"
+        );
+        let why = result.configuration.as_deref().unwrap_or_default();
+        assert_eq!(why.contains("no script to run"), empty == Empty::Fail, "{why}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use futures_util::StreamExt as _;
-use perilog_core::task::{Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
+use perilog_core::task::{Empty, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start};
 use perilog_core::{BootId, ids};
 use perilog_host::clock;
 use zbus::message::Type;
@@ -137,6 +137,7 @@ fn intent(start: Start) -> Intent {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),
@@ -149,6 +150,7 @@ fn intent(start: Start) -> Intent {
     Intent {
         not_after_boottime_ms: now + start.not_after_ms,
         accepted_boottime_ms: now,
+        hook: Default::default(),
         start,
         plan,
         env: BTreeMap::new(),

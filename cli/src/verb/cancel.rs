@@ -10,7 +10,8 @@ use crate::out::Out;
 
 /// Ask scripts to stop, and keep the rest from beginning
 ///
-/// A script gets SIGTERM once and may end its work; a node that is away is told when it is back. Nothing is drained.
+/// A script gets SIGTERM once and may end its work; a node that is away is told when it is back. A cancel drains no node, but for one of an epilog: what
+/// that was to clean up is still there. Without ACTION the epilog is left alone.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -72,6 +72,15 @@ struct Drains {
     drains: Vec<DrainRow>,
 }
 
+/// How far a drain is.
+pub(super) const fn state(drain: &DrainRow) -> &'static str {
+    match (drain.lifted, drain.confirmed) {
+        (true, _) => "lifting",
+        (false, true) => "drained",
+        (false, false) => "draining",
+    }
+}
+
 struct Drained(Answer<Drains>);
 
 impl Faces for Drained {
@@ -83,11 +92,7 @@ impl Faces for Drained {
         }
         let mut columns = Columns::new(["SINCE", "STATE", "NODE", "BY", "REASON"]);
         for drain in drains {
-            let state = match (drain.lifted, drain.confirmed) {
-                (true, _) => "lifting",
-                (false, true) => "drained",
-                (false, false) => "draining",
-            };
+            let state = state(drain);
             let node = text::line(drain.host.as_str());
             let mut row = |at_ms, state: &str, by: Option<u32>, reason: &str| {
                 let by = by.map_or_else(|| "perilog".to_owned(), |uid| format!("uid {uid}"));

@@ -7,16 +7,19 @@ use perilog_core::controller::view::NodeView;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::columns::{Columns, cell, word};
+use owo_colors::Style;
+
+use crate::columns::{Columns, cell, styled};
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{text, values};
+use crate::{style, text, values};
 
 /// The nodes as the controller sees them
 ///
-/// All nodes: those that stand alike are one line. Named nodes: one line each. With --quiet: the names.
+/// All nodes: those that stand alike are one line. Named nodes: one line each. STATE says whether the agent is there, whether the node is drained, and
+/// whether a job or an action holds it (perilog why NODE says which). With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only these, one line each.
@@ -46,6 +49,19 @@ impl Nodes {
     }
 }
 
+/// Whether its agent is there, and what else keeps it from the next job: `online, drained, held`.
+fn state(node: &NodeView) -> String {
+    let drain = node.drain.as_ref().map(super::drain::state);
+    let all = [Some(text::line(&node.state)), drain.map(str::to_owned), node.held.then(|| "held".to_owned())];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The colour of a state is that of its worst word.
+fn colour(node: &NodeView) -> Style {
+    let drain = node.drain.as_ref().filter(|_| node.state == "online").map(super::drain::state);
+    style::of(drain.unwrap_or(&node.state))
+}
+
 struct OneByOne(Answer<Nodes>);
 
 impl Faces for OneByOne {
@@ -58,7 +74,7 @@ impl Faces for OneByOne {
             let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
             columns.row([
                 cell(text::line(&node.host)),
-                word(&text::line(&node.state)),
+                styled(state(node), colour(node)),
                 cell(text::age(node.since_ms)),
                 cell(node.tasks.to_string()),
                 cell(node.version.as_deref().map(text::line).unwrap_or_default()),
@@ -89,12 +105,12 @@ impl Faces for Folded {
             return;
         }
         // What needs a look comes first.
-        let mut groups: BTreeMap<(bool, &str, &str, &str), Vec<&NodeView>> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, String, &str, &str), Vec<&NodeView>> = BTreeMap::new();
         for node in nodes {
             let (version, note) =
                 (node.version.as_deref().unwrap_or_default(), node.note.as_deref().unwrap_or_default());
             groups
-                .entry((node.state == "online" && note.is_empty(), &node.state, version, note))
+                .entry((node.state == "online" && node.drain.is_none() && note.is_empty(), state(node), version, note))
                 .or_default()
                 .push(node);
         }
@@ -106,7 +122,7 @@ impl Faces for Folded {
             let (youngest, oldest) = (text::age(ages().min().unwrap_or(0)), text::age(ages().max().unwrap_or(0)));
             columns.row([
                 cell(members.len().to_string()),
-                word(&text::line(state)),
+                styled(state, members.first().map_or(style::PLAIN, |node| colour(node))),
                 cell(if youngest == oldest { youngest } else { format!("{youngest}-{oldest}") }),
                 cell(members.iter().map(|node| node.tasks).sum::<u64>().to_string()),
                 cell(text::line(version)),
@@ -132,8 +148,11 @@ mod tests {
     use crate::out::tests::faces;
 
     fn answer() -> Answer<Nodes> {
+        let drain =
+            json!({"host": "n0", "since_ms": 1, "reason": "bad dimm", "by": 0, "confirmed": true, "lifted": false});
         let node = |host: &str, state: &str, since_ms: u64, tasks: u64, note: Value| {
-            json!({"host": host, "state": state, "since_ms": since_ms, "machine": "m", "boot": "5c3f0a11-7777-4", "boot_number": 2,
+            let drain = if host == "n0" { drain.clone() } else { Value::Null };
+            json!({"drain": drain, "held": host == "n1", "host": host, "state": state, "since_ms": since_ms, "machine": "m", "boot": "5c3f0a11-7777-4", "boot_number": 2,
                    "version": "0.1.0", "peer": "10.0.0.1:5000", "tasks": tasks, "note": note})
         };
         let raw = json!({"nodes": [
@@ -150,18 +169,20 @@ mod tests {
         let [table, json, quiet] = faces(&Folded(answer()), 0);
         assert_eq!(
             table,
-            "COUNT  STATE          SINCE  TASKS  VERSION  NODES     NOTE\n\
-             \u{20}   1  offline          42s      1  0.1.0    n2        power failed\n\
-             \u{20}   3  online   1m00s-2h03m      1  0.1.0    n[0-1,3]\n"
+            "COUNT  STATE            SINCE  TASKS  VERSION  NODES  NOTE\n\
+             \u{20}   1  offline            42s      1  0.1.0    n2     power failed\n\
+             \u{20}   1  online, drained  1m00s      1  0.1.0    n0\n\
+             \u{20}   1  online           1m00s      0  0.1.0    n3\n\
+             \u{20}   1  online, held     2h03m      0  0.1.0    n1\n"
         );
         assert_eq!((json, quiet.as_str()), (answer().raw.to_string(), "n0\nn1\nn2\nn3\n"));
         let [table, ..] = faces(&OneByOne(answer()), 0);
         assert_eq!(
             table.lines().take(3).collect::<Vec<_>>(),
             [
-                "NODE  STATE    SINCE  TASKS  VERSION  BOOT           FROM           NOTE",
-                "n0    online   1m00s      1  0.1.0    5c3f0a11 (#2)  10.0.0.1:5000",
-                "n1    online   2h03m      0  0.1.0    5c3f0a11 (#2)  10.0.0.1:5000",
+                "NODE  STATE            SINCE  TASKS  VERSION  BOOT           FROM           NOTE",
+                "n0    online, drained  1m00s      1  0.1.0    5c3f0a11 (#2)  10.0.0.1:5000",
+                "n1    online, held     2h03m      0  0.1.0    5c3f0a11 (#2)  10.0.0.1:5000",
             ]
         );
     }

@@ -1,6 +1,7 @@
 //! `perilog ps`: what has not ended, oldest first, with its age and the reason for which it waits.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 
 use perilog_core::Span;
 use perilog_core::controller::view::PsRow;
@@ -20,12 +21,20 @@ use crate::{style, text, values};
 /// With --quiet: the job ids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[arg(hide = true, value_name = "NAME", value_parser = elsewhere)]
+    name: Option<Infallible>,
     /// Only what is older than this.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     older_than: Option<Span>,
     /// Also what jobs and actions hold, and until when.
     #[arg(long)]
     held: bool,
+}
+
+/// Of one node or job there is a verb of its own.
+fn elsewhere(name: &str) -> Result<Infallible, String> {
+    let name = text::line(name);
+    Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -104,6 +113,12 @@ impl Faces for Answer<Ps> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_pointed_to_its_own_verb() {
+        let error = crate::command().try_get_matches_from(["perilog", "ps", "n2"]).unwrap_err().to_string();
+        assert!(error.contains("of a node: perilog why n2; of a job: perilog show n2"), "{error}");
+    }
     use crate::out::tests::{faces, people};
 
     fn answer(rows: Value) -> Answer<Ps> {

@@ -6,7 +6,7 @@ use perilog_core::{Attempt, HostList, IdSet, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::columns::{Columns, cell, word};
+use crate::columns::{Columns, cell, styled, word};
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
@@ -128,8 +128,12 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
         style::QUIET.style(format!("{began}, {lasted}{limit}"))
     ));
     let mut columns = Columns::headless();
-    if !view.ok.is_empty() {
-        columns.row([word("ok"), cell(text::ranks(&view.ok)), cell("")]);
+    let plain = view.remarks.values().fold(view.ok.clone(), |ok, ranks| ok.difference(ranks));
+    if !plain.is_empty() {
+        columns.row([word("ok"), cell(text::ranks(&plain)), cell("")]);
+    }
+    for (remark, ranks) in &view.remarks {
+        columns.row([word("ok"), cell(text::ranks(ranks)), styled(text::line(remark), style::CARE)]);
     }
     for row in &view.open {
         let why = format!("{}  ({})", text::line(&row.why), text::age(row.age_ms));
@@ -323,7 +327,8 @@ mod tests {
             {"attempt": "0", "open": false, "hosts": "n[0-5]", "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
                 "ended_ms": 13_300, "timeout_ms": 600_000, "verdict": "failed", "ok": "0-1", "open": [],
                 "ended": [rank(2, exit7.clone(), told.clone()), rank(3, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
-                          rank(4, json!({"outcome": "lost", "why": "rebooted"}), json!({})), rank(5, json!({"outcome": "ok"}), json!({}))]}]},
+                          rank(4, json!({"outcome": "lost", "why": "rebooted"}), json!({})), rank(5, json!({"outcome": "ok"}), json!({}))],
+                "remarks": {"no script ran": "1"}}]},
             {"attempt": "1", "open": true, "hosts": "n[0-5]", "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
                 "ended_ms": null, "timeout_ms": null, "verdict": null, "ok": "", "ended": [],
                 "open": [{"job": "f1", "attempt": "1", "action": "prolog", "ranks": "0-5", "hosts": "n[0-5]", "state": "running",
@@ -342,7 +347,8 @@ mod tests {
                  \n\
                  attempt 0  closed  6 nodes: n[0-5]\n\
                  \u{20} prolog  failed  {began}, took 12.3s, limit 10m00s\n\
-                 \u{20}   ok  ranks 0-1\n\
+                 \u{20}   ok  rank 0\n\
+                 \u{20}   ok  rank 1  no script ran\n\
                  \u{20}   failed  n2 (rank 2): exit 7 after 400ms\n\
                  \u{20}     10-mount.sh: exit 7 after 380ms, try 2\n\
                  \u{20}     | trying\n\

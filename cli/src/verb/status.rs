@@ -36,13 +36,15 @@ impl Faces for Answer<Status> {
         line("controller", cell(format!("perilog {}, epoch {}", text::line(&status.version), status.epoch)));
         line("cluster", cell(text::line(&status.cluster)));
         let away = status.nodes.saturating_sub(status.online);
-        line(
-            "nodes",
-            match away {
-                0 => cell(format!("{} online", status.online)),
-                _ => styled(format!("{} online, {away} offline (perilog nodes)", status.online), style::CARE),
-            },
+        let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+        let (away, drained, held) = (
+            count(away, "offline (perilog nodes)"),
+            count(status.drained, "drained (perilog drain)"),
+            count(status.held, "held (perilog ps --held)"),
         );
+        let trouble = !away.is_empty() || !drained.is_empty();
+        let nodes = format!("{} online{away}{drained}{held}", status.online);
+        line("nodes", if trouble { styled(nodes, style::CARE) } else { cell(nodes) });
         let work = match status.actions_open {
             0 => "nothing open".to_owned(),
             n => format!(
@@ -81,18 +83,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let status = |online: u64, open: u64, outbox: u64, notes: &[&str]| {
-            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "epoch": 3, "nodes": 4, "online": online, "jobs": 7,
+        let status = |online: u64, drained: u64, open: u64, outbox: u64, notes: &[&str]| {
+            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "epoch": 3, "nodes": 4, "online": online, "drained": drained, "held": drained * 2, "jobs": 7,
                 "actions_open": open, "tasks_open": open * 4, "outbox": outbox, "notes": notes}});
             people(&Answer { body: Status::deserialize(&raw).unwrap(), raw }, 0)
         };
         assert_eq!(
-            status(4, 0, 0, &[]),
+            status(4, 0, 0, 0, &[]),
             "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       4 online\nwork        7 jobs, nothing open\n"
         );
         assert_eq!(
-            status(3, 1, 1, &["the disk under the store is full"]),
-            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       3 online, 1 offline (perilog nodes)\n\
+            status(3, 1, 1, 1, &["the disk under the store is full"]),
+            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       3 online, 1 offline (perilog nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
              work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 release not yet taken by the release hook (perilog ps)\n\
              note        the disk under the store is full\n"
         );

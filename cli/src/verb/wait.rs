@@ -1,6 +1,6 @@
 //! `perilog wait`: until a job's actions have their verdict, or until an event has come. Everything is read from the job's event log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::RecvTimeoutError;
 
 use perilog_core::{ActionName, Attempt, JobId, Span, Verdict};
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Only for this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action, conflicts_with = "awaited")]
     action: Option<ActionName>,
-    /// For a milestone of the job (data-out), clean (everything was given back), or an event (job-finish, verdict, finish...); with :ACTION for one that a rank of that action reached, or an event of that action.
+    /// For a milestone of the job (data-out), clean (everything was given back; what was not cleaned up is said), or an event (job-finish, verdict, finish...); with :ACTION for one that a rank of that action reached, or an event of that action.
     #[arg(long = "for", value_name = "EVENT[:ACTION]", value_parser = values::awaited, id = "awaited")]
     awaited: Option<Awaited>,
     /// Of this attempt; without it of the newest that was asked for.
@@ -89,6 +89,8 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
 #[derive(Default)]
 struct Action {
     roster: Roster,
+    /// Did it begin after the job had let go of ranks?
+    follows: bool,
     verdict: Option<(Decided, Entry)>,
 }
 
@@ -98,7 +100,25 @@ struct AttemptLog {
     closed: Option<String>,
     /// Everything was given back.
     clean: bool,
+    /// The job has let go of something: what begins from here on cleans up.
+    let_go: bool,
     awaited: Option<Entry>,
+    /// Milestones that somebody has said, and whether there is room for no other.
+    said: BTreeSet<String>,
+    full: bool,
+}
+
+impl AttemptLog {
+    /// The actions that were to clean up and did not end well, in words.
+    fn unclean(&self, job: &JobId) -> Vec<String> {
+        let bad = |action: &&Action| action.verdict.as_ref().is_some_and(|(decided, _)| decided.verdict != Verdict::Ok);
+        self.actions
+            .values()
+            .filter(|action| action.follows)
+            .filter(bad)
+            .filter_map(|action| action.line(job))
+            .collect()
+    }
 }
 
 /// All that the log says of each attempt, as far as it matters here.
@@ -131,13 +151,22 @@ impl Ledger {
             log.closed = Some(text::line(entry.text("why").unwrap_or("no reason given")));
         }
         log.clean |= is_last_release(&entry);
+        log.let_go |= matches!(entry.name.as_str(), "job-finish" | "job-let-go" | "shrink");
+        let let_go = log.let_go;
+        log.full |= entry.name == "milestones-full";
+        if entry.name == "milestone" {
+            log.said.extend(entry.text("name").map(str::to_owned));
+        }
         if self.args.awaited.as_ref().is_some_and(|awaited| is_awaited(awaited, &entry)) {
             log.awaited.get_or_insert_with(|| entry.clone());
         }
         let Some(action) = entry.action() else { return };
         let action = log.actions.entry(action.to_owned()).or_default();
         match entry.told() {
-            Told::Start { ranks, hosts } => action.roster = Roster { ranks, hosts },
+            Told::Start { ranks, hosts } => {
+                action.roster = Roster { ranks, hosts };
+                action.follows = let_go;
+            }
             Told::Verdict(decided) => action.verdict = Some((decided, entry)),
             _ => {}
         }
@@ -198,11 +227,17 @@ impl Ledger {
                 Told::Verdict(decided) => Exit::of(decided.verdict),
                 _ => Exit::Ok,
             };
-            return Some(End {
-                exit,
-                lines: vec![format!("{} of {}", awaited.event, self.args.job)],
-                events: vec![entry.clone()],
-            });
+            let unclean = log.unclean(&self.args.job);
+            let line = match awaited.event.as_str() {
+                "clean" if !unclean.is_empty() => {
+                    format!("everything of {} was given back, and not clean: {}", self.args.job, unclean.join("; "))
+                }
+                event => format!("{event} of {}", self.args.job),
+            };
+            return Some(End { exit, lines: vec![line], events: vec![entry.clone()] });
+        }
+        if awaited.is_milestone() && log.full && !log.said.contains(&awaited.event) {
+            return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
         // What runs for an attempt that is closed goes on, and what follows it comes, until all of it was given back; nothing else does.

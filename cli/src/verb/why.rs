@@ -1,6 +1,6 @@
 //! `perilog why`: the chain from a node to what is stuck on it, and what to type next.
 
-use perilog_core::controller::view::{WhyTask, WhyView};
+use perilog_core::controller::view::{PsRow, WhyTask, WhyView};
 use perilog_core::message::Phase;
 use perilog_core::{Attempt, HostName, JobId};
 use serde::Deserialize;
@@ -12,11 +12,12 @@ use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{style, text, values};
+use crate::{style, text, values, when};
 
 /// Why a node is not free, and what to type next
 ///
-/// The chain from the node to what has not ended on it, its script, its age, its last words, and the next commands.
+/// Whether it is drained, and for what; which job or action holds it, and until when; the chain to what has not ended on it, its script, its age, its
+/// last words; and the next commands.
 /// With --quiet: the units of what has not ended.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +38,7 @@ struct Why {
 
 impl Faces for Answer<Why> {
     fn table(&self, page: &mut Page) {
-        let WhyView { node, open, failed } = &self.body.why;
+        let WhyView { node, open, failed, held, next } = &self.body.why;
         let mut known = vec![format!("for {}", text::age(node.since_ms))];
         known.extend(node.boot_number.map(|n| format!("boot #{n}")));
         known.extend(node.version.as_deref().map(|version| format!("perilog {}", text::line(version))));
@@ -51,8 +52,31 @@ impl Faces for Answer<Why> {
         if let Some(note) = &node.note {
             page.line(format_args!("  {}", style::CARE.style(text::line(note))));
         }
+        if let Some(drain) = &node.drain {
+            let (newest, since) = (drain.newest(), when::second(drain.since_ms));
+            let by = newest.by.map(|uid| format!(" (by uid {uid})")).unwrap_or_default();
+            let word = super::drain::state(drain);
+            page.line(format_args!("  {} since {since}: {}{by}", style::CARE.style(word), text::line(&newest.reason)));
+        }
+        for row in held {
+            let by = match row.action.as_str() {
+                "job" => format!("job {}", job_of(row)),
+                action => format!("{action} of {}", job_of(row)),
+            };
+            let why = format!("{} ({})", text::line(&row.why), text::age(row.age_ms));
+            page.line(format_args!("  {} by {by}: {why}", style::STRONG.style("held")));
+        }
         if open.is_empty() {
-            page.line("  nothing of any job is open on it");
+            let free = node.state == "online" && node.drain.is_none() && held.is_empty();
+            page.line(if free {
+                "  free: it is not drained, no job holds it, and no script runs"
+            } else {
+                "  no script runs here"
+            });
+        }
+        for (at, command) in next.iter().enumerate() {
+            let head = style::QUIET.style(if at == 0 { "next" } else { "or  " });
+            page.line(format_args!("  {head}  {}", text::line(command)));
         }
         // Attempts are the resource manager's business, until another than the job's first is in sight.
         let all = || open.iter().chain(failed);
@@ -80,6 +104,10 @@ impl Faces for Answer<Why> {
             page.line(text::line(&task.unit));
         }
     }
+}
+
+fn job_of(row: &PsRow) -> &str {
+    row.job.as_ref().map_or("-", JobId::as_str)
 }
 
 trait Chain {
@@ -138,6 +166,64 @@ impl Chain for WhyTask {
         page.indented(4, columns);
         if let Some(ended) = &self.ended {
             details(ended, "", page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::tests::people;
+
+    fn why(node: Value, held: Value, next: Value) -> String {
+        let mut of = json!({"host": "n0", "state": "online", "since_ms": 20_000, "machine": "m", "boot": "b", "boot_number": 1,
+            "version": "0.1.0", "peer": "10.0.0.2:4000", "tasks": 0, "note": null});
+        if let (Value::Object(of), Value::Object(more)) = (&mut of, node) {
+            of.extend(more);
+        }
+        let raw = json!({"why": {"node": of, "open": [], "failed": [], "held": held, "next": next}});
+        let text = people(&Answer { body: Why::deserialize(&raw).unwrap(), raw }, 0);
+        text.lines().skip(1).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Found by a trial: of a node that was drained, held or away there was "nothing of any job is open on it", and no next step.
+    #[test]
+    fn a_node_that_is_not_free_says_why() {
+        let drain =
+            json!({"host": "n0", "since_ms": 0, "reason": "bad dimm", "by": 0, "confirmed": true, "lifted": false});
+        let held = json!([{"job": "h2", "attempt": "0", "action": "epilog", "ranks": "0", "hosts": "n0", "state": "held", "why": "done here",
+            "age_ms": 3_000, "local": false}]);
+        let since = when::second(0);
+        for (node, held, next, expect) in [
+            (
+                json!({}),
+                json!([]),
+                json!([]),
+                "  free: it is not drained, no job holds it, and no script runs\n".to_owned(),
+            ),
+            (
+                json!({"drain": drain}),
+                json!([]),
+                json!(["perilog undrain n0"]),
+                format!(
+                    "  drained since {since}: bad dimm (by uid 0)\n  no script runs here\n  next  perilog undrain n0\n"
+                ),
+            ),
+            (
+                json!({"held": true}),
+                held,
+                json!([]),
+                "  held by epilog of h2: done here (3s)\n  no script runs here\n".to_owned(),
+            ),
+            (
+                json!({"state": "offline"}),
+                json!([]),
+                json!(["ssh n0 perilog doctor", "ssh n0 systemctl status perilog-agent"]),
+                "  no script runs here\n  next  ssh n0 perilog doctor\n  or    ssh n0 systemctl status perilog-agent\n"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(why(node, held, next), expect);
         }
     }
 }

@@ -251,11 +251,14 @@ fn log_verdict(job: &JobId, event: &Event) {
     if event.name() == "verdict"
         && let (Some(action), Some(verdict)) = (word("action"), word("verdict"))
     {
-        tracing::info!(job = %job, action, "{action} of {job}: {verdict}");
+        let bad = word("hosts").map(|hosts| format!("; not ok on {hosts}")).unwrap_or_default();
+        tracing::info!(job = %job, action, "{action} of {job}: {verdict}{bad}");
     }
 }
 
 fn log(level: Level, job: Option<&str>, host: Option<&str>, text: &str) {
+    // Fields are for programs; a person reads the line.
+    let text = host.map_or_else(|| text.to_owned(), |host| format!("{host}: {text}"));
     match level {
         Level::Info => tracing::info!(job, host, "{text}"),
         Level::Warning => tracing::warn!(job, host, "{text}"),

@@ -218,7 +218,8 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
-        let source = Source { metrics, inlet: inlet.clone(), steps: steps.clone() };
+        // A connection of its own: whoever adds up a million tasks keeps no scraper waiting.
+        let source = Source { metrics, inlet: inlet.clone(), steps: StepReader::open(&config.store)? };
         clients.spawn(async move {
             let Err(error) = metrics::serve(listener, source).await;
             tracing::error!(%error, "figures for Prometheus are not served any more");

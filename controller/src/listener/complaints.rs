@@ -16,18 +16,31 @@ pub(crate) struct Complaints(Mutex<Window>);
 impl Complaints {
     /// Logs that `peer` was refused, unless too many were just now.
     pub(crate) fn refused(&self, peer: SocketAddr, why: &dyn Display) {
+        self.refused_by_name(peer, None, &canonical(peer).to_string(), why);
+    }
+
+    /// The same of a peer that is known to be `host`; `who`: the peer for people.
+    pub(super) fn refused_by_name(&self, peer: SocketAddr, host: Option<&str>, who: &str, why: &dyn Display) {
         let now_ms = clock::mono_ms();
         let (say, unsaid) = self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, LINES, WINDOW_MS);
         if unsaid > 0 {
             tracing::warn!("{unsaid} more connections were refused and not logged");
         }
         if say {
-            tracing::warn!(%peer, "refused {peer}: {why}");
+            // An error of a connection names its peer, too.
+            let why = why.to_string();
+            let why = why.strip_prefix(&format!("{peer}: ")).unwrap_or(&why);
+            tracing::warn!(%peer, host, "refused {who}: {why}");
         }
     }
 }
 
-/// The same of peers that have shown what only a host of ours has: each address has lines of its own, so that none hides another one's.
+/// An address of the fourth version as people write it, also where the socket is of the sixth.
+pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
+/// Lines about peers that have shown what only a host of ours has: each address has lines of its own, so that none hides another one's.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,
@@ -52,7 +65,7 @@ impl ComplaintsOfEach {
                     tracing::warn!(%peer, "refused {address} {unsaid} times more, which was not logged");
                 }
                 if say {
-                    tracing::warn!(%peer, "refused {peer}: {why}");
+                    tracing::warn!(%peer, "refused {}: {why}", canonical(peer));
                 }
             }
         }

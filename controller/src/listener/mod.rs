@@ -8,8 +8,11 @@
 //! Whoever is not right (garbage, a frame over the limit, another version, a wrong certificate) is refused, and logged with its address.
 
 mod complaints;
+mod names;
 mod session;
 
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +36,7 @@ pub(crate) struct Sessions {
     release: &'static str,
     last: AtomicU64,
     complaints: Complaints,
+    names: names::Names,
     places: Arc<Semaphore>,
 }
 
@@ -43,8 +47,14 @@ impl Sessions {
             release,
             last: AtomicU64::new(0),
             complaints: Complaints::default(),
+            names: names::Names::default(),
             places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
         })
+    }
+
+    /// Logs that a peer was refused; `host`: by its certificate.
+    fn refused(&self, peer: SocketAddr, host: Option<&str>, why: &dyn Display) {
+        self.complaints.refused_by_name(peer, host, &self.names.who(peer, host), why);
     }
 
     fn next_id(&self) -> SessionId {

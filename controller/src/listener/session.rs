@@ -15,6 +15,7 @@ use perilog_proto::{Decoded, Preamble, decode_from_agent, decode_to_agent, encod
 use tokio::sync::watch;
 
 use super::Sessions;
+use super::complaints::canonical;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 
 /// For the preamble, and again for all pages of Hello. An agent says them at once; one on a node that swaps may need a while.
@@ -53,10 +54,12 @@ pub(super) async fn serve(
 ) {
     let peer = incoming.peer;
     match incoming.handshake().await {
-        Err(error) => sessions.complaints.refused(peer, &error),
+        Err(error) => sessions.refused(peer, None, &error),
         Ok(link) => {
+            let host = link.names.first().cloned();
+            host.iter().for_each(|host| sessions.names.learn(peer, host));
             if let Over::Refused(why) = talk(link, plain, tls, sessions).await {
-                sessions.complaints.refused(peer, &why);
+                sessions.refused(peer, host.as_deref(), &why);
             }
         }
     }
@@ -94,9 +97,11 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
         }
     };
     let (Over::Ended(why) | Over::Refused(why)) = &over;
+    // An error of a connection names its peer, which the machine knows.
+    let why = why.strip_prefix(&format!("{peer}: ")).unwrap_or(why);
     tracing::debug!(%peer, session = id.0, why, "session over");
     // The writer may have ended before.
-    let _ = sessions.inlet.put(Entry::Closed { session: id, why: why.clone() }).await;
+    let _ = sessions.inlet.put(Entry::Closed { session: id, why: why.to_owned() }).await;
     over
 }
 
@@ -198,7 +203,7 @@ impl Hearing<'_> {
     async fn put(&self, message: FromAgent, weight: Weight) -> Result<(), Over> {
         // Hello alone is judged by who says it; the rest comes by thousands.
         let (names, peer) = match &message {
-            FromAgent::Hello(_) => (self.names.clone(), self.peer.to_string()),
+            FromAgent::Hello(_) => (self.names.clone(), canonical(self.peer).to_string()),
             _ => (Some(Vec::new()), String::new()),
         };
         let entry = Entry::Message { session: self.id, names, peer, message, weight };

@@ -33,6 +33,9 @@ pub(super) struct Counts {
     /// By action and outcome.
     pub(super) ended: BTreeMap<(Arc<str>, String), u64>,
     pub(super) overdue: BTreeMap<Arc<str>, u64>,
+    /// Files that runners left out, and tasks that had no script to run.
+    pub(super) skipped: BTreeMap<Arc<str>, u64>,
+    pub(super) empty: BTreeMap<Arc<str>, u64>,
     pub(super) tasks: BTreeMap<Arc<str>, Histogram>,
     /// By action and script.
     pub(super) scripts: BTreeMap<(Arc<str>, Arc<str>), Script>,
@@ -58,6 +61,8 @@ impl Default for Counts {
             actions: BTreeSet::new(),
             ended: BTreeMap::new(),
             overdue: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            empty: BTreeMap::new(),
             tasks: BTreeMap::new(),
             scripts: BTreeMap::new(),
             commits: Histogram::new(COMMIT_SECONDS),
@@ -76,6 +81,8 @@ impl Counts {
         let action = self.action(ran.action.as_deref().unwrap_or(OTHER));
         let tasks = self.tasks.entry(action.clone()).or_insert_with(|| Histogram::new(SCRIPT_SECONDS));
         tasks.observe(seconds(ran.elapsed_ms));
+        *self.skipped.entry(action.clone()).or_default() += ran.skipped;
+        *self.empty.entry(action.clone()).or_default() += u64::from(ran.empty);
         ran.steps.iter().for_each(|step| self.step(&action, step));
     }
 
@@ -125,7 +132,9 @@ impl Counts {
         }
         let name: Arc<str> = if self.actions.len() >= ACTIONS { OTHER.into() } else { name.into() };
         if self.actions.insert(name.clone()) {
-            self.overdue.insert(name.clone(), 0);
+            for counter in [&mut self.overdue, &mut self.skipped, &mut self.empty] {
+                counter.insert(name.clone(), 0);
+            }
             self.ended.extend(OUTCOMES.map(|outcome| ((name.clone(), outcome.to_owned()), 0)));
         }
         name

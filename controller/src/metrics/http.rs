@@ -22,8 +22,8 @@ use super::text;
 
 /// Prometheus keeps one connection, two of a pair keep two; more only wait.
 const CONNECTIONS: usize = 16;
-/// A scraper asks every 15 s or every minute. Whoever is silent for longer makes room.
-const IDLE: Duration = Duration::from_secs(150);
+/// A scraper asks as soon as it has connected, and connects again for the next time. A connection that is silent for longer makes room.
+const SILENT: Duration = Duration::from_secs(10);
 /// Whoever takes a page so slowly is no scraper.
 const LONGEST: Duration = Duration::from_secs(3600);
 const BUFFER: usize = 16 * 1024;
@@ -68,7 +68,7 @@ async fn one(stream: TcpStream, source: Source) -> hyper::Result<()> {
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(SILENT)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), answer)
         .await

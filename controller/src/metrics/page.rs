@@ -56,9 +56,15 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
 fn now(text: &mut Text, status: &StatusView) {
     text.metric("perilog_epoch", Type::Gauge, "Counts the starts of controllers on this store.")
         .sample(&[], status.epoch);
-    text.metric("perilog_nodes", Type::Gauge, "Nodes that have ever said hello, by whether their agent is connected.")
-        .sample(&[("state", "online")], status.online)
-        .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online));
+    text.metric(
+        "perilog_nodes",
+        Type::Gauge,
+        "Nodes that have ever said hello: online or offline; of all hosts those that are drained, and those that a job or an action holds.",
+    )
+    .sample(&[("state", "online")], status.online)
+    .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online))
+    .sample(&[("state", "drained")], status.drained)
+    .sample(&[("state", "held")], status.held);
     text.metric("perilog_jobs", Type::Gauge, "Jobs that the controller remembers.").sample(&[], status.jobs);
     text.metric("perilog_actions_open", Type::Gauge, "Actions without a verdict yet.").sample(&[], status.actions_open);
     text.metric("perilog_tasks_in_flight", Type::Gauge, "Tasks that have not ended.").sample(&[], status.tasks_open);
@@ -92,9 +98,19 @@ fn counted(text: &mut Text, counts: &Counts) {
     for ((action, outcome), count) in &counts.ended {
         metric.sample(&[("action", action), ("outcome", outcome)], *count);
     }
-    let mut metric = text.metric("perilog_tasks_overdue_total", Type::Counter, "Tasks that passed their limit.");
-    for (action, count) in &counts.overdue {
-        metric.sample(&[("action", action)], *count);
+    for (name, help, counter) in [
+        ("perilog_tasks_overdue_total", "Tasks that passed their limit.", &counts.overdue),
+        ("perilog_tasks_empty_total", "Tasks that were ok because there was no script to run.", &counts.empty),
+        (
+            "perilog_scripts_skipped_total",
+            "Files beside scripts that were not run: not executable, no regular file.",
+            &counts.skipped,
+        ),
+    ] {
+        let mut metric = text.metric(name, Type::Counter, help);
+        for (action, count) in counter {
+            metric.sample(&[("action", action)], *count);
+        }
     }
     let mut metric = text.metric(
         "perilog_task_duration_seconds",

@@ -24,7 +24,17 @@ fn step(script: &str, elapsed_ms: u64, code: u8) -> Step {
 fn ran(action: &str, steps: Vec<Step>) -> Ran {
     let task = TaskId { action: ActionId(uuid::Uuid::from_u128(1)), rank: Rank(0) };
     let elapsed_ms = steps.iter().map(|step| step.elapsed_ms).sum();
-    Ran { task, host: None, action: Some(action.into()), outcome: "ok", began_ms: 0, elapsed_ms, steps }
+    Ran {
+        task,
+        host: None,
+        action: Some(action.into()),
+        outcome: "ok",
+        began_ms: 0,
+        elapsed_ms,
+        steps,
+        skipped: 0,
+        empty: false,
+    }
 }
 
 fn finish(action: &str, outcome: &str, ranks: &str) -> Effect {
@@ -42,12 +52,16 @@ fn what_happened_is_on_the_page() {
     let metrics = Metrics::default();
     let tries = vec![step("10-mount.sh", 20, 7), step("10-mount.sh", 400, 0), step("quo\"te\\", 5, 0)];
     let effects = [finish("prolog", "ok", "0-9"), finish("prolog", "ok", "20"), finish("prolog", "lost", "11-12")];
-    metrics.committed(Some(Duration::from_millis(3)), &[ran("prolog", tries)], &effects);
+    let empty = Ran { skipped: 2, empty: true, ..ran("epilog", Vec::new()) };
+    metrics.committed(Some(Duration::from_millis(3)), &[ran("prolog", tries), empty], &effects);
     metrics.hook(Kind::Drain, false);
     let page = counts(&metrics, None);
     for line in [
         "perilog_tasks_ended_total{action=\"prolog\",outcome=\"ok\"} 11",
         "perilog_tasks_ended_total{action=\"prolog\",outcome=\"lost\"} 2",
+        "perilog_tasks_empty_total{action=\"prolog\"} 0",
+        "perilog_tasks_empty_total{action=\"epilog\"} 1",
+        "perilog_scripts_skipped_total{action=\"epilog\"} 2",
         "perilog_task_duration_seconds_bucket{action=\"prolog\",le=\"0.3\"} 0",
         "perilog_task_duration_seconds_bucket{action=\"prolog\",le=\"1\"} 1",
         "perilog_task_duration_seconds_sum{action=\"prolog\"} 0.425",

@@ -244,6 +244,7 @@ fn action(row: &Row<'_>) -> Result<ActionRow, Wrong> {
         lingering: parsed(row, "lingering")?,
         limits: json(row, "limits")?,
         unvouched: column(row, "unvouched")?,
+        remarks: json(row, "remarks")?,
     })
 }
 

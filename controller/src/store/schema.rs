@@ -13,7 +13,7 @@ use rusqlite::{Connection, Transaction};
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
@@ -99,6 +99,7 @@ CREATE TABLE actions (
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
     lingering TEXT NOT NULL DEFAULT '', -- open ranks whose nodes were drained for what scripts left behind, or given up as lost and alive
     limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes have told of, where they are other than timeout_ms
+    remarks TEXT NOT NULL DEFAULT '{}', -- {text: ranks}: what is to be said of ranks that are ok
     unvouched INTEGER NOT NULL DEFAULT 0 -- in recovery: not asked for again yet
 ) STRICT;
 CREATE INDEX actions_by_attempt ON actions (job, attempt);
@@ -293,6 +294,7 @@ ALTER TABLE drains ADD COLUMN asked_ms INTEGER NOT NULL DEFAULT 0;
 UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
     "ALTER TABLE actions ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
+    "ALTER TABLE actions ADD COLUMN remarks TEXT NOT NULL DEFAULT '{}';",
     // An earlier version has not numbered its commits: its last life has made one, and nothing is known of those before.
     "
 CREATE TABLE lives (first INTEGER PRIMARY KEY, number INTEGER NOT NULL, nonce TEXT NOT NULL) STRICT;

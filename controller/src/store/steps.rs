@@ -34,6 +34,9 @@ pub struct Ran {
     pub began_ms: u64,
     pub elapsed_ms: u64,
     pub steps: Vec<Step>,
+    /// Files that its runner left out; and whether that, or an empty directory, left no script to run. Counted, and not stored.
+    pub skipped: u64,
+    pub empty: bool,
 }
 
 /// What is known already, so that a row costs one insert. Forgotten when a transaction did not come to its end.

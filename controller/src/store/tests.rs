@@ -113,6 +113,7 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 lingering: userid.map(|_| IdSet::from(5..=5)).unwrap_or_default(),
                 limits: userid.map(|_| (600_000, IdSet::from(6..=7))).into_iter().collect(),
                 unvouched: userid.is_some(),
+                remarks: userid.map(|_| ("no \"x\"".to_owned(), IdSet::from(8..=9))).into_iter().collect(),
             })
         },
     )
@@ -208,7 +209,8 @@ fn record() -> impl Strategy<Value = Record> {
             let overdue = BTreeMap::from([("10-b".to_owned(), ok.clone())]);
             let boots = BTreeMap::from([(2, ok.clone())]);
             let limits = BTreeMap::from([(600_000, ranks.clone())]);
-            let stands = Stands { boots, overdue, limits, lingering: held.clone(), ranks, ok, held, ..Stands::default() };
+            let remarks = BTreeMap::from([("no script ran".to_owned(), ok.clone())]);
+            let stands = Stands { boots, overdue, limits, remarks, lingering: held.clone(), ranks, ok, held, ..Stands::default() };
             Record::Moved { action: ActionId(uuid::Uuid::from_u128(id)), stands: Box::new(stands) }
         }),
         4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {

@@ -69,7 +69,7 @@ impl Task {
             steps: &seen.steps,
             tails: &seen.tails,
             lingering: &[],
-            cancelled: self.cancelled,
+            cancelled: self.cancelled || seen.stop_asked,
         };
         if_it_boots(&evidence, &self.intent, now.wall_ms)
     }

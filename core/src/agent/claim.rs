@@ -15,7 +15,7 @@ use super::tombs::Tomb;
 const TERM: u8 = 15;
 const KILL: u8 = 9;
 /// SIGRTMIN+9: the runner's word for "SIGKILL to the script's group"; 9 itself would kill the runner and leave the script.
-const KILL_SCRIPT: u8 = 43;
+pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
     /// From the controller.
@@ -60,6 +60,7 @@ impl Machine {
             limit_ms: None,
             after: false,
             commit: self.commit(commit),
+            instance: None,
         };
         cx.push(Effect::Bury { stem: stem.clone(), tombstone: Box::new(tombstone.clone()) });
         self.stems.insert(stem.clone(), id);
@@ -134,6 +135,7 @@ impl Machine {
         }
         let term = std::mem::take(&mut task.term).then_some(TERM);
         for signal in term.into_iter().chain(task.signal.take()) {
+            task.sent(signal, cx.now.boot_ms);
             cx.push(Effect::SignalRunner { stem: task.stem.clone(), signal });
         }
     }

@@ -32,7 +32,10 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Concluding { ended } = &task.state else { return };
         if let Err(text) = result {
-            return task.not_written("outcome", &text, cx);
+            task.not_written("outcome", &text, cx);
+            // Whoever looks from afar sees why a task that has ended is still open.
+            let phase = task.told_as_running(format!("it has ended, and its outcome cannot be written: {text}"));
+            return self.move_to(id, phase, cx);
         }
         let ended = ended.clone();
         task.write_again.succeeded();
@@ -50,9 +53,17 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
         let ended = Box::new(task.told(ended, &self.node.boot));
-        for caller in std::mem::take(&mut task.callers) {
+        let callers = std::mem::take(&mut task.callers);
+        if !callers.is_empty() {
+            task.heard();
+        }
+        for caller in callers {
             let reply = ExecReply::Ended(ended.clone());
             cx.push(Effect::ExecReply { caller, reply });
+        }
+        if task.has_program() {
+            // Buried when the program, too, knows what there is for it to know.
+            return;
         }
         if task.intent.local {
             return self.bury(id, cx);
@@ -75,7 +86,7 @@ impl Machine {
         }
     }
 
-    fn bury(&mut self, id: TaskId, cx: &mut Cx) {
+    pub(super) fn bury(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let State::Ended { ended } = &task.state {
             task.state = State::Burying { ended: ended.clone() };
@@ -216,7 +227,7 @@ impl Task {
             steps: &seen.steps,
             tails: &seen.tails,
             lingering: left,
-            cancelled: self.cancelled,
+            cancelled: self.cancelled || seen.stop_asked,
         };
         judge(&evidence, &self.intent, now.wall_ms)
     }
@@ -269,6 +280,7 @@ impl Task {
             limit_ms: self.intent.limit_ms().filter(|_| waits),
             after: start.after,
             commit: self.intent.commit,
+            instance: self.intent.hook.instance.clone(),
         }
     }
 }

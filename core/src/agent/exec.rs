@@ -23,6 +23,9 @@ impl Machine {
         }
         let id =
             TaskId { action: ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action), rank: exec.rank };
+        if let Some(other) = self.known_instance(id).filter(|known| exec.hook.is_of_another(known)) {
+            return refuse(caller, another_job(&exec, &other), cx);
+        }
         if let Some(task) = self.tasks.get(&id) {
             // What a soft reboot left of it is put away first: a boot may have undone what it did.
             return match task.intent.start.boot == self.node.boot {
@@ -48,6 +51,12 @@ impl Machine {
             }
             refuse(caller, why, cx);
         }
+    }
+
+    /// Which job of its number a task that is known here was for, where its hook had told.
+    fn known_instance(&self, id: TaskId) -> Option<String> {
+        let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
+        task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
     }
 
     fn wait_early(&mut self, caller: Caller, exec: Exec, cx: &mut Cx) {
@@ -91,13 +100,14 @@ impl Machine {
             after: false,
             commit: 0,
         };
-        let intent = self.admit(start, exec.plan, true, cx.now).map_err(|outcome| match outcome {
+        let mut intent = self.admit(start, exec.plan, true, cx.now).map_err(|outcome| match outcome {
             Outcome::Refused { why } => why,
             other => other.to_string(),
         })?;
+        intent.hook = exec.hook;
         self.record(intent, cx);
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.callers.push(caller);
+            task.listen(caller);
         }
         Ok(())
     }
@@ -110,17 +120,20 @@ impl Machine {
         task.confirm();
         if matches!(task.state, State::Recording) {
             // It is told when the intent is on disk.
-            return task.callers.push(caller);
+            return task.listen(caller);
         }
         let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
         reply(ExecReply::Attached { task: id, stem: task.stem.clone(), attached: true });
         match &task.state {
-            State::Ended { ended } | State::Burying { ended } => reply(ExecReply::Ended(ended.clone())),
+            State::Ended { ended } | State::Burying { ended } => {
+                reply(ExecReply::Ended(ended.clone()));
+                task.heard();
+            }
             _ => {
                 if let Some(phase) = &task.phase {
                     reply(ExecReply::Phase(phase.clone()));
                 }
-                task.callers.push(caller);
+                task.listen(caller);
             }
         }
     }
@@ -139,10 +152,11 @@ impl Machine {
             .max()
     }
 
-    pub(super) fn on_hangup(&mut self, caller: Caller) {
+    pub(super) fn on_hangup(&mut self, caller: Caller, cx: &Cx) {
         self.early.retain(|(early, _)| *early != caller);
-        for task in self.tasks.values_mut() {
+        for task in self.tasks.values_mut().filter(|task| task.callers.contains(&caller)) {
             task.callers.retain(|waiting| *waiting != caller);
+            task.left_alone(cx.now);
         }
     }
 
@@ -170,6 +184,14 @@ impl Machine {
         cx.push(Effect::ExecReply { caller, reply });
         self.cancel(id, cx);
     }
+}
+
+/// What ran for one job is no preparation for another one, whose number is the same because its resource manager has lost count.
+fn another_job(exec: &Exec, known: &str) -> String {
+    let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
+    format!(
+        "{action} has run here for another job {job}, which began at {known}; this one began at {own}. The resource manager counts its jobs from the beginning again: have it begin above the last number (Slurm: FirstJobId), and reboot this node"
+    )
 }
 
 fn refuse(caller: Caller, why: impl Into<String>, cx: &mut Cx) {

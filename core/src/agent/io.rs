@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use crate::ids::{ActionName, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, TaskId};
 use crate::mark::Obeyed;
 use crate::message::{FromAgent, Phase, ToAgent};
-use crate::task::{Claim, Ended, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
+use crate::outcome::Outcome;
+use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
 /// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: since the epoch; for people, never for a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +56,8 @@ pub struct Found {
     pub tails: Vec<Tail>,
     /// `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
+    /// [`crate::task::STOP_ASKED`] is there.
+    pub stop_asked: bool,
     /// Processes in the unit's cgroup, the main process among them.
     pub processes: Vec<Process>,
     /// The ids a unit carries in its LogExtraFields, for a unit without a directory.
@@ -89,6 +92,10 @@ pub struct Seen {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
+    /// [`crate::task::STOP_ASKED`] is there.
+    pub stop_asked: bool,
+    /// Why the runner takes no signals and looks at no limits, where it does not: it is stopped, or hangs in the kernel.
+    pub deaf: Option<String>,
     /// Read last: its directory is not there. Somebody removed it, and whatever claim and result were in it.
     pub gone: bool,
 }
@@ -121,6 +128,36 @@ pub struct Exec {
     pub timeout_ms: Option<u64>,
     /// Another plan than the configured one; only root may say so (`perilog try`).
     pub plan: Option<Plan>,
+    pub hook: Hook,
+}
+
+/// What a program is told of a task whose hook is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// The task goes on.
+    Begun,
+    Ended,
+}
+
+impl std::fmt::Display for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Begun => "begun",
+            Self::Ended => "ended",
+        })
+    }
+}
+
+/// One run of such a program, with the word as its argument.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Telling {
+    pub task: TaskId,
+    pub stem: String,
+    pub program: String,
+    pub word: Word,
+    pub env: BTreeMap<String, String>,
+    /// Of a task that has ended.
+    pub outcome: Option<Outcome>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -191,6 +228,17 @@ pub enum Input {
     Hangup {
         caller: Caller,
     },
+    /// A hook's word that the daemon behind it has died: nobody hears the hook's status.
+    Bereft {
+        caller: Caller,
+        task: TaskId,
+    },
+    /// The answer to [`Effect::Tell`]: has the program exited with 0?
+    Told {
+        task: TaskId,
+        word: Word,
+        result: Result<(), String>,
+    },
     /// A local request to stop a task of the host's own.
     CancelLocal {
         caller: Caller,
@@ -239,7 +287,8 @@ pub enum Effect {
         task: TaskId,
         claim: Claim,
     },
-    /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status.
+    /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status. Before TERM the directory gets
+    /// [`crate::task::STOP_ASKED`]: the agent after this one knows by it that TERM was asked for.
     SignalRunner {
         stem: String,
         signal: u8,
@@ -307,6 +356,8 @@ pub enum Effect {
         ask: crate::message::Ask,
         tasks: Vec<TaskStatus>,
     },
+    /// Run the program of a task whose hook is gone. Answer: `Told`.
+    Tell(Box<Telling>),
     /// Something an operator should find in the journal.
     Note {
         level: Level,
@@ -337,6 +388,8 @@ pub enum ExecReply {
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,
+    /// What a hook said of its daemon.
+    Noted,
 }
 
 /// A task as `io.perilog.Agent.Status` tells it.

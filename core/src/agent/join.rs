@@ -10,7 +10,9 @@ use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::idset::IdSet;
 use crate::mark::Obeyed;
 use crate::outcome::Outcome;
-use crate::task::{Claim, Ended, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone};
+use crate::task::{
+    Claim, Empty, Ended, Hook, Intent, Lingering, OnError, OnTimeout, Plan, Retries, Run, Start, Tombstone,
+};
 
 use super::ending::is_worth_a_look;
 use super::io::{Effect, Found, Level, Now, Seen, UnitIds};
@@ -61,6 +63,7 @@ impl Machine {
             self.retire_unit(stem, keep, cx);
         }
         if first {
+            self.wait_for_hooks(cx);
             self.take_early(cx);
             self.greet(cx);
         }
@@ -225,6 +228,7 @@ impl Machine {
             // `Intent::is_rebuilt`.
             not_after_boottime_ms: 0,
             accepted_boottime_ms: now.boot_ms,
+            hook: Hook::default(),
         }
     }
 
@@ -268,6 +272,9 @@ fn seen(found: Found) -> Seen {
         result: found.result,
         steps: found.steps,
         tails: found.tails,
+        stop_asked: found.stop_asked,
+        // The next look tells.
+        deaf: None,
         // What has an intent has a directory, and what had none has one again.
         gone: false,
     }
@@ -287,6 +294,7 @@ fn unknown_plan() -> Plan {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),

@@ -94,6 +94,7 @@ impl Machine {
         self.take(input, cx);
         if self.joined {
             self.retry_due(cx);
+            self.tell_orphans(cx);
             self.expire(cx);
             self.sweep_tombs(cx);
             self.begin_queued(cx);
@@ -129,7 +130,9 @@ impl Machine {
                 }
             }
             Input::Exec { caller, exec } => self.on_exec(caller, exec, cx),
-            Input::Hangup { caller } => self.on_hangup(caller),
+            Input::Hangup { caller } => self.on_hangup(caller, cx),
+            Input::Bereft { caller, task } => self.on_bereft(caller, task, cx),
+            Input::Told { task, word, result } => self.on_told(task, word, result, cx),
             Input::CancelLocal { caller, task } => self.on_cancel_local(caller, task, cx),
             Input::Status { caller } => {
                 let tasks = self.statuses(cx.now, |_| true);
@@ -177,7 +180,7 @@ impl Machine {
             {
                 cx.push(Effect::TakeClaim { stem: task.stem.clone(), task: *id, claim: claiming.claim.clone() });
             }
-            if self.bus && task.look.backoff.take_due(now) {
+            if self.bus && (task.look.backoff.take_due(now) || task.watch_at().is_some_and(|at| at <= now.boot_ms)) {
                 looks.push(*id);
             }
             if task.write_again.take_due(now) {
@@ -201,7 +204,7 @@ impl Machine {
         if self.armed.is_some_and(|at| at <= cx.now.boot_ms) {
             self.armed = None;
         }
-        let Some(due) = self.next_due() else { return };
+        let Some(due) = self.next_due(cx.now) else { return };
         let due = due.max(cx.now.boot_ms.saturating_add(1));
         if self.armed.is_none_or(|at| due < at) {
             self.armed = Some(due);
@@ -209,13 +212,14 @@ impl Machine {
         }
     }
 
-    fn next_due(&self) -> Option<u64> {
+    fn next_due(&self, now: Now) -> Option<u64> {
         let of_task = |task: &Task| {
             let claim = task.claiming.as_ref().and_then(|c| c.again.at());
             let look = task.look.backoff.at().filter(|_| self.bus);
             let start = task.start_again.at().filter(|_| self.bus && matches!(task.state, State::Queued));
             let expiry = task.expires().then(|| task.intent.not_after_boottime_ms.saturating_add(1));
-            [claim, look, start, task.write_again.at(), expiry]
+            let watch = task.watch_at().filter(|_| self.bus);
+            [claim, look, start, task.write_again.at(), expiry, task.orphan_due_ms(now), watch]
         };
         let tasks = self.tasks.values().flat_map(of_task).flatten().min();
         let unload = self.unloading.values().filter(|_| self.bus).filter_map(Backoff::at).min();

@@ -33,8 +33,9 @@
 //! that were never taken on (refused here, or meant for another boot), and tombstones.
 //!
 //! The rooms: `machine` (state and dispatch), `start` (taking on), `guard` (whose turn it is), `unit` (what systemd says), `claim`
-//! (withdrawing, cancelling, signals), `ending` (outcome to tombstone), `tombs`, `join` (coming up), `session` and `hello` (the
-//! controller), `boot` (a boot that a script announced), `exec` (the host's own tasks), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
+//! (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone), `tombs`, `join` (coming up), `session` and `hello` (the
+//! controller), `boot` (a boot that a script announced), `exec` (the host's own tasks), `orphan` (those of them whose hook is
+//! gone), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
 
 mod backoff;
 mod boot;
@@ -47,6 +48,7 @@ pub mod io;
 mod join;
 mod machine;
 mod marks;
+mod orphan;
 mod phase;
 mod session;
 mod start;
@@ -56,6 +58,7 @@ mod task;
 pub(crate) mod tests;
 mod tombs;
 mod unit;
+mod watch;
 
 pub use io::{Effect, Input, Node, Now, Policy};
 pub use machine::Machine;

@@ -5,7 +5,7 @@ use crate::environment;
 use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::message::FromAgent;
 use crate::outcome::{Loss, Outcome};
-use crate::task::{Claim, Ended, Intent, Plan, Reboot, Start};
+use crate::task::{Claim, Ended, Hook, Intent, Plan, Reboot, Start};
 
 use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
@@ -121,6 +121,7 @@ impl Machine {
             dropped_env,
             local,
             commit: None,
+            hook: Hook::default(),
         })
     }
 

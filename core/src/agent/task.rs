@@ -6,6 +6,8 @@ use crate::task::{Claim, Ended, Intent, NO_TASK, NOT_OURS, Process, RAN_NOTHING,
 
 use super::backoff::Backoff;
 use super::io::{Caller, Now};
+use super::orphan::Orphan;
+use super::watch::Watch;
 
 /// Where a task stands; the drawing is in [`super`].
 #[derive(Debug)]
@@ -78,6 +80,7 @@ pub(super) struct Task {
     /// TERM is still to be sent to its runner; and another signal.
     pub(super) term: bool,
     pub(super) signal: Option<u8>,
+    pub(super) watch: Watch,
     /// Processes that were killed because they lingered.
     pub(super) killed: Vec<Process>,
 
@@ -99,6 +102,7 @@ pub(super) struct Task {
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for its end.
     pub(super) callers: Vec<Caller>,
+    pub(super) orphan: Orphan,
 }
 
 impl Task {
@@ -122,6 +126,7 @@ impl Task {
             invocation: None,
             term: false,
             signal: None,
+            watch: Watch::default(),
             killed: Vec::new(),
             write_again: Backoff::default(),
             trouble: None,
@@ -133,6 +138,7 @@ impl Task {
             boot_told: false,
             unsaid: false,
             callers: Vec::new(),
+            orphan: Orphan::default(),
         }
     }
 

@@ -152,6 +152,7 @@ impl Machine {
         }
         self.deliver_signals(id, cx);
         self.progress(id, seen, cx);
+        self.watch(id, seen, cx);
     }
 
     fn progress(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
@@ -164,7 +165,10 @@ impl Machine {
         }
         self.tell_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
-        if let Some(phase) = progress.phase {
+        // What the agent says of a runner that is deaf stands as long as it is.
+        let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
+        let told = self.tasks.get(&id).is_some_and(told);
+        if let Some(phase) = progress.phase.filter(|phase| !told || matches!(phase, Phase::Overdue { .. })) {
             self.move_to(id, phase, cx);
         }
     }

@@ -23,6 +23,9 @@ use crate::task::{Ended, Start};
 
 /// Most late results that are kept of one rank; a peer may send as many as it likes.
 const MAX_LATE: usize = 8;
+/// Most remarks that are kept of one action, each of any number of ranks; and most characters of one.
+const MAX_REMARKS: usize = 16;
+const MAX_REMARK: usize = 200;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Action {
@@ -60,6 +63,8 @@ pub(super) struct Action {
 pub(super) struct Fresh {
     pub(super) rank: Rank,
     pub(super) outcome: Outcome,
+    /// The outcome for people.
+    pub(super) result: String,
     pub(super) elapsed_ms: Option<u64>,
     pub(super) message: Option<String>,
     pub(super) checks: Vec<crate::task::Check>,
@@ -194,6 +199,10 @@ impl Action {
                 break;
             }
         }
+        self.row.remarks.retain(|_, ranks| {
+            ranks.remove(rank.0);
+            !ranks.is_empty()
+        });
         self.moved.insert(rank.0);
     }
 
@@ -254,12 +263,14 @@ impl Action {
         self.fresh.push(Fresh {
             rank,
             outcome: ended.outcome.clone(),
+            result: ended.result(),
             elapsed_ms: ended.elapsed_ms,
             message: last_line(&ended),
             checks: ended.checks.clone(),
         });
         if ended.outcome == Outcome::Ok {
             self.row.ok.insert(rank.0);
+            self.remark(rank, &ended);
             // What is stored of one that expected a boot has its end in it.
             if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
                 return;
@@ -272,6 +283,16 @@ impl Action {
         let row = RankRow { task: self.task(rank), ended, late, expects: None };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
+    }
+
+    /// Keeps what is to be said of an end that is ok, once for all ranks of which it is said.
+    fn remark(&mut self, rank: Rank, ended: &Ended) {
+        let Some(remark) = ended.remark() else { return };
+        let remark: String = remark.chars().take(MAX_REMARK).collect();
+        let remarks = &mut self.row.remarks;
+        if remarks.contains_key(&remark) || remarks.len() < MAX_REMARKS {
+            remarks.entry(remark).or_default().insert(rank.0);
+        }
     }
 
     /// Does this end say what is recorded already?

@@ -1,4 +1,4 @@
-//! What nodes configure, as their agents say in Hello. The controller decides by it in two places:
+//! The actions that nodes configure, as their agents say in Hello. The controller decides by them in two places:
 //!
 //! * An action that no node of a request configures is a typing mistake: the controller refuses the request, and nothing of it stays.
 //! * A node that does not configure an action refuses it, and nothing is wrong with that node. Only what follows jobs (`after`) has to run on each of them.

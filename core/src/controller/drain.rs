@@ -134,9 +134,11 @@ impl Machine {
         }
         let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
         let (job, drain) = (row.job.clone(), self.drains.get(&host));
+        let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-            "reason": drain.map(|drain| drain.newest().reason)});
+            "reason": newest});
         self.event(&job, now, "drain", context);
+        self.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
     /// Of a host that is drained already the reason that stands is not overwritten.
@@ -303,7 +305,7 @@ impl Machine {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
         }
         let reason: String = reason.trim().chars().take(MAX_REASON).collect();
-        let hosts = names(hosts)?;
+        let (list, hosts) = (hosts, names(hosts)?);
         let is_known = |host: &&HostName| self.nodes.contains_key(*host) || self.drains.contains_key(*host);
         let unknown = hosts.iter().filter(|host| !is_known(host)).map(HostName::as_str);
         let unknown = HostList::from_names(unknown).unwrap_or_default();
@@ -317,12 +319,13 @@ impl Machine {
         for host in hosts {
             count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), Fault::Other, now) == Told::First);
         }
+        self.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
         Ok(Reply::Reached { tasks: count })
     }
 
     /// `forget`: also where the hook will not have it, of a host that the resource manager does not know, say.
     pub(super) fn undrain(&mut self, hosts: &HostList, forget: bool, uid: u32) -> Result<Reply, Refusal> {
-        let hosts = names(hosts)?;
+        let (list, hosts) = (hosts, names(hosts)?);
         for host in &hosts {
             match self.drains.get(host) {
                 None => return Err(Refusal::Conflict(format!("{host} is not drained"))),
@@ -339,12 +342,12 @@ impl Machine {
             if forget {
                 self.drain_in_force(host);
                 self.undrained_host(host);
-                let text = format!("uid {uid} dropped its drain without the drain hook");
-                self.note(Level::Warning, None, Some(host), text);
             } else {
                 self.lift(host);
             }
         }
+        let without = if forget { ", without the drain hook" } else { "" };
+        self.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
         Ok(Reply::Reached { tasks: hosts.len() as u64 })
     }
 

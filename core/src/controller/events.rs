@@ -46,9 +46,14 @@ impl Machine {
         let Some(action) = self.actions.get(&id) else { return };
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let resources = action.bad_resources();
+        let bad = action.row.ranks.difference(&action.row.ok);
+        let bad = self.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
         let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
         if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
             context.insert("resources".to_owned(), resources);
+        }
+        if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
+            context.insert("hosts".to_owned(), json!(hosts));
         }
         self.event(&job, now, "verdict", context.clone());
         self.tell_manager(&job, attempt, "verdict", context);
@@ -86,7 +91,7 @@ struct Folded {
 impl Folded {
     fn describe(mut self, context: &mut Map<String, Value>) {
         context.insert("outcome".into(), json!(self.fresh.outcome.word()));
-        context.insert("result".into(), json!(self.fresh.outcome.to_string()));
+        context.insert("result".into(), json!(self.fresh.result));
         if let Some(status) = self.fresh.outcome.status() {
             context.insert("status".into(), json!(status));
         }
@@ -109,7 +114,7 @@ fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
     let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
     for mut one in fresh {
         one.message = one.message.map(|m| m.chars().take(MAX_MESSAGE).collect());
-        let key = (one.outcome.to_string(), one.message.clone(), one.checks.clone());
+        let key = (one.result.clone(), one.message.clone(), one.checks.clone());
         let (ranks, elapsed) = (one.rank.0, one.elapsed_ms);
         let (set, folded) =
             groups.entry(key).or_insert_with(|| (IdSet::new(), Folded { fresh: one, elapsed: Vec::new() }));

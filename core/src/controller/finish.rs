@@ -159,7 +159,7 @@ impl Machine {
 
     /// The attempt that a request means: the open one, or the last.
     pub(super) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &JobAttempt), Refusal> {
-        let entry = self.jobs.get(job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
+        let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
         number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();

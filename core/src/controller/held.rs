@@ -3,12 +3,16 @@
 //! A job that goes on holds what it has, and no operator has to look at that unasked. What nobody may come for is shown with all that waits: of a
 //! store that was rebuilt, and what is no rank where no rank is left.
 
+use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
+use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::view::PsRow;
-use crate::ids::{ActionName, Attempt, JobId};
+use crate::ids::{ActionName, Attempt, JobId, Rank};
+use crate::idset::IdSet;
 use crate::job::Part;
+use crate::task::NO_SCRIPT;
 
 impl Machine {
     /// What is held; of jobs only what nobody may come for, but for `all`.
@@ -51,11 +55,31 @@ impl Machine {
             let mut part = action.row.held.clone();
             part.subtract(&action.open_part());
             if !part.is_empty() {
-                let why = "done, and let go of with others of it, as its release policy says".to_owned();
+                let why = self.not_let_go(action, &part, &attempt.layout, now);
                 rows.push(row(action.row.name.clone(), part, why, action.row.began_ms));
             }
         }
         rows
+    }
+
+    /// Why an action holds what it is done with: what else it waits for, by its release policy.
+    fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout, now: Now) -> String {
+        let row = &action.row;
+        let ran_nothing =
+            |ranks: &IdSet| row.remarks.iter().any(|(text, of)| text.starts_with(NO_SCRIPT) && ranks.is_subset(of));
+        let nothing = if !done.ranks.is_empty() && ran_nothing(&done.ranks) { " (no script ran)" } else { "" };
+        let policy = format!("release in [action.{}]", row.name);
+        if action.batches.at_ms.is_some() {
+            return format!("done here{nothing}; given back with the next batch ({policy})");
+        }
+        let open = action.open_part();
+        let others: Vec<String> = std::iter::once(layout.hosts_of(&open.ranks).to_string())
+            .filter(|hosts| !hosts.is_empty())
+            .chain(open.resources.iter().map(ToString::to_string))
+            .collect();
+        let still = open.ranks.first().map(|rank| self.standing(action, Rank(rank), now));
+        let still = still.map(|(state, why, _)| format!(" ({state}: {why})")).unwrap_or_default();
+        format!("done here{nothing}; given back together with {}{still}, by {policy}", others.join(","))
     }
 
     fn held_by_job(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Option<String> {
@@ -65,7 +89,7 @@ impl Machine {
             () if attempt.hold.ranks.is_empty() => Some(format!("the job has no ranks any more: {finish}")),
             () if !all => None,
             () if attempt.added => Some(format!("the job goes on until: {finish}")),
-            () => Some(format!("something was run for it, and nobody has added it as a job; until: {finish}")),
+            () => Some(format!("a job that perilog run has made; to give it back: {finish}")),
         }
     }
 }

@@ -87,16 +87,8 @@ impl Machine {
                 }
                 Ok(news)
             }
-            Err(TooMany) => {
-                if !std::mem::replace(&mut entry.too_many_milestones, true) {
-                    let Saying { job, attempt, name, .. } = saying;
-                    let text = format!(
-                        "attempt {attempt} has {MAX_NAMES} milestones, and scripts say others ({name}): they are not told"
-                    );
-                    self.note(Level::Warning, Some(&job), None, text);
-                }
-                Err(TooMany)
-            }
+            // That there is no room was told with the last that there was room for.
+            Err(TooMany) => Err(TooMany),
         }
     }
 
@@ -115,6 +107,18 @@ impl Machine {
             self.event(&job, now, "milestone", context.into());
             self.batch.attempts.insert((job.clone(), attempt));
             self.reach_milestones(&job, attempt, now);
+            self.tell_full(&job, attempt, now);
+        }
+    }
+
+    /// There is room for no other name: whoever waits for one waits no longer.
+    fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let entry = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number));
+        let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
+        if !std::mem::replace(&mut entry.too_many_milestones, true) {
+            let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
+            self.note(Level::Warning, Some(job), None, text);
+            self.event(job, now, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}));
         }
     }
 

@@ -6,9 +6,9 @@
 //! they run), `resolve`, `forget` and `quiet` (by hand), `finish` (what a job holds, and how it lets go), `superseded` (by another attempt),
 //! `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends add up to, and what is forgiven),
 //! `release` (what goes back), `drain` (who is at fault), `external` and `report` (what a service outside runs, and says), `limits` (what time does),
-//! `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `held` and `untold` (what is shown).
-//! What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps, `writer` as the step that
-//! commits what the machine gave before any of it leaves.
+//! `retention` (what is forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `nodes`, `held` and `untold` (what is shown).
+//! What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps,
+//! `writer` as the step that commits what the machine gave before any of it leaves.
 
 mod action;
 mod attempt;
@@ -26,6 +26,7 @@ mod layout;
 mod limits;
 mod machine;
 mod milestones;
+mod nodes;
 mod order;
 mod outbox;
 mod progress;

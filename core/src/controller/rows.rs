@@ -206,6 +206,8 @@ pub struct ActionRow {
     pub limits: BTreeMap<u64, IdSet>,
     /// In recovery, not asked for again yet: as a setup action it begins on no rank.
     pub unvouched: bool,
+    /// Remarks about ranks that are `ok`, by their text: no script ran there, the runner skipped a file.
+    pub remarks: BTreeMap<String, IdSet>,
 }
 
 /// An operator's word that waits.
@@ -257,6 +259,7 @@ impl ActionRow {
             lingering: IdSet::new(),
             limits: BTreeMap::new(),
             unvouched: false,
+            remarks: BTreeMap::new(),
             ranks,
         }
     }

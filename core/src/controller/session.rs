@@ -292,7 +292,7 @@ impl Machine {
             return;
         };
         if let Stage::Open { host, .. } = session.stage {
-            self.note(Level::Info, None, Some(&host), format!("session with {} ended: {why}", session.peer));
+            self.note(Level::Info, None, Some(&host), format!("offline: {why} ({})", session.peer));
             self.away(&host, id, now);
         }
         self.open_waiting(&waiting, now);

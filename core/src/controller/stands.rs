@@ -40,6 +40,8 @@ pub struct Stands {
     pub lingering: IdSet,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<u64, IdSet>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub remarks: BTreeMap<String, IdSet>,
 }
 
 /// Of an attempt.
@@ -64,10 +66,29 @@ pub struct Holds {
 impl Stands {
     /// What it costs to write, about, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let Self { ranks, waiting, sent, accepted, ok, ended, cancelling, held, boots, overdue, lingering, limits } =
-            self;
+        let Self {
+            ranks,
+            waiting,
+            sent,
+            accepted,
+            ok,
+            ended,
+            cancelling,
+            held,
+            boots,
+            overdue,
+            lingering,
+            limits,
+            remarks,
+        } = self;
         let sets = [ranks, waiting, sent, accepted, ok, ended, cancelling, held, lingering];
-        weigh(sets.into_iter().chain(boots.values()).chain(overdue.values()).chain(limits.values()))
+        weigh(
+            sets.into_iter()
+                .chain(boots.values())
+                .chain(overdue.values())
+                .chain(limits.values())
+                .chain(remarks.values()),
+        )
     }
 }
 
@@ -86,6 +107,7 @@ impl ActionRow {
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
         let overdue = self.overdue.iter().map(|(script, set)| (script.clone(), of(set)));
         let limits = self.limits.iter().map(|(limit, set)| (*limit, of(set))).filter(|(_, set)| !set.is_empty());
+        let remarks = self.remarks.iter().map(|(text, set)| (text.clone(), of(set)));
         Stands {
             ranks: ranks.clone(),
             waiting: of(&self.waiting),
@@ -99,13 +121,27 @@ impl ActionRow {
             overdue: overdue.filter(|(_, set)| !set.is_empty()).collect(),
             lingering: of(&self.lingering),
             limits: limits.collect(),
+            remarks: remarks.filter(|(_, set)| !set.is_empty()).collect(),
         }
     }
 
     /// These stand so from now on.
     pub fn put(&mut self, part: &Stands) {
-        let Stands { ranks, waiting, sent, accepted, ok, ended, cancelling, held, boots, overdue, lingering, limits } =
-            part;
+        let Stands {
+            ranks,
+            waiting,
+            sent,
+            accepted,
+            ok,
+            ended,
+            cancelling,
+            held,
+            boots,
+            overdue,
+            lingering,
+            limits,
+            remarks,
+        } = part;
         for (set, part) in [
             (&mut self.waiting, waiting),
             (&mut self.sent, sent),
@@ -133,6 +169,11 @@ impl ActionRow {
             self.limits.entry(*limit).or_default().extend_with(part);
         }
         self.limits.retain(|_, set| !set.is_empty());
+        self.remarks.values_mut().for_each(|set| set.subtract(ranks));
+        for (text, part) in remarks {
+            self.remarks.entry(text.clone()).or_default().extend_with(part);
+        }
+        self.remarks.retain(|_, set| !set.is_empty());
     }
 
     /// What it costs to write, about, in bytes.
@@ -140,6 +181,7 @@ impl ActionRow {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
+        let sets = sets.chain(self.remarks.values());
         let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
         weigh(sets) + env
     }

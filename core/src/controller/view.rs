@@ -1,10 +1,10 @@
 //! What people and programs see of the controller's state: the bodies of the local API's replies, shared with the CLI.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::io::{External, Quiet, RecoveryRow};
+use crate::controller::io::{DrainRow, External, Quiet, RecoveryRow};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
@@ -69,6 +69,9 @@ pub struct ActionView {
     pub timeout_ms: Option<u64>,
     pub verdict: Option<Verdict>,
     pub ok: IdSet,
+    /// Remarks about ranks of `ok`, by their text: no script ran there, the runner skipped a file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub remarks: BTreeMap<String, IdSet>,
     /// Not ended, folded.
     pub open: Vec<PsRow>,
     /// Ended other than ok, one by one; and those of `ok` of which there is more to say.
@@ -101,6 +104,12 @@ pub struct NodeView {
     pub tasks: u64,
     /// A second machine that claims this name, a refused epoch: what an operator should know.
     pub note: Option<String>,
+    /// The drain that stands, or that the hook has not lifted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainRow>,
+    /// A job or an action holds a rank of it: it is not given back.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// The chain from what is stuck to its script.
@@ -111,6 +120,12 @@ pub struct WhyView {
     pub open: Vec<WhyTask>,
     /// The last few that ended badly, newest first.
     pub failed: Vec<WhyTask>,
+    /// Jobs and actions that hold ranks of it, and until when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<PsRow>,
+    /// Commands to type next about the node itself, most useful first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,6 +151,12 @@ pub struct StatusView {
     pub epoch: u64,
     pub nodes: u64,
     pub online: u64,
+    /// Hosts that are drained, or about to be, known as nodes or not.
+    #[serde(default)]
+    pub drained: u64,
+    /// Hosts of ranks that have not been given back.
+    #[serde(default)]
+    pub held: u64,
     pub jobs: u64,
     pub actions_open: u64,
     pub tasks_open: u64,

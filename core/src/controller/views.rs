@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{External, Now, Refusal};
-use crate::controller::machine::{Machine, Node};
-use crate::controller::view::{
-    ActionView, AttemptView, JobView, NodeView, PsRow, RankView, StatusView, WhyTask, WhyView,
-};
+use crate::controller::machine::Machine;
+use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView, StatusView};
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::ids::{JobId, Rank};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::Process;
@@ -111,7 +109,7 @@ impl Machine {
     }
 
     /// State word, reason, age of an open rank.
-    fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
+    pub(super) fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
@@ -158,14 +156,18 @@ impl Machine {
                     (state, why, now.mono_ms.saturating_sub(*since_ms))
                 }
                 None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
-                None => ("accepted", "the node is not connected; its script goes on regardless".to_owned(), asked_ms),
+                None => (
+                    "accepted",
+                    "the node is not connected; where it has power its script goes on".to_owned(),
+                    asked_ms,
+                ),
             },
         };
         (state, format!("{why}{cancelling}"), age)
     }
 
     pub(super) fn show(&self, job: &JobId, now: Now) -> Result<JobView, Refusal> {
-        let entry = self.jobs.get(job).ok_or_else(|| Refusal::NoSuchJob(format!("no job {job}")))?;
+        let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let attempts = entry
             .attempts
             .iter()
@@ -209,132 +211,10 @@ impl Machine {
             timeout_ms: row.timeout_ms.or_else(|| row.limits.keys().next_back().copied()),
             verdict: row.verdict,
             ok: row.ok.clone(),
+            remarks: row.remarks.clone(),
             open: self.open_rows(action, now),
             ended,
             external: row.external.as_deref().map(|of| External { heard_ms: action.heard_ms, ..of.clone() }),
-        }
-    }
-
-    pub(super) fn list_nodes(&self, targets: Option<&HostList>, now: Now) -> Result<Vec<NodeView>, Refusal> {
-        let Some(targets) = targets else {
-            return Ok(self.nodes.values().map(|n| self.show_node(n, now)).collect());
-        };
-        targets.iter().map(|host| self.node_named(host).map(|node| self.show_node(node, now))).collect()
-    }
-
-    fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
-        let unknown = || {
-            let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
-            let hint = if is_job { format!("; {host} is a job: perilog show {host}") } else { String::new() };
-            Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller{hint}"))
-        };
-        self.nodes.get(host).ok_or_else(unknown)
-    }
-
-    fn show_node(&self, node: &Node, now: Now) -> NodeView {
-        let probing = self.is_probed(node);
-        let state = match node.session {
-            Some(_) if probing => "probing",
-            Some(_) => "online",
-            None => "offline",
-        };
-        let open = |task: &&TaskId| {
-            let stand = self.actions.get(&task.action).map(|a| a.stand(task.rank));
-            matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted))
-        };
-        NodeView {
-            host: node.row.host.to_string(),
-            state: state.to_owned(),
-            since_ms: now.mono_ms.saturating_sub(node.since_ms),
-            machine: Some(node.row.machine.to_string()),
-            boot: Some(node.row.boot.to_string()),
-            boot_number: Some(node.row.boot_number),
-            version: Some(node.row.version.clone()),
-            peer: node.session.and_then(|id| self.sessions.get(&id)).map(|s| s.peer.clone()),
-            tasks: node.tasks.iter().filter(open).count() as u64,
-            note: node.note.clone(),
-        }
-    }
-
-    pub(super) fn why(&self, host: &HostName, now: Now) -> Result<WhyView, Refusal> {
-        let node = self.node_named(host.as_str())?;
-        let mut open: Vec<WhyTask> = node
-            .tasks
-            .iter()
-            .filter_map(|task| {
-                let action = self.actions.get(&task.action)?;
-                let (state, why, age_ms) = match action.stand(task.rank) {
-                    Stand::Ok | Stand::Ended | Stand::NotMine => return None,
-                    _ => self.standing(action, task.rank, now),
-                };
-                let phase = node.live.get(task).map(|(phase, _)| phase.clone());
-                Some(self.why_task(action, task.rank, state, phase, age_ms, why))
-            })
-            .collect();
-        open.sort_by_key(|task| std::cmp::Reverse(task.age_ms));
-        let failed = node
-            .failed
-            .iter()
-            .rev()
-            .filter_map(|task| {
-                let action = self.actions.get(&task.action)?;
-                let ended = &action.ended.get(&task.rank)?.ended;
-                let age_ms = now.wall_ms.saturating_sub(ended.ended_ms);
-                let mut shown = self.why_task(action, task.rank, "ended", None, age_ms, ended.outcome.to_string());
-                shown.ended = Some(ended.clone());
-                Some(shown)
-            })
-            .collect();
-        Ok(WhyView { node: self.show_node(node, now), open, failed })
-    }
-
-    fn why_task(
-        &self,
-        action: &Action,
-        rank: Rank,
-        state: &str,
-        phase: Option<Phase>,
-        age_ms: u64,
-        why: String,
-    ) -> WhyTask {
-        let row = &action.row;
-        let external = row.external.is_some();
-        let unsent = action.stand(rank) == Stand::Waiting;
-        // No unit is behind what no agent runs, or has heard of.
-        let unit =
-            if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
-        let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
-        let (job, name) = (&row.job, &row.name);
-        let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
-        let at = self.attempt_option(job, row.attempt);
-        let resolve = format!("perilog resolve {job} {name}{at} --ranks {rank} --reason TEXT");
-        let cancel = format!("perilog cancel {job} {name}{at} --ranks {rank}");
-        let logs = format!("perilog logs {job}{at} --rank {rank}");
-        let status = |unit: &str| format!("ssh {host} systemctl status {unit}");
-        let next = match (state, online) {
-            ("ended", _) if external => vec![format!("perilog show {job}")],
-            _ if external => vec![format!("perilog show {job}"), resolve],
-            ("ended", _) => vec![logs],
-            (_, false) => vec![status("perilog-agent"), resolve],
-            _ if unsent => vec![format!("perilog show {job}"), cancel],
-            ("lingering", true) => {
-                vec![status(&format!("'{unit}'")), format!("perilog kill {job} {name}{at} --ranks {rank} -s KILL")]
-            }
-            ("overdue", true) => vec![logs, status(&format!("'{unit}'")), cancel, resolve],
-            _ => vec![logs, status(&format!("'{unit}'")), cancel],
-        };
-        WhyTask {
-            job: job.clone(),
-            attempt: row.attempt,
-            action: name.clone(),
-            rank,
-            unit,
-            state: state.to_owned(),
-            phase,
-            age_ms,
-            why,
-            ended: None,
-            next,
         }
     }
 
@@ -351,6 +231,8 @@ impl Machine {
             cluster: self.settings.cluster.0.to_string(),
             epoch: self.epoch.number,
             nodes: self.nodes.len() as u64,
+            drained: self.drains.values().filter(|drain| !drain.lifted).count() as u64,
+            held: self.held_hosts().len() as u64,
             online: self.nodes.values().filter(|n| n.session.is_some()).count() as u64,
             jobs: self.jobs.len() as u64,
             actions_open,

@@ -36,6 +36,7 @@ impl Report<'_> {
             ended.began_ms = Some(result.began_ms);
             ended.ended_ms = result.ended_ms;
             ended.elapsed_ms = Some(result.elapsed_ms);
+            ended.empty = ended.outcome == Outcome::Ok && result.of == 0;
         }
         if let Some(unit) = self.unit {
             ended.cpu_ns = unit.cpu_ns;
@@ -44,6 +45,8 @@ impl Report<'_> {
         let mut cut = Vec::new();
         ended.steps = fit("steps", told.steps, |s: &Step| s.script.len() + s.digest.len() + 32, &mut cut);
         ended.checks = fit("checks", told.checks, |c: &Check| c.check.len() + c.message.len(), &mut cut);
+        let skipped = self.result.map(|result| result.skipped.clone()).unwrap_or_default();
+        ended.skipped = fit("skipped files", skipped, String::len, &mut cut);
         ended.milestones = fit("milestones", told.milestones, String::len, &mut cut);
         ended.lingering =
             fit("processes", self.evidence.lingering.to_vec(), |p: &Process| p.command.len() + 8, &mut cut);

@@ -40,6 +40,7 @@ fn result(status: u8) -> RunResult {
         cancelled: false,
         configuration: None,
         exec: None,
+        skipped: Vec::new(),
     }
 }
 
@@ -95,7 +96,7 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
         ("a script that cannot be executed", with_result(|r| r.exec = Some("10-x".into())), failed(F::Exec("10-x".into()))),
         ("status 0 beside a worst script", with_result(|r| r.worst = Some(Signal(6))), failed(F::Signal(6))),
         ("cancelled after the last script", with_result(|r| r.cancelled = true), Outcome::Ok),
-        ("cancelled before the last script", with_result(|r| { r.cancelled = true; r.ran = 1 }), Outcome::Cancelled { status: None }),
+        ("stopped before the last script", with_result(|r| { r.cancelled = true; r.ran = 1 }), failed(F::Signal(15))),
     ];
     for (what, (unit, result), expect) in table {
         assert_eq!(ended(&evidence(Some(&unit), Some(&runner), Some(&result))).outcome, expect, "{what}");
@@ -204,11 +205,27 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     // No result: then that it was asked for is the best that is known.
     assert_eq!(asked(Some(unit("signal", 2, 15)), None), Outcome::Cancelled { status: Some(Signal(15)) });
     assert_eq!(asked(None, None), LOST);
-    // Asked before the agent was restarted: the records know.
+}
+
+/// Found by a hunt: a script that sent TERM to its own runner, or a `systemctl stop` of its unit, made of `exit 37` a cancel that drains nobody.
+#[test]
+fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
+    let runner = Claim::Runner(invocation(CLAIMED));
     let steps = [StepRecord::Cancelled { at_ms: 1 }];
-    let unit = unit("signal", 2, 9);
-    let recorded = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), None) };
-    assert_eq!(ended(&recorded).outcome, Outcome::Cancelled { status: Some(Signal(9)) });
+    let told = |worst, status| RunResult { cancelled: true, worst, ran: 1, of: 2, ..result(status) };
+    for (unit, result, expect, by_us) in [
+        (exited(37), Some(told(Some(Exit(37)), 37)), failed(F::Exit(37)), Some(Exit(37))),
+        (exited(143), Some(told(Some(Signal(15)), 143)), failed(F::Signal(15)), Some(Signal(15))),
+        (exited(143), Some(told(None, 143)), failed(F::Signal(15)), None),
+        (unit("signal", 2, 9), None, failed(F::Signal(9)), Some(Signal(9))),
+    ] {
+        let stray = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
+        let stopped = ended(&stray);
+        assert_eq!(stopped.outcome, expect);
+        assert!(stopped.note.is_some_and(|note| note.contains("not by perilog")), "{unit:?}");
+        let asked = ended(&Evidence { cancelled: true, ..stray });
+        assert_eq!((asked.outcome, asked.note), (Outcome::Cancelled { status: by_us }, None));
+    }
 }
 
 fn begin(seq: u32, script: &str, attempt: u32) -> StepRecord {
@@ -423,14 +440,30 @@ fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
     for (cancelled, steps, expect) in [
         (false, &table[2].1, Outcome::Ok),
         (true, &table[2].1, Outcome::Cancelled { status: Some(Signal(15)) }),
-        (false, &vec![last(0, "a", 1), cancelled(), termed(0)], Outcome::Cancelled { status: Some(Signal(15)) }),
+        (false, &vec![last(0, "a", 1), cancelled(), termed(0)], failed(F::Signal(15))),
     ] {
         for unit in [None, Some(&failed_unit)] {
             let evidence = Evidence { steps, cancelled, ..evidence(unit, Some(&runner), Some(&shut_down)) };
             assert_eq!(ended(&evidence).outcome, expect, "{cancelled}");
             // Nobody waits for the boot of the host's own.
             let own = Intent { local: true, ..intent("j", 1, "prolog", 0) };
-            assert_eq!(judge(&evidence, &own, 99).outcome, Outcome::Cancelled { status: Some(Signal(15)) });
+            let alone = if cancelled { Outcome::Cancelled { status: Some(Signal(15)) } } else { failed(F::Signal(15)) };
+            assert_eq!(judge(&evidence, &own, 99).outcome, alone);
         }
+    }
+}
+
+#[test]
+fn what_had_no_script_to_run_is_ok_and_says_so() {
+    let skipped = || vec!["/x/10-hello is skipped: not executable".to_owned()];
+    for (of, status, empty, expect) in [
+        (0, 0, true, "ok (no script ran; /x/10-hello is skipped: not executable)"),
+        (1, 0, false, "ok (/x/10-hello is skipped: not executable)"),
+        (1, 3, false, "failed (exit 3)"),
+    ] {
+        let result = RunResult { of, ran: of, skipped: skipped(), ..result(status) };
+        let (unit, runner) = (exited(status), Claim::Runner(invocation(CLAIMED)));
+        let ended = ended(&evidence(Some(&unit), Some(&runner), Some(&result)));
+        assert_eq!((ended.result().as_str(), ended.empty, ended.skipped), (expect, empty, skipped()));
     }
 }

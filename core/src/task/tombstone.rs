@@ -33,6 +33,9 @@ pub struct Tombstone {
     /// The commit that caused it: of what was acknowledged, the one that has its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
+    /// Of the host's own: as [`crate::task::Hook::instance`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
 }
 
 impl Tombstone {

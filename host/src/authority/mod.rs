@@ -193,6 +193,14 @@ pub fn key() -> Result<String, Error> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
 }
 
+/// The public half (SubjectPublicKeyInfo, DER) of a key (PEM).
+///
+/// # Errors
+/// It is no key.
+pub fn public_key(key: &str) -> Result<Vec<u8>, Error> {
+    Ok(KeyPair::from_pem(key)?.subject_public_key_info())
+}
+
 /// A signing request (PEM) of a key (PEM).
 ///
 /// # Errors

@@ -26,6 +26,8 @@ pub enum TlsError {
     Read { path: PathBuf, source: io::Error },
     #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it (root's own may be 0640), and replace it if others may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
+    #[error("{}: the private key belongs to uid {uid}, who can replace it: chown it to root", path.display())]
+    Foreign { path: PathBuf, uid: u32 },
     #[error("{}: is larger than {MAX_FILE} bytes", path.display())]
     TooLarge { path: PathBuf },
     #[error("{}: holds no {what} in PEM form", path.display())]
@@ -136,7 +138,10 @@ fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
-    let mode = meta.mode() & 0o7777;
+    let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
+    if readable == Readable::ByOwner && uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(TlsError::Foreign { path: path.to_owned(), uid });
+    }
     // Root gives a key to the group of a daemon that is not root; a user's file may have the group that all users have.
     let others = if meta.uid() == 0 { 0o037 } else { 0o077 };
     if readable == Readable::ByOwner && mode & others != 0 {

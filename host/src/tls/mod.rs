@@ -1,7 +1,7 @@
 //! Certificates and mutual TLS 1.3 (RFC 8446).
 //!
 //! Each side shows a certificate and demands one. The authority's *extended key usage* keeps the sides apart: a node's certificate says clientAuth
-//! only, so that a key stolen from a node cannot play the controller. What a verified certificate is allowed to say is for the caller to decide,
+//! only, so that a key stolen from a node cannot play the controller, and one that says nothing is refused. What a verified certificate is allowed to say is for the caller to decide,
 //! by the names in it ([`dns_names`]).
 //!
 //! TLS 1.2 is off, and so is resumption: a session that is resumed was not verified again, and ten thousand of them take memory.
@@ -9,8 +9,10 @@
 
 mod fault;
 mod files;
+mod issued;
 mod names;
 mod peer;
+mod usage;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ use rustls::{ClientConfig, ConfigBuilder, ServerConfig};
 
 pub use self::fault::TlsFault;
 pub use self::files::{MAX_FILE, TlsError};
+pub use self::issued::check_issued;
 pub use self::names::{dns_names, serial_number};
 pub use self::peer::PeerChain;
 
@@ -86,6 +89,7 @@ impl ServerTls {
         let verifier = client_verifier(trusted);
         let verifier = if files.crl.is_none() { verifier.allow_unknown_revocation_status() } else { verifier };
         let verifier = verifier.build().map_err(|source| TlsError::verifier(files, source))?;
+        let verifier: Arc<dyn ClientCertVerifier> = Arc::new(usage::OfClients(verifier));
         let served = Self::serving(files, verifier.clone(), chain, key)?;
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
@@ -102,7 +106,7 @@ impl ServerTls {
         let verifier = client_verifier(files::Trusted::load(&clients.ca, Some(&clients.crl))?);
         let verifier = verifier.allow_unauthenticated().build();
         let verifier = verifier.map_err(|source| TlsError::Verifier { path: clients.ca.clone(), source })?;
-        Self::serving(files, verifier, chain, key)
+        Self::serving(files, Arc::new(usage::OfClients(verifier)), chain, key)
     }
 
     fn serving(
@@ -186,7 +190,8 @@ fn client_builder(
     Ok(ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|source| TlsError::pair(files, source))?
-        .with_webpki_verifier(verifier))
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(usage::OfServers(verifier))))
 }
 
 fn provider() -> Arc<CryptoProvider> {

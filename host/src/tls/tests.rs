@@ -358,3 +358,28 @@ async fn no_session_is_resumed_and_no_ticket_handed_out() {
     assert_eq!(openssl_dials("TLSv1_3").await, twice("TLSv1.3 no ticket whole"));
     assert_eq!(openssl_answers("TLSv1_3").await, twice("TLSv1.3 whole"));
 }
+
+/// To webpki a certificate without an extended key usage is good for both sides.
+#[tokio::test]
+async fn a_certificate_that_does_not_say_which_side_it_is_for_is_refused_by_both() {
+    let ca = Authority::new();
+    let (ctl, node) = (ca.issue("ctl", SERVER), ca.issue("n1", CLIENT));
+    let (mute_ctl, mute_node) = (ca.issue("mute-ctl", &[]), ca.issue("mute-n1", &[]));
+    let (_, server) = meet(&ctl, &mute_node, "ctl").await;
+    assert_eq!(fault(server), TlsFault::WrongUsage);
+    let (client, _) = meet(&mute_ctl, &node, "mute-ctl").await;
+    assert_eq!(fault(client), TlsFault::WrongUsage);
+}
+
+/// Found by a review.
+#[test]
+fn a_key_of_another_owner_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let ca = Authority::new();
+    let files = ca.issue("n1", CLIENT);
+    std::os::unix::fs::chown(&files.key, Some(65534), None).unwrap();
+    let error = ClientTls::load(&files).unwrap_err().to_string();
+    assert!(error.contains("belongs to uid 65534"), "{error}");
+}

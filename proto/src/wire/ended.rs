@@ -45,6 +45,11 @@ pub(crate) struct Ended {
     pub note: Option<String>,
     #[prost(bool, tag = "17")]
     pub booted: bool,
+    /// Missing from an older agent, and so is the next.
+    #[prost(string, repeated, tag = "18")]
+    pub skipped: Vec<String>,
+    #[prost(bool, tag = "19")]
+    pub empty: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -138,6 +143,8 @@ impl Ended {
             memory_peak: ended.memory_peak,
             dropped_env: ended.dropped_env,
             note: ended.note.as_ref().map(text),
+            skipped: ended.skipped.iter().take(MAX_LISTED).map(|file| clip(file, listed)).collect(),
+            empty: ended.empty,
         }
     }
 
@@ -160,6 +167,8 @@ impl Ended {
             memory_peak: self.memory_peak,
             dropped_env: self.dropped_env,
             note: self.note,
+            skipped: self.skipped,
+            empty: self.empty,
         })
     }
 }

@@ -74,6 +74,8 @@ pub(crate) fn ended(outcome: Outcome) -> Ended {
         memory_peak: Some(1 << 20),
         dropped_env: 4,
         note: Some("unit and result differ".to_owned()),
+        skipped: Vec::new(),
+        empty: false,
     }
 }
 
@@ -218,6 +220,17 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
         ("epoch-refused".to_owned(), FromAgent::EpochRefused { seen: EPOCH }),
         ("accepted".to_owned(), FromAgent::Accepted { task, limit_ms: None }),
         ("accepted-limited".to_owned(), FromAgent::Accepted { task, limit_ms: Some(600_000) }),
+        (
+            "finished-empty".to_owned(),
+            FromAgent::Finished {
+                task,
+                ended: Box::new(Ended {
+                    skipped: vec!["/etc/perilog/prolog.d/10-hello is skipped: not executable".to_owned()],
+                    empty: true,
+                    ..Ended::bare(Outcome::Ok, 1_552_593_349_000)
+                }),
+            },
+        ),
         (
             "expects-boot".to_owned(),
             FromAgent::ExpectsBoot { task, within_ms: Some(600_000), ended: Box::new(ended(Outcome::Ok)) },

@@ -53,6 +53,8 @@ table! {
     AgentEffect::Answer { .. } => "answer",
     AgentEffect::Note { .. } => "note";
     unmet
+    // No hook of this world asks to be told.
+    AgentEffect::Tell(_) => "tell",
     // All daemons of a world are of one version.
     AgentEffect::Send(FromAgent::Unsupported { .. }) => "send-unsupported"
 }

@@ -242,12 +242,24 @@ impl World {
             let unit = units.remove(&stem);
             let dir = node.spool.tasks.get(&stem);
             let (intent, ended) = dir.map_or((None, None), |dir| (dir.intent.clone(), dir.ended.clone()));
-            let Seen { claim, result, steps, tails, .. } = node.spool.look(&stem, Seen::default());
+            let Seen { claim, result, steps, tails, stop_asked, .. } = node.spool.look(&stem, Seen::default());
             let (unit, unit_ids, processes) = match unit {
                 Some((facts, ids, processes)) => (Some(facts), ids, processes),
                 None => (None, None, Vec::new()),
             };
-            found.push(Found { stem, intent, claim, ended, result, steps, tails, unit, processes, unit_ids });
+            found.push(Found {
+                stem,
+                intent,
+                claim,
+                ended,
+                result,
+                steps,
+                tails,
+                stop_asked,
+                unit,
+                processes,
+                unit_ids,
+            });
         }
         let (tombstones, obeyed) = (node.spool.tombstones.values().cloned().collect(), node.spool.obeyed);
         let life = node.life;

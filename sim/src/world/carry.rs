@@ -9,6 +9,7 @@ use super::agent::Pending;
 use super::event::{Call, Edge, Event};
 use super::traps::How;
 
+const TERM: u8 = 15;
 const FULL: &str = "no space left on device";
 
 impl World {
@@ -60,6 +61,11 @@ impl World {
                 self.answer(at, Input::ClaimTaken { task, result });
             }
             Effect::SignalRunner { stem, signal } => {
+                if signal == TERM
+                    && let Some(dir) = self.nodes[at].spool.tasks.get_mut(&stem)
+                {
+                    dir.stop_asked = true;
+                }
                 let of = self.looked(at, &stem);
                 self.call(at, Pending::Told, Call::SignalRunner { stem, signal, of }, 0, false);
             }
@@ -131,6 +137,10 @@ impl World {
                 if level == Level::Error {
                     self.say(|| format!("n{at} says: {text}"));
                 }
+            }
+            Effect::Tell(telling) => {
+                let result = Ok(());
+                self.answer(at, Input::Told { task: telling.task, word: telling.word, result });
             }
             Effect::Answer { question, .. } => self.gather(at, question),
             Effect::StatusReply { .. } => {}

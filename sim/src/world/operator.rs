@@ -96,6 +96,7 @@ impl World {
                     userid: None,
                     timeout_ms: None,
                     plan: None,
+                    hook: perilog_core::task::Hook::default(),
                 };
                 let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
                 let caller = self.callers.len() as u64;

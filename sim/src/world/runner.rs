@@ -378,5 +378,6 @@ pub(super) fn empty(invocation: Option<perilog_core::InvocationId>, of: usize) -
         cancelled: false,
         configuration: None,
         exec: None,
+        skipped: Vec::new(),
     }
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::agent::Policy;
 use perilog_core::controller::Settings;
 use perilog_core::controller::io::{ReleasePolicy, Source};
-use perilog_core::task::{Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run};
+use perilog_core::task::{
+    Empty, Lingering, NO_CLAIM, NO_TASK, NOT_OURS, OnError, OnTimeout, Plan, Report, Retries, Run,
+};
 use perilog_core::{
     ActionName, Attempt, BootId, ClusterId, ExitStatus, HostList, HostName, InvocationId, JobId, MachineId,
     MilestoneName, ResourceName, ResourceSet, TaskId,
@@ -196,6 +198,7 @@ fn usual_policy(exclusive: bool) -> Policy {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),

@@ -25,6 +25,8 @@ pub(crate) struct Dir {
     pub(crate) ended: Option<Ended>,
     /// The runner may tell its script that the controller knows of the boot that it announced.
     pub(crate) boot_expected: bool,
+    /// The agent was asked to stop the task.
+    pub(crate) stop_asked: bool,
 }
 
 impl Spool {
@@ -42,7 +44,7 @@ impl Spool {
         let dir = self.dir(stem);
         dir.intent = Some(intent);
         if !is_rebuilt {
-            (dir.ended, dir.boot_expected) = (None, false);
+            (dir.ended, dir.boot_expected, dir.stop_asked) = (None, false, false);
             self.tombstones.remove(stem);
         }
     }
@@ -83,6 +85,7 @@ impl Spool {
             seen.claim.clone_from(&dir.claim);
             seen.steps.clone_from(&dir.steps);
             seen.result.clone_from(&dir.result);
+            seen.stop_asked = dir.stop_asked;
         }
         seen.gone = !self.tasks.contains_key(stem);
         seen

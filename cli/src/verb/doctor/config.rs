@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use toml::Table;
 
-use super::{Finding, Role, enroll, shell, tls};
+use super::{Finding, Role, enroll, node, shell, tls};
 
 /// Where packages put daemons; beside ourselves where they are built.
 pub(super) fn program(role: Role) -> PathBuf {
@@ -52,7 +52,9 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     match &table {
         Some(table) => {
             findings.push(found(role, Path::new(&file)));
-            tls::look(role, table, findings);
+            if role == Role::Controller || node::has_controller(table) {
+                tls::look(role, table, findings);
+            }
             findings.extend(enroll::look(role, table));
         }
         None => findings.push(Finding::wrong(

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use rustix::fs::inotify::{self, CreateFlags};
+use rustix::io::Errno;
+
 use super::{Finding, Role, shell};
 use crate::text;
 
@@ -59,7 +62,24 @@ pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) 
         let own = need.line.and_then(|line| soft(of_process.as_deref()?, line));
         own.or_else(|| number(shown.get(property(need).as_str())?))
     };
+    if role == Role::Node {
+        findings.push(inotify(pid.is_some(), || inotify::init(CreateFlags::CLOEXEC).map(drop)));
+    }
     findings.extend(judge(unit, (role == Role::Controller).then_some(nodes), &needs, limit));
+}
+
+/// The agent has two instances of its own, and root's other programs take from the same number.
+fn inotify(is_running: bool, another: impl FnOnce() -> rustix::io::Result<()>) -> Finding {
+    match another() {
+        Ok(()) => Finding::ok(ABOUT, "root may have another inotify instance"),
+        Err(Errno::MFILE) => {
+            let then = if is_running { "once it is restarted" } else { "now" };
+            let what = format!("root's inotify instances are used up: perilog-agent cannot start {then}");
+            let todo = "echo 'fs.inotify.max_user_instances = 1024' >/etc/sysctl.d/60-perilog.conf; sysctl --system";
+            Finding::wrong(ABOUT, what, todo)
+        }
+        Err(error) => Finding::skipped(ABOUT, format!("inotify: {error}")),
+    }
 }
 
 fn property(need: &Need) -> String {
@@ -122,6 +142,16 @@ mod tests {
         assert_eq!(
             (number("infinity"), number("18446744073709551615"), number("[not set]")),
             (Some(u64::MAX), Some(u64::MAX), None)
+        );
+    }
+
+    #[test]
+    fn used_up_inotify_instances_name_the_sysctl() {
+        let found = inotify(false, || Err(Errno::MFILE));
+        assert!(found.level == Level::Wrong && found.todo.contains("fs.inotify.max_user_instances"), "{found:?}");
+        assert_eq!(
+            (inotify(true, || Ok(())).level, inotify(true, || Err(Errno::PERM)).level),
+            (Level::Ok, Level::Skipped)
         );
     }
 

@@ -10,10 +10,11 @@
 //! | `enroll` | how a node gets and renews its certificate by itself: port, token, munge |
 //! | `authority` | the authority that enrols nodes: its list, its files, the names that munge enrols |
 //! | `daemon` | the unit, its log, the program that it runs |
-//! | `limits` | what the daemon may take of this host: files, processes, memory |
+//! | `limits` | what the daemon may take of this host: files, processes, memory, inotify instances |
 //! | `version` | systemd, agent, controller and this program |
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
 //! | `node` | the bus, /run, the agent, the way to the controller |
+//! | `slurm` | on a node of Slurm's: what has a job run under an epilog |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
@@ -27,6 +28,7 @@ mod limits;
 mod node;
 mod scripts;
 mod shell;
+mod slurm;
 mod tls;
 mod version;
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, Role, config, limits, scripts, tls, version};
+use super::{Finding, Role, config, enroll, limits, scripts, slurm, tls, version};
 use crate::door::{Answer, Daemon, Door};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
@@ -33,9 +33,10 @@ pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
     findings.push(version::agent_and_ours(agent_version.as_deref()));
     if let Some(config) = config {
         findings.extend(scripts::look(config));
+        findings.extend(slurm::look(config));
         findings.extend(reach(config, agent_version.as_deref()));
     }
-    findings.extend(agent(&door));
+    findings.extend(agent(&door, config.is_none_or(has_controller)));
     limits::look(Role::Node, None, findings);
 }
 
@@ -85,13 +86,18 @@ fn run_directory(path: &Path) -> Vec<Finding> {
     findings
 }
 
+/// Is this node to have a session with one, now or once it has enrolled?
+pub(super) fn has_controller(config: &Table) -> bool {
+    !config::texts(config, "controller").is_empty() || enroll::renews_itself(config)
+}
+
 /// Dials each controller as the agent does, and hears whether it is let in, and by which version.
 fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let addresses = config::texts(config, "controller");
     if addresses.is_empty() {
         let what = "no controller is configured: this host runs its own tasks only";
-        return vec![Finding::warning(ABOUT, what, "controller = [\"mgmt1:5115\"] in agent.toml")];
+        return vec![Finding::ok(ABOUT, what)];
     }
     let client = match tls::files(config).map(|files| ClientTls::load(&files)).transpose() {
         Ok(client) => client,
@@ -158,13 +164,16 @@ struct Status {
 }
 
 /// What the agent says itself.
-fn agent(door: &Door) -> Option<Finding> {
+fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
     const ABOUT: &str = "agent";
     let answer: Result<Answer<Status>, _> = door.ask("Status", &json!({}));
     Some(match answer {
         Ok(Answer { body, .. }) if body.connected => {
             let controller = body.controller.unwrap_or_else(|| "its controller".to_owned());
             Finding::ok(ABOUT, format!("{} has a session with {controller}", body.host))
+        }
+        Ok(Answer { body, .. }) if !has_controller => {
+            Finding::ok(ABOUT, format!("{} runs tasks of its own, and needs no controller for that", body.host))
         }
         Ok(Answer { body, .. }) => Finding::wrong(
             ABOUT,

@@ -8,7 +8,7 @@ use perilog_host::scripts::{self, Entry, Wrong};
 use perilog_host::trust::{self, Untrusted};
 use toml::Table;
 
-use super::{Finding, config};
+use super::{Finding, Level, config};
 use crate::text;
 
 const ABOUT: &str = "scripts";
@@ -44,8 +44,20 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
             }
         }
     }
-    if found.is_empty() {
-        found.push(Finding::ok(ABOUT, format!("{name}: {}", text::count(count, "script"))));
+    let must_run = action.get("empty").and_then(toml::Value::as_str) == Some("fail");
+    match (count, found.is_empty()) {
+        (0, _) if must_run => {
+            let what = format!("{name}: there is no script, and empty is \"fail\": every task fails");
+            found.push(Finding::wrong(ABOUT, what, "put a script there (mode 0755), or take `empty` away"));
+        }
+        // A file there was meant as one.
+        (0, false) if found.iter().all(|finding| finding.level == Level::Warning) => found.push(Finding::warning(
+            ABOUT,
+            format!("{name}: no script runs, and every task is ok"),
+            "make the scripts executable; with empty = \"fail\" such a task fails",
+        )),
+        (_, true) => found.push(Finding::ok(ABOUT, format!("{name}: {}", text::count(count, "script")))),
+        _ => {}
     }
     found
 }
@@ -85,7 +97,6 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    use super::super::Level;
     use super::*;
 
     fn of(text: &str) -> Vec<Finding> {
@@ -106,6 +117,26 @@ mod tests {
             assert!(found.len() == 1 && found[0].level == Level::Wrong, "{found:?}");
             assert!(found[0].what.starts_with(part) && found[0].todo.starts_with(todo), "{found:?}");
         }
+    }
+
+    /// A prolog that lost its mode is switched off, and every task of it is ok.
+    #[test]
+    fn an_action_that_runs_nothing_is_told_from_one_that_has_nothing_to_do() {
+        assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
+        let dir = tempfile::Builder::new().prefix("perilog-doctor-test-").tempdir_in("/var/lib").unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let levels = |more: &str| {
+            let found = of(&format!("[action.prolog]\ndirectories = [{:?}]\n{more}", dir.path()));
+            found.into_iter().map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
+        };
+        assert_eq!(levels(""), [(Level::Ok, "prolog: 0 scripts".to_owned())]);
+        let fails = "prolog: there is no script, and empty is \"fail\": every task fails".to_owned();
+        assert_eq!(levels("empty = 'fail'"), [(Level::Wrong, fails)]);
+        fs::write(dir.path().join("10-hello"), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
+        let found = levels("");
+        assert!(found[0].1.ends_with("10-hello is skipped: not executable"), "{found:?}");
+        assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
     }
 
     /// What the runner refuses is wrong here. Only root can make what root trusts.

@@ -41,6 +41,7 @@ pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node
         rank,
         userid: env.read("FLUX_JOB_USERID")?,
         env: env.offer(is_of_the_job),
+        instance: None,
     })
 }
 

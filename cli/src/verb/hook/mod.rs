@@ -16,8 +16,9 @@ mod environment;
 mod flux;
 mod job;
 mod node;
-mod orphan;
+mod owed;
 mod slurm;
+mod starter;
 
 use clap::Subcommand;
 use perilog_core::{ActionName, Span, Tolerance};
@@ -68,7 +69,7 @@ enum Hook {
 }
 
 /// Through the agent of this node.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 struct OnNode {
     /// Run this action instead of the one that is called as the hook.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
@@ -82,10 +83,13 @@ struct OnNode {
     /// A check that failed, and was marked as tolerable, is no failure.
     #[arg(long)]
     tolerate: bool,
-    /// Should the daemon die that runs this hook, run this program: with `begun` as soon as that is so, and with `ended` when the task has ended
-    /// (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how). Again, after 1 s to 1 min, until it exits with 0.
+    /// Should this hook, or the daemon that runs it, die, have the agent run this program: with `begun` as soon as that is known, and with `ended` when
+    /// the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how). Again, after 1/4 s to 1 min, until it exits with 0.
     #[arg(long, value_name = "PROGRAM")]
     orphaned: Option<std::path::PathBuf>,
+    /// Of Slurm's hooks: note here, on the disk, an epilog that runs. One that a boot of the node has cut off is run again by the next prolog, before it.
+    #[arg(long, value_name = "DIR")]
+    owed: Option<std::path::PathBuf>,
     #[command(flatten)]
     agent: AgentSocket,
 }

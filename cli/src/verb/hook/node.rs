@@ -4,7 +4,7 @@
 //!   ask ---> attached ---> ended: exit with its status
 //!    |          |
 //!    |          +-- the agent is away: wait, and attach again; after --patience exit with 7. The scripts go on.
-//!    |          +-- SIGTERM: cancel, and stay        +-- who runs this hook has died: --orphaned, and stay
+//!    |          +-- SIGTERM: cancel, and stay        +-- who runs this hook has died: tell the agent, and stay
 //!    +-- refused: exit with 5
 //! ```
 //! Whoever runs a hook may be dead, and its pipe closed: nothing that is said here can fail.
@@ -19,8 +19,9 @@ use perilog_host::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::orphan::{self, Orphan};
-use super::{OnNode, flux};
+use super::owed::{Called, Note, Owed};
+use super::starter::Starter;
+use super::{OnNode, flux, slurm};
 use crate::door::{Answer, Door};
 use crate::exec::{self, Reply, describe};
 use crate::exit::Exit;
@@ -55,18 +56,31 @@ pub(super) struct Call {
     pub(super) rank: u32,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
+    /// Tells two jobs of one number apart.
+    pub(super) instance: Option<String>,
 }
 
 impl Call {
-    /// The parameters of `Exec`. An agent that is older than `turn` has no need of it where the attempt is known.
-    fn request(&self, timeout: Option<Span>) -> Value {
+    /// The parameters of `Exec`. An agent that is older than a parameter does not meet it where it says nothing.
+    fn request(&self, options: &OnNode) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
-            "timeout": timeout.map(Span::to_exact)});
+            "timeout": options.timeout.map(Span::to_exact)});
         match self.attempt {
             Some(attempt) => request["attempt"] = json!(attempt),
             None => request["turn"] = json!(self.turn),
         }
+        if let Some(program) = &options.orphaned {
+            request["orphaned"] = json!(program);
+        }
+        if let Some(instance) = &self.instance {
+            request["instance"] = json!(instance);
+        }
         request
+    }
+
+    /// Which daemon of the host runs this hook.
+    fn node(&self) -> Option<&str> {
+        self.env.get("SLURMD_NODENAME").map(String::as_str)
     }
 }
 
@@ -79,8 +93,15 @@ enum Event {
 
 pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
     let door = options.agent.door();
-    let events = events(&door, call.clone(), options.timeout)?;
-    let mut hook = Hook::new(call, &options);
+    let owed = options.owed.as_ref().filter(|_| manager == Manager::Slurm).map(|dir| Owed::new(dir, &door.path));
+    if let Some(exit) =
+        owed.as_ref().filter(|_| call.turn == Turn::Begins).and_then(|owed| owed.settle(slurm::is_slurms))
+    {
+        return Ok(exit);
+    }
+    let note = owed.filter(|_| call.turn == Turn::Ends).map(|owed| note(&owed, &call));
+    let events = events(&door, call.clone(), &options)?;
+    let mut hook = Hook::new(call);
     let mut give_up_ms = None;
     loop {
         let event = match give_up_ms {
@@ -92,6 +113,7 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
                 give_up_ms = None;
                 hook.told(&reply.body, &door);
                 if reply.body.is_last() {
+                    note.iter().for_each(Note::remove);
                     return Ok(hook.end(&reply.body, &options, manager));
                 }
             }
@@ -104,8 +126,8 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
                 aside("the agent is back");
             }
             Ok(Event::Agent(Happening::Interrupted)) => hook.stop(&door),
-            Ok(Event::Agent(Happening::Over(fault))) => return Err(hook.over(fault)),
-            Ok(Event::Orphaned) => hook.orphaned(),
+            Ok(Event::Agent(Happening::Over(fault))) => return Err(fault),
+            Ok(Event::Orphaned) => hook.orphaned(&door),
             Err(RecvTimeoutError::Timeout) => return Ok(hook.given_up(options.patience)),
             Ok(Event::Agent(Happening::Done)) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the task was left without an end: journalctl -u perilog-agent".to_owned()));
@@ -117,10 +139,16 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
 /// Room for both who tell; each waits for the loop, which is quick.
 const EVENTS: usize = 16;
 
-fn events(door: &Door, mut call: Call, timeout: Option<Span>) -> Result<Receiver<Event>, Fault> {
-    let at = door.clone();
+fn note(owed: &Owed, call: &Call) -> Note {
+    let arguments = std::env::args().skip(1).collect();
+    owed.note(&format!("{}-{}.json", call.job, call.rank), &Called { arguments, env: call.env.clone() })
+}
+
+fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Event>, Fault> {
+    let (at, options) = (door.clone(), options.clone());
+    let starter = Starter::of_this_process(call.node());
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
-        let request = call.request(timeout);
+        let request = call.request(&options);
         // From the first answer on it is that attempt, whatever the host would count by then.
         exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt))
     })?;
@@ -130,7 +158,7 @@ fn events(door: &Door, mut call: Call, timeout: Option<Span>) -> Result<Receiver
         // Until the loop has come to its end.
         let _ = happenings.into_iter().all(|happening| agent.send(Event::Agent(happening)).is_ok());
     })?;
-    if let Some(starter) = orphan::Starter::of_this_process() {
+    if let Some(starter) = starter {
         start("starter", move || {
             starter.wait();
             // The loop may have come to its end.
@@ -154,13 +182,13 @@ struct Hook {
     followed: bool,
     /// It shall stop, and the agent could not be told yet.
     stopping: bool,
-    orphan: Orphan,
+    /// Who runs it has died.
+    orphaned: bool,
 }
 
 impl Hook {
-    fn new(call: Call, options: &OnNode) -> Self {
-        let orphan = Orphan::new(options.orphaned.clone());
-        Self { call, unit: None, said: None, followed: false, stopping: false, orphan }
+    fn new(call: Call) -> Self {
+        Self { call, unit: None, said: None, followed: false, stopping: false, orphaned: false }
     }
 
     /// `prolog of 5`.
@@ -179,6 +207,10 @@ impl Hook {
         self.followed |= !reply.is_last();
         if self.stopping && !reply.is_last() {
             self.stop(door);
+        }
+        if self.orphaned {
+            // Told again and again: the agent may have been another one by then.
+            self.say_orphaned(door);
         }
         if let Some(phase) = reply.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
             // What is normal is in the journal; who reads this has a node that hangs.
@@ -202,28 +234,26 @@ impl Hook {
         }
     }
 
-    fn orphaned(&mut self) {
-        let name = self.name();
-        aside(format_args!("who ran this hook has died; {name} goes on, and so does this hook"));
-        let (job, action) = (&self.call.job, &self.call.action);
-        let reason =
-            format!("{name} goes on, and the daemon that waited for it has died (perilog: job {job} {action})");
-        self.orphan.begun(&self.variables("", None, &reason));
+    fn orphaned(&mut self, door: &Door) {
+        aside(format_args!("who ran this hook has died; {} goes on, and so does this hook", self.name()));
+        self.orphaned = true;
+        self.say_orphaned(door);
     }
 
-    fn over(&mut self, fault: Fault) -> Fault {
-        let reason = format!("{}: {fault}", self.name());
-        self.orphan.ended(&self.variables("refused", Some(fault.exit().code()), &reason));
-        fault
+    /// An agent that is away is told when it is back; by then it may have put the task away, and have told of it.
+    fn say_orphaned(&self, door: &Door) {
+        if let Some(unit) = &self.unit {
+            let _ = door.ask::<Value>("Orphaned", &json!({ "unit": unit }));
+        }
     }
 
     fn given_up(&mut self, patience: Span) -> Exit {
         let reason = format!(
-            "{}: the agent was away for {patience}; what was begun goes on: systemctl status perilog-agent",
-            self.name()
+            "{}: the agent was away for {patience}; {}: systemctl status perilog-agent",
+            self.name(),
+            if self.unit.is_some() { "what was begun goes on" } else { "nothing was begun, as far as is known here" }
         );
         aside(&reason);
-        self.orphan.ended(&self.variables("unknown", Some(Exit::NoDaemon.code()), &reason));
         Exit::NoDaemon
     }
 
@@ -233,27 +263,14 @@ impl Hook {
         let exit = if tolerated { Exit::Ok } else { reply.exit() };
         told.iter().for_each(aside);
         let reason = told.first().cloned().unwrap_or_default();
-        let word = reply.outcome().map_or("unknown", Outcome::word);
         if exit.code() != 0 {
             aside(format_args!("see: journalctl PERILOG_JOB={}", self.call.job));
         }
-        self.orphan.ended(&self.variables(word, Some(exit.code()), &reason));
         // A cancel drains nobody.
         if manager == Manager::Flux && exit.code() != 0 && !matches!(reply.outcome(), Some(Outcome::Cancelled { .. })) {
             flux::drain(self.call.rank, &reason);
         }
         exit
-    }
-
-    fn variables(&self, outcome: &str, status: Option<u8>, reason: &str) -> Vec<(&'static str, String)> {
-        vec![
-            ("PERILOG_JOB", self.call.job.to_string()),
-            ("PERILOG_ATTEMPT", self.call.attempt.map(|attempt| attempt.to_string()).unwrap_or_default()),
-            ("PERILOG_ACTION", self.call.action.to_string()),
-            ("PERILOG_OUTCOME", outcome.to_owned()),
-            ("PERILOG_STATUS", status.map(|status| status.to_string()).unwrap_or_default()),
-            ("PERILOG_REASON", reason.to_owned()),
-        ]
     }
 }
 
@@ -278,7 +295,7 @@ fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
         Some(format!(": {}: {}", text::line(script), text::line(line)))
     };
     let mut lines =
-        vec![format!("{name}: {}{took}{}", text::line(&outcome.to_string()), why.or_else(last).unwrap_or_default())];
+        vec![format!("{name}: {}{took}{}", text::line(&ended.result()), why.or_else(last).unwrap_or_default())];
     if ended.dropped_env > 0 {
         let dropped = text::count(u64::from(ended.dropped_env), "variable");
         lines.push(format!("{dropped} not on the node's list: not handed to the scripts (env-allow in agent.toml)"));

@@ -4,6 +4,7 @@
 //! * SLURM_JOB_RESTART_COUNT: of a prolog, which attempt this is. Of an epilog it is not: where the job was requeued it is the next attempt's already, so
 //!   two epilogs have the same. The epilog is that of the newest attempt that the host, or the controller, knows.
 //! * SLURM_NODELIST on a node, and SLURM_JOB_NODELIST beside slurmctld and on nodes of newer releases.
+//! * SLURM_JOB_START_TIME, since 24.11: tells two jobs of one number apart, where Slurm has lost count.
 //! * SLURMD_NODENAME: the node that this is. Its place in the list is the rank, as SLURM_NODEID is within the job. The name needs not be the one that
 //!   the agent has: one host may run several slurmds.
 
@@ -24,6 +25,8 @@ pub(super) enum Side {
 }
 
 const RESTARTS: &str = "SLURM_JOB_RESTART_COUNT";
+/// Since 24.11.
+const BEGAN: &str = "SLURM_JOB_START_TIME";
 const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 
 pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) -> Result<node::Call, Fault> {
@@ -38,7 +41,9 @@ pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) ->
         action: action.map_or_else(|| named(name), Ok)?,
         rank: rank(env)?,
         userid: env.read("SLURM_JOB_UID")?,
-        env: env.offer(|_| true),
+        env: env.offer(is_slurms),
+        // An epilog is of the newest attempt that is known here, whenever Slurm says that its job began.
+        instance: (side == Side::Prolog).then(|| env.get(BEGAN)).flatten().map(str::to_owned),
     })
 }
 
@@ -50,11 +55,16 @@ pub(super) fn job(env: &Environment, side: Side, of: OfJob) -> Result<job::Call,
         place: json!({ "nodes": nodes }),
         ranks: None,
         userid: env.read("SLURM_JOB_UID")?,
-        env: env.offer(|_| true),
+        env: env.offer(is_slurms),
         // slurmctld itself kills its hooks (SIGKILL). A SIGTERM is systemd's, to all of slurmctld.service, when slurmctld stops or has died.
         asking: TYPED,
         of,
     })
+}
+
+/// Slurm's own, and what a job has set for SPANK. The rest of a daemon's environment is not the job's.
+pub(super) fn is_slurms(name: &str) -> bool {
+    ["SLURM_", "SLURMD_", "SPANK_"].iter().any(|own| name.starts_with(own))
 }
 
 /// 0 where Slurm does not say which nodes the job has.
@@ -88,6 +98,13 @@ mod tests {
         assert_eq!((epilog.action.as_str(), epilog.rank, epilog.turn), ("epilog", 2, Turn::Ends));
         assert_eq!(epilog.attempt, None, "an epilog of a requeued job is told the next attempt's number");
         assert_eq!(call(&[], Side::Epilog).unwrap().rank, 0);
+        let beside =
+            [("SLURM_JOB_START_TIME", "1700000000"), ("LD_PRELOAD", "/x.so"), ("PATH", "/bin"), ("SPANK_X", "1")];
+        let told = call(&beside, Side::Prolog).unwrap();
+        assert_eq!(told.instance.as_deref(), Some("1700000000"));
+        let names: Vec<&str> = told.env.keys().map(String::as_str).collect();
+        assert_eq!(names, ["SLURMD_NODENAME", "SLURM_JOB_ID", "SLURM_JOB_START_TIME", "SLURM_JOB_UID", "SPANK_X"]);
+        assert_eq!(call(&beside, Side::Epilog).unwrap().instance, None);
         for (more, says) in [
             (("SLURM_JOB_NODELIST", "m[1-4]"), "SLURMD_NODENAME=\"n3\" is none of SLURM_JOB_NODELIST=m[1-4]"),
             (("SLURM_JOB_NODELIST", "n[1-"), "SLURM_JOB_NODELIST=\"n[1-\": "),

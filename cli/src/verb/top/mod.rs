@@ -45,8 +45,9 @@ struct Picture {
     rows: Vec<PsRow>,
     nodes: Vec<NodeView>,
     drains: Vec<DrainRow>,
-    /// When the rows were asked for, milliseconds since 1970.
+    /// When the rows were asked for, and when the nodes, milliseconds since 1970.
     asked_ms: u64,
+    nodes_ms: u64,
     /// Why there is nothing newer.
     trouble: Option<String>,
     /// First straggler that is shown.
@@ -129,7 +130,7 @@ impl Picture {
         let drains: Answer<Drains> = door.ask_on(client, "Drains", &nothing)?;
         if turn.is_multiple_of(NODES_EVERY) {
             let nodes: Answer<Nodes> = door.ask_on(client, "Nodes", &nothing)?;
-            self.nodes = nodes.body.nodes;
+            (self.nodes, self.nodes_ms) = (nodes.body.nodes, clock::wall_ms());
         }
         (self.status, self.rows, self.drains) = (Some(status.body.status), rows.body.rows, drains.body.drains);
         self.asked_ms = clock::wall_ms();

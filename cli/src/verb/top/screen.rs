@@ -70,6 +70,9 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     if standing > 0 {
         nodes.push(Span::styled(format!("  {standing} drained"), CARE));
     }
+    if status.held > 0 {
+        nodes.push(Span::raw(format!("  {} held", status.held)));
+    }
     let work = format!(
         "   work {} open over {}",
         text::count(status.actions_open, "action"),
@@ -112,7 +115,8 @@ fn troubles(picture: &Picture) -> Vec<[String; 4]> {
         let key = (text::line(&node.state), node.note.as_deref().map(text::line).unwrap_or_default());
         let (names, since) = alike.entry(key).or_default();
         names.push(&node.host);
-        *since = node.since_ms.max(*since);
+        // The list is asked for now and then; time goes on in between.
+        *since = (node.since_ms + picture.asked_ms.saturating_sub(picture.nodes_ms)).max(*since);
     }
     for drain in &picture.drains {
         let state = match (drain.lifted, drain.confirmed) {
@@ -270,6 +274,7 @@ mod tests {
             nodes: vec![node("n0", "online"), node("n4", "offline")],
             drains: Vec::new(),
             asked_ms: perilog_host::clock::wall_ms(),
+            nodes_ms: perilog_host::clock::wall_ms(),
             trouble: None,
             scrolled: 0,
         }
@@ -310,6 +315,15 @@ mod tests {
         let lines = drawn(&mut picture, 80, 18);
         assert!(lines.iter().any(|line| line == "no news: no controller at /c.sock"), "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("10-umount.sh")));
+    }
+
+    /// Found by a trial: nodes are asked for once in several turns, and an offline one was "1s" for ten seconds.
+    #[test]
+    fn a_node_that_is_away_grows_older_between_two_looks_at_it() {
+        let mut picture = picture();
+        picture.nodes_ms -= 20_000;
+        let lines = drawn(&mut picture, 110, 20);
+        assert!(lines.iter().any(|line| line.starts_with("offline  n4     1m02s")), "{}", lines.join("\n"));
     }
 
     #[test]

@@ -129,14 +129,10 @@ fn end(reply: &Reply, page: &mut Page) {
             page.line(text::line(line));
         }
     }
-    if let Some(outcome) = reply.outcome() {
+    if let (Some(outcome), Some(result)) = (reply.outcome(), reply.result()) {
         let took =
             reply.ended.as_ref().and_then(|ended| ended.elapsed_ms).map(|ms| format!(" after {}", text::took(ms)));
-        page.line(format_args!(
-            "{}{}",
-            style::worded(outcome.word(), &text::line(&outcome.to_string())),
-            took.unwrap_or_default()
-        ));
+        page.line(format_args!("{}{}", style::worded(outcome.word(), &result), took.unwrap_or_default()));
     }
 }
 

@@ -122,7 +122,8 @@ fn ran(task: TaskId, host: Option<HostName>, ended: &Ended) -> Option<Ran> {
     let began_ms = ended.began_ms?;
     let elapsed_ms = ended.elapsed_ms.unwrap_or_else(|| ended.ended_ms.saturating_sub(began_ms));
     let (outcome, steps) = (ended.outcome.word(), ended.steps.clone());
-    Some(Ran { task, host, action: None, outcome, began_ms, elapsed_ms, steps })
+    let (skipped, empty) = (ended.skipped.len() as u64, ended.empty);
+    Some(Ran { task, host, action: None, outcome, began_ms, elapsed_ms, steps, skipped, empty })
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ fn ran(job: u8, rank: u32, host: &str, outcome: &'static str, steps: Vec<Step>) 
         began_ms: 1_000,
         elapsed_ms: steps.iter().map(|step| step.elapsed_ms).sum(),
         steps,
+        skipped: 0,
+        empty: false,
     }
 }
 

@@ -20,6 +20,8 @@ fn an_end_is_told_only_after_it_is_on_disk_and_is_never_lost() {
         outcome_not_written(id),
         &[
             "error: cannot write the outcome of prolog of job j, attempt 1, rank 0, trying again: No space left on device",
+            // Whoever looks from afar is told why it is still open.
+            "moved j.1.prolog.0 running its runner 1/1: it has ended, and its outcome cannot be written: No space left on device",
             "wake 250",
         ],
     );
@@ -28,7 +30,7 @@ fn an_end_is_told_only_after_it_is_on_disk_and_is_never_lost() {
     bed.check(outcome_not_written(id), &["wake 750"]);
     assert_eq!(bed.machine.status_line(), "connected; 1 ended; 1 in trouble");
     // Not told on a new session either: it has not ended as far as anybody else can know.
-    bed.reconnect("hello 2 [j.1.prolog.0 live starting]", &["redial 1000"]);
+    bed.reconnect("hello 2 [j.1.prolog.0 live running its runner 1/1: it has ended, and its outcome cannot be written: No space left on device]", &["redial 1000"]);
     bed.pass(500, write);
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.pass(60_000, &[]);

@@ -6,11 +6,12 @@ use proptest::prelude::*;
 
 use super::values::*;
 use super::world::{Fate, World};
-use crate::agent::io::{Effect, Input, Now, Seen, StartReply};
+use crate::agent::io::{Effect, Exec, Input, Now, Seen, StartReply, Word};
 use crate::agent::machine::Machine;
 use crate::ids::TaskId;
 use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
+use crate::task::Hook;
 
 /// (job, attempt, action, rank) of the tasks that a history is about; the last two are the host's own.
 const TASKS: [(&str, u64, &str, u32); 8] = [
@@ -64,7 +65,14 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
             forgotten.push(id);
             world.order(ToAgent::Forget { tasks: vec![id] });
         }
-        10 => world.feed(Input::Exec { caller: u64::from(how % 4), exec: exec(own.0, own.1, own.2, own.3) }),
+        10 => {
+            let mut exec = exec(own.0, own.1, own.2, own.3);
+            exec.hook = hook(how);
+            world.feed(Input::Exec { caller: u64::from(how % 4), exec });
+        }
+        11 if how % 4 == 0 => {
+            world.feed(Input::Bereft { caller: 9, task: local(own.0, own.1, own.2, own.3) });
+        }
         11 => world.feed(Input::CancelLocal { caller: 9, task: local(own.0, own.1, own.2, own.3) }),
         12 => world.feed(Input::Hangup { caller: u64::from(how % 4) }),
         13 => world.link_up(),
@@ -193,11 +201,18 @@ fn anything((what, which, how): Step) -> Input {
         19 => Input::OutcomeWritten { task: id, result },
         20 => Input::Buried { task: id, result },
         21 => Input::Tick,
-        22 => Input::Exec { caller: u64::from(how), exec: exec(j, attempt, a, rank) },
-        _ => match how % 3 {
+        22 => Input::Exec { caller: u64::from(how), exec: Exec { hook: hook(how), ..exec(j, attempt, a, rank) } },
+        _ => match how % 5 {
+            3 => Input::Bereft { caller: u64::from(how), task: id },
+            4 => Input::Told { task: id, word: if how % 2 == 0 { Word::Begun } else { Word::Ended }, result },
             0 => Input::Hangup { caller: u64::from(how) },
             1 => Input::CancelLocal { caller: u64::from(how), task: id },
             _ => Input::Policy(node().policy),
         },
     }
+}
+
+/// Every other one asks to be told where its hook is gone.
+fn hook(how: u8) -> Hook {
+    Hook { orphaned: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None }
 }

@@ -307,7 +307,7 @@ fn a_node_that_configures_other_actions_says_hello_anew() {
     bed.check(Input::Policy(fewer.clone()), &["hang: this node configures other actions*"]);
     bed.check(Input::LinkDown, &[]);
     assert_eq!(names(bed.feed(up(2))).unwrap(), ["epilog", "prolog", "sweep"]);
-    // Nobody has been told anything: there is nothing to say anew.
+    // Without a session the next Hello says it anyway.
     bed.check(Input::LinkDown, &[]);
     bed.check(Input::Policy(node().policy), &[]);
     // More than a Hello takes: as an older agent, it says nothing.

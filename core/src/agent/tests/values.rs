@@ -56,6 +56,7 @@ pub(crate) fn plan() -> Plan {
         script_timeout_ms: None,
         on_timeout: OnTimeout::Drain,
         on_error: OnError::Continue,
+        empty: Empty::Ok,
         lingering: Lingering::Hold,
         retries: Retries::default(),
         scripts: BTreeMap::new(),
@@ -123,6 +124,7 @@ pub(crate) fn intent(j: &str, attempt: u64, a: &str, rank: u32) -> Intent {
         accepted_boottime_ms: 0,
         local: false,
         commit: None,
+        hook: Hook::default(),
     }
 }
 
@@ -147,6 +149,7 @@ pub(crate) fn exec(j: &str, attempt: u64, a: &str, rank: u32) -> Exec {
         env: BTreeMap::new(),
         timeout_ms: None,
         plan: None,
+        hook: Hook::default(),
     }
 }
 
@@ -199,6 +202,7 @@ pub(crate) fn result(n: u8, status: u8) -> RunResult {
         cancelled: false,
         configuration: None,
         exec: None,
+        skipped: Vec::new(),
     }
 }
 
@@ -231,6 +235,7 @@ pub(crate) fn found(intent: &Intent, seen: Seen) -> Found {
         steps: seen.steps,
         tails: seen.tails,
         unit: seen.unit,
+        stop_asked: seen.stop_asked,
         processes: seen.processes,
         unit_ids: seen.unit_ids,
     }
@@ -256,6 +261,7 @@ pub(crate) fn tombstone(intent: &Intent, outcome: crate::outcome::Outcome) -> To
         limit_ms: None,
         after: false,
         commit: None,
+        instance: intent.hook.instance.clone(),
     }
 }
 

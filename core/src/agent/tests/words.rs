@@ -61,6 +61,10 @@ pub(super) fn words(effect: &Effect) -> String {
         Effect::ExecReply { caller, reply } => format!("reply {caller} {}", reply_words(reply)),
         Effect::StatusReply { caller, tasks } => format!("status {caller} {}", tasks.len()),
         Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
+        Effect::Tell(telling) => {
+            let heard = if telling.env["PERILOG_HEARD"].is_empty() { "" } else { ", heard" };
+            format!("tell {} {} {}{heard}", of_stem(&telling.stem), telling.program, telling.word)
+        }
         Effect::Note { level, text, .. } => match level {
             Level::Info => format!("info: {text}"),
             Level::Warning => format!("warning: {text}"),
@@ -132,5 +136,6 @@ fn reply_words(reply: &ExecReply) -> String {
         ExecReply::EndedBefore(outcome) => format!("ended before {outcome}"),
         ExecReply::Refused(why) => format!("refused: {why}"),
         ExecReply::Cancelling => "cancelling".to_owned(),
+        ExecReply::Noted => "noted".to_owned(),
     }
 }

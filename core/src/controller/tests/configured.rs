@@ -1,4 +1,4 @@
-//! What nodes say that they configure, and typing mistakes.
+//! Typing mistakes, and the actions that nodes say they configure.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn an_action_that_no_node_of_the_request_configures_is_refused_and_leaves_nothin
             None => assert!(reply.is_ok() && !starts(&effects).is_empty(), "{reply:?}"),
         }
     }
-    // What was said last counts while the node is away; of a node that never came nothing is known.
+    // The last Hello counts while the node is away; a node that never came has said nothing.
     let (mut b, n) = site(&[usual]);
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n0"), None))).0.is_err());
@@ -58,7 +58,7 @@ fn an_action_that_no_node_of_the_request_configures_is_refused_and_leaves_nothin
 fn a_node_that_does_not_configure_an_action_is_drained_only_where_that_follows_jobs() {
     for (of, action, why, drained) in [
         (Some("epilog prolog"), "check", "action check is not configured", false),
-        // It is configured there: the refusal is for something else.
+        // The node configures it, and refuses for another reason.
         (Some("check"), "check", "as many tasks as it takes", true),
         // An older agent says nothing.
         (None, "check", "action check is not configured", true),

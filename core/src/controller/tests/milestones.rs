@@ -202,3 +202,19 @@ fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
         assert_eq!(who(&b), ["0", "job"], "{late}");
     }
 }
+
+/// Found by a hunt: whoever waited for the 65th waited for ever.
+#[test]
+fn that_there_is_room_for_no_other_name_is_told_once() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    for number in 0..80 {
+        assert_eq!(contexts(&b, "milestones-full").len(), usize::from(number >= 64), "{number}");
+        says(&mut b, n[0], "prolog", 0, &format!("m{number}"));
+    }
+    assert_eq!(
+        contexts(&b, "milestones-full"),
+        [json!({"attempt": contexts(&b, "milestone")[0]["attempt"], "most": 64})]
+    );
+    assert!(!told(&b).iter().any(|told| told["name"] == "m64"));
+}

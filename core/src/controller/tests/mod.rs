@@ -18,6 +18,7 @@ mod retention;
 mod scale;
 mod sessions;
 mod settling;
+mod shown;
 mod superseded;
 mod tolerance;
 
@@ -37,6 +38,8 @@ pub(super) struct Bench {
     pub(super) store: Snapshot,
     pub(super) events: Vec<(JobId, u64, Event)>,
     pub(super) settings: Settings,
+    /// Lines for the journal, each with its host in front.
+    pub(super) notes: Vec<String>,
     sessions: u64,
 }
 
@@ -74,7 +77,7 @@ impl Bench {
     fn load_with(store: Snapshot, settings: Settings, now: Now) -> Self {
         crate::switch_on_defect!(crate::defect::chosen());
         let (m, output) = Machine::load(store.clone(), settings.clone(), 7, now);
-        let mut bench = Self { m, now, store, events: Vec::new(), settings, sessions: 0 };
+        let mut bench = Self { m, now, store, events: Vec::new(), settings, notes: Vec::new(), sessions: 0 };
         bench.commit(output);
         bench
     }
@@ -113,6 +116,12 @@ impl Bench {
             }
             effect
         };
+        self.notes.extend(output.effects.iter().filter_map(|effect| match effect {
+            Effect::Note { host, text, .. } => {
+                Some(host.as_ref().map_or_else(|| text.clone(), |host| format!("{host}: {text}")))
+            }
+            _ => None,
+        }));
         output
             .effects
             .into_iter()
@@ -238,6 +247,11 @@ pub(super) fn task(action: &str, job: &str, rank: u32) -> TaskId {
 
 pub(super) fn ended(outcome: Outcome) -> Ended {
     Ended { elapsed_ms: Some(5), ..Ended::bare(outcome, 1) }
+}
+
+/// No script ran there.
+pub(super) fn empty() -> Ended {
+    Ended { empty: true, ..ended(Outcome::Ok) }
 }
 
 /// A script that went well.

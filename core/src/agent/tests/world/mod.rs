@@ -6,7 +6,7 @@ mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::io::{Effect, Found, Input, Now, Seen};
+use crate::agent::io::{Effect, Found, Input, Now, Seen, Word};
 use crate::agent::machine::Machine;
 use crate::agent::tombs::brief;
 use crate::ids::TaskId;
@@ -24,6 +24,7 @@ pub(super) struct Dir {
     pub(super) claim: Option<Claim>,
     result: Option<RunResult>,
     pub(super) outcome: Option<Ended>,
+    pub(super) stop_asked: bool,
 }
 
 /// How an effect is carried out.
@@ -207,6 +208,9 @@ impl World {
                 vec![Input::ClaimTaken { task, result: result.map(|()| ours) }]
             }
             Effect::SignalRunner { stem, signal } => {
+                if let Some(dir) = self.dirs.get_mut(&stem).filter(|_| signal == 15) {
+                    dir.stop_asked = true;
+                }
                 if !failed && matches!(signal, 15 | 43) {
                     self.end_script(&stem, if signal == 15 { 143 } else { 137 }, signal == 15, false);
                 }
@@ -251,6 +255,13 @@ impl World {
                 }
                 vec![Input::EpochWritten { epoch: obeyed.epoch, result }]
             }
+            Effect::Tell(telling) => {
+                if telling.word == Word::Ended {
+                    let known = self.dirs.get(&telling.stem).is_some_and(|dir| dir.outcome.is_some());
+                    assert!(known, "the end of {} was told before it was on disk", telling.stem);
+                }
+                vec![Input::Told { task: telling.task, word: telling.word, result }]
+            }
             other => panic!("{other:?} is not carried out"),
         }
     }
@@ -275,7 +286,7 @@ impl World {
         let stems: BTreeSet<String> = self.dirs.keys().chain(self.units.keys()).cloned().collect();
         let found = stems.into_iter().map(|stem| {
             let dir = self.dirs.get(&stem).cloned().unwrap_or_default();
-            let Seen { unit, unit_ids, processes, claim, result, steps, tails, gone: _ } = self.look(&stem);
+            let Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, .. } = self.look(&stem);
             Found {
                 stem,
                 intent: dir.intent,
@@ -284,6 +295,7 @@ impl World {
                 result,
                 steps,
                 tails,
+                stop_asked,
                 unit,
                 processes,
                 unit_ids,
@@ -397,5 +409,6 @@ fn is_carried_out(effect: &Effect) -> bool {
                 | Effect::Bury { .. }
                 | Effect::RemoveTombstone { .. }
                 | Effect::WriteEpoch { .. }
+                | Effect::Tell(_)
         )
 }

@@ -157,6 +157,8 @@ impl World {
             result: dir.result,
             steps: vec![],
             tails: vec![],
+            stop_asked: dir.stop_asked,
+            deaf: None,
             gone: false,
         }
     }

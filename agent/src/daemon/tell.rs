@@ -1,0 +1,76 @@
+//! Runs the program of a task whose hook is gone (`perilog hook --orphaned`): in a unit of its own, for what a site does there is not the agent's to
+//! confine, and a restart of the agent ends nothing. The unit has one name per task, so that no two runs for a task are at work at a time.
+
+use perilog_core::agent::io::Telling;
+use perilog_core::ids::UNIT_PREFIX;
+use tokio::process::Command;
+
+use crate::local::status;
+
+/// scontrol gives up after some ten seconds of its own.
+const LIMIT: &str = "RuntimeMaxSec=120";
+
+/// Runs it to its end.
+///
+/// # Errors
+/// Why it is to be run again, for people.
+pub(super) async fn tell(telling: &Telling) -> Result<(), String> {
+    let mut command = Command::new("systemd-run");
+    command.args(arguments(telling)).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    match command.output().await {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.lines().rev().find(|line| !line.trim().is_empty());
+            let said = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+            Err(format!("{}{said} (journalctl -u {})", output.status, unit(telling)))
+        }
+        Err(error) => Err(format!("cannot run systemd-run: {error}")),
+    }
+}
+
+fn unit(telling: &Telling) -> String {
+    let name = telling.stem.strip_prefix(UNIT_PREFIX).unwrap_or(&telling.stem);
+    format!("perilog-orphaned-{name}.service")
+}
+
+fn arguments(telling: &Telling) -> Vec<String> {
+    let mut arguments = vec!["--quiet".to_owned(), "--wait".to_owned(), "--collect".to_owned()];
+    arguments.push(format!("--unit={}", unit(telling)));
+    let job = telling.env.get("PERILOG_JOB").map(|job| format!("LogExtraFields=PERILOG_JOB={job}"));
+    arguments.extend([LIMIT.to_owned()].into_iter().chain(job).map(|property| format!("--property={property}")));
+    let exit = telling.outcome.as_ref().map(|outcome| status(outcome).to_string()).unwrap_or_default();
+    let variables = telling.env.iter().map(|(name, value)| format!("--setenv={name}={value}"));
+    arguments.extend(variables.chain([format!("--setenv=PERILOG_STATUS={exit}")]));
+    arguments.extend(["--".to_owned(), telling.program.clone(), telling.word.to_string()]);
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use perilog_core::agent::io::Word;
+    use perilog_core::outcome::{Failure, Outcome};
+
+    #[test]
+    fn a_run_has_the_name_of_its_task_and_the_status_of_its_hook() {
+        let telling = Telling {
+            task: testing::intent().start.task,
+            stem: format!("{UNIT_PREFIX}epilog-5-0-abc"),
+            program: "/usr/libexec/perilog/slurm/orphaned".to_owned(),
+            word: Word::Ended,
+            env: [("PERILOG_JOB".to_owned(), "5".to_owned())].into(),
+            outcome: Some(Outcome::Failed { why: Failure::Exit(9) }),
+        };
+        let arguments = arguments(&telling).join(" ");
+        for part in [
+            "--unit=perilog-orphaned-epilog-5-0-abc.service ",
+            " --property=LogExtraFields=PERILOG_JOB=5 ",
+            " --setenv=PERILOG_STATUS=9 ",
+        ] {
+            assert!(arguments.contains(part), "no {part:?} in {arguments}");
+        }
+        assert!(arguments.ends_with(" -- /usr/libexec/perilog/slurm/orphaned ended"), "{arguments}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Does a runner take its signals and look at its limits? What the kernel says of its process (proc_pid_status(5)).
+
+use std::fs;
+
+/// TERM, and the runner's word for "SIGKILL to the script's group": it takes both at once, whatever it does.
+const TAKEN: u64 = 1 << (15 - 1) | 1 << (43 - 1);
+
+/// Why the process takes no signals; `None` if it does, or is gone.
+pub(crate) fn deaf(pid: u32) -> Option<String> {
+    let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
+    read(&status)
+}
+
+fn read(status: &str) -> Option<String> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let pending = field("ShdPnd:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    match field("State:")?.chars().next()? {
+        'T' | 't' => Some("its runner is stopped (SIGSTOP, or a debugger)".to_owned()),
+        'D' => Some("its runner hangs in the kernel (state D)".to_owned()),
+        _ if pending & TAKEN != 0 => Some("its runner does not take the signals that were sent to it".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_is_deaf_that_is_stopped_or_hangs_or_leaves_signals_pending() {
+        for (state, pending, expect) in [
+            ("S (sleeping)", "0000000000000000", None),
+            ("R (running)", "0000000000010000", None),
+            ("T (stopped)", "0000000000000000", Some("stopped")),
+            ("D (disk sleep)", "0000000000000000", Some("state D")),
+            ("S (sleeping)", "0000000000004000", Some("does not take")),
+            ("S (sleeping)", "0000040000000000", Some("does not take")),
+        ] {
+            let said = read(&format!("Name:\tperilog-runner\nState:\t{state}\nSigPnd:\t0\nShdPnd:\t{pending}\n"));
+            assert_eq!(said.is_some(), expect.is_some(), "{state} {pending}");
+            assert!(said.unwrap_or_default().contains(expect.unwrap_or_default()), "{state} {pending}");
+        }
+        assert_eq!((read(""), deaf(0), deaf(std::process::id())), (None, None, None));
+    }
+}

@@ -1,0 +1,125 @@
+//! What of Slurm has a job run under an epilog, or on a node whose epilog has failed: looked at on a node that has a slurmd.
+
+use perilog_core::Span;
+use toml::Table;
+
+use super::{Finding, shell};
+
+const ABOUT: &str = "slurm";
+/// Its actions wait for slurmd, by their names.
+const ACTIONS: [&str; 2] = ["prolog", "epilog"];
+const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
+
+pub(super) fn look(config: &Table) -> Vec<Finding> {
+    let asked = ["show", "slurmd.service", "--property", "LoadState,TimeoutStopUSec"];
+    let Ok(shown) = shell::ask("systemctl", &asked) else { return Vec::new() };
+    let get = |name: &str| shown.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    if get("LoadState") != Some("loaded") {
+        return Vec::new();
+    }
+    vec![
+        waits(get("TimeoutStopUSec").and_then(span), longest(config)),
+        selects(shell::ask("scontrol", &["show", "config"])),
+    ]
+}
+
+/// The longer of the limits of both actions; infinite where one of them has none.
+fn longest(config: &Table) -> Span {
+    let limit = |action: &&str| -> Option<Span> {
+        config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
+    };
+    ACTIONS.iter().filter_map(limit).max().unwrap_or(Span::INFINITE)
+}
+
+/// Does a slurmd that is stopped live until its scripts have ended?
+fn waits(stop: Option<Span>, limit: Span) -> Finding {
+    match stop {
+        None => Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop"),
+        Some(stop) if stop < limit => {
+            let limit = if limit.is_infinite() { "have no limit".to_owned() } else { format!("may take {limit}") };
+            let what = format!("systemd kills a slurmd that stops after {stop}; prologs and epilogs {limit}");
+            Finding::warning(ABOUT, what, DROP_IN)
+        }
+        Some(stop) => Finding::ok(ABOUT, format!("slurmd has {stop} to stop, for its prologs and epilogs")),
+    }
+}
+
+/// Does Slurm hold a node until its epilog has ended?
+fn selects(said: Result<shell::Said, String>) -> Finding {
+    let config = match said {
+        Ok(said) if said.ok => said.stdout,
+        Ok(said) => {
+            let why = said.stderr.lines().next().unwrap_or("no answer").to_owned();
+            return Finding::skipped(ABOUT, format!("scontrol show config: {why}"));
+        }
+        Err(why) => return Finding::skipped(ABOUT, why),
+    };
+    let value = |line: &str| Some(line.strip_prefix("SelectType")?.trim_start().strip_prefix('=')?.trim().to_owned());
+    match config.lines().find_map(value) {
+        None => Finding::skipped(ABOUT, "scontrol show config says no SelectType"),
+        Some(kind) if kind == "select/linear" => Finding::warning(
+            ABOUT,
+            "SelectType is select/linear: Slurm gives a node to the next job under a live epilog, and also when that epilog fails",
+            "SelectType=select/cons_tres in slurm.conf, with everything stopped; serialize = \"host\" in agent.toml keeps the scripts apart",
+        ),
+        Some(kind) => Finding::ok(ABOUT, format!("SelectType is {kind}: nodes are held until their epilog has ended")),
+    }
+}
+
+/// A time as systemctl shows it: `1min 30s`, `infinity`.
+fn span(text: &str) -> Option<Span> {
+    if text == "infinity" {
+        return Some(Span::INFINITE);
+    }
+    let word = |word: &str| -> Option<u64> {
+        let digits = word.find(|c: char| !c.is_ascii_digit())?;
+        let unit = match &word[digits..] {
+            "us" => return Some(0),
+            "ms" => 1,
+            "s" => 1_000,
+            "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            "month" => 2_629_800_000,
+            "y" => 31_557_600_000,
+            _ => return None,
+        };
+        word[..digits].parse::<u64>().ok()?.checked_mul(unit)
+    };
+    let words: Option<Vec<u64>> = text.split_whitespace().map(word).collect();
+    Some(Span::from_millis(words?.iter().try_fold(0_u64, |sum, ms| sum.checked_add(*ms))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn systemd_kills_a_slurmd_that_waits_for_longer() {
+        let config = |text: &str| text.parse::<Table>().unwrap();
+        let both = config("[action.prolog]\ntimeout = '10m'\n[action.epilog]\ntimeout = '20m'\n");
+        for (stop, config, level) in [
+            ("1min 30s", &both, Level::Warning),
+            ("1h", &both, Level::Ok),
+            ("infinity", &both, Level::Ok),
+            ("1h", &config(""), Level::Warning),
+            ("infinity", &config(""), Level::Ok),
+            ("soon", &both, Level::Skipped),
+        ] {
+            let found = waits(span(stop), longest(config));
+            assert_eq!(found.level, level, "{found:?}");
+        }
+        assert_eq!((span("1min 30s 5ms 7us"), span("1x")), (Some(Span::from_millis(90_005)), None));
+    }
+
+    #[test]
+    fn a_node_that_is_given_away_under_its_epilog_is_told_of() {
+        let said = |text: &str, ok| Ok(shell::Said { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
+        let linear = "SelectType              = select/linear\nSelectTypeParameters    = CR_CPU\n";
+        assert_eq!(selects(said(linear, true)).level, Level::Warning);
+        assert_eq!(selects(said("SelectType = select/cons_tres\n", true)).level, Level::Ok);
+        assert_eq!(selects(said("", false)).what, "scontrol show config: no way");
+    }
+}

@@ -1,0 +1,174 @@
+//! Epilogs that a node owes: begun, and cut off by a boot. What the agent knows of a task is in /run and goes with the boot, and Slurm takes an epilog that a
+//! node has lost for one that ended well. So the hook of an epilog notes on the disk how it was called, before it asks for anything, and the next
+//! prolog on the node runs what is owed first: the node is clean before a job uses it, or that prolog fails.
+//!
+//! ```text
+//!   DIR/5-0.json            on the disk: the epilog has begun, and has not ended
+//!   /run/perilog/owed/...   its twin: ... in this boot
+//! ```
+//! A note without its twin is of an earlier boot.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+use crate::out::aside;
+
+/// A hook's call, to be made again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Called {
+    /// Of this program.
+    pub(super) arguments: Vec<String>,
+    /// Of the resource manager.
+    pub(super) env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Owed {
+    disk: PathBuf,
+    run: PathBuf,
+}
+
+impl Owed {
+    /// `disk`: outlives a boot. `socket`: the agent's, in a directory that does not.
+    pub(super) fn new(disk: &Path, socket: &Path) -> Self {
+        Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
+    }
+
+    /// Notes a call. Where that cannot be, the epilog runs all the same.
+    pub(super) fn note(&self, name: &str, called: &Called) -> Note {
+        let note = Note { disk: self.disk.join(name), run: self.run.join(name) };
+        // The twin first: a note without one is of an earlier boot.
+        let write = || {
+            private(&self.run)?;
+            File::create(&note.run)?;
+            private(&self.disk)?;
+            note.write(called)?;
+            File::open(&self.disk)?.sync_all()
+        };
+        if let Err(error) = write() {
+            let disk = self.disk.display();
+            aside(format_args!("{disk}: {error}; a power failure in this epilog would go unnoticed"));
+        }
+        note
+    }
+
+    /// Makes the calls that a boot has cut off, one after the other. The status of one that fails is this hook's own: the node is not clean.
+    pub(super) fn settle(&self, is_env: impl Fn(&str) -> bool) -> Option<Exit> {
+        for name in self.cut_off() {
+            let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };
+            let Some(called) = read(&note.disk) else { continue };
+            let job = name.rsplit_once('-').map_or(name.as_str(), |(job, _)| job).to_owned();
+            aside(format_args!("the epilog of {job} was cut off by a boot of this node, and is run again first"));
+            match again(&called, &is_env) {
+                Ok(0) => note.remove(),
+                Ok(status) => {
+                    aside(format_args!("the epilog of {job} has failed again: the node is not clean for another job"));
+                    return Some(Exit::Status(status));
+                }
+                Err(error) => {
+                    aside(format_args!("cannot run the epilog of {job} again: {error}"));
+                    return Some(Exit::Other);
+                }
+            }
+        }
+        None
+    }
+
+    fn cut_off(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.disk).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            names.filter(|name| name.ends_with(".json") && !self.run.join(name).exists()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// One that cannot be read says nothing that could be run; the operator finds it in the log of slurmd.
+fn read(path: &Path) -> Option<Called> {
+    let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
+    let called = read();
+    if let Err(error) = &called {
+        aside(format_args!("{}: {error}: look at it, and remove it", path.display()));
+    }
+    called.ok()
+}
+
+/// Its status; 255 for one that was killed.
+fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
+    let mut command = Command::new(std::env::current_exe()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(&is_env) {
+            command.env_remove(name);
+        }
+    }
+    let status = command.args(&called.arguments).envs(&called.env).stdin(Stdio::null()).status()?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}
+
+/// One call that is noted.
+#[derive(Debug)]
+pub(super) struct Note {
+    disk: PathBuf,
+    run: PathBuf,
+}
+
+impl Note {
+    /// Its end was heard. The twin last, as it came first.
+    pub(super) fn remove(&self) {
+        for path in [&self.disk, &self.run] {
+            if let Err(error) = fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                aside(format_args!("{}: {error}", path.display()));
+            }
+        }
+    }
+
+    /// Whole, or not at all.
+    fn write(&self, called: &Called) -> io::Result<()> {
+        let temporary = self.disk.with_extension(format!("{}", std::process::id()));
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(&serde_json::to_vec(called)?)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &self.disk)
+    }
+}
+
+fn private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_a_boot_has_cut_off_is_owed() {
+        let dir = tempfile::tempdir().unwrap();
+        let owed = Owed::new(&dir.path().join("disk"), &dir.path().join("run/agent.sock"));
+        assert!(owed.cut_off().is_empty(), "there is nothing on a new node");
+        let called =
+            Called { arguments: vec!["hook".to_owned()], env: [("SLURM_JOB_ID".to_owned(), "5".to_owned())].into() };
+        let note = owed.note("5-0.json", &called);
+        assert!(owed.cut_off().is_empty(), "it runs");
+        fs::remove_dir_all(dir.path().join("run")).unwrap();
+        assert_eq!(owed.cut_off(), ["5-0.json"]);
+        assert_eq!(read(&note.disk), Some(called.clone()));
+        // What is half written is none.
+        fs::write(dir.path().join("disk/6-0.7"), "").unwrap();
+        assert_eq!(owed.cut_off(), ["5-0.json"]);
+        // It runs again.
+        let note = owed.note("5-0.json", &called);
+        assert!(owed.cut_off().is_empty());
+        note.remove();
+        assert!(owed.cut_off().is_empty() && !note.run.exists() && !note.disk.exists());
+    }
+}

@@ -1,0 +1,131 @@
+//! The daemon that waits for this hook's status. A hook whose daemon has died (kill -9 of slurmd, of a broker) goes on, and its status reaches nobody: the
+//! hook says so to the agent, which has the site's program run (`--orphaned`).
+//!
+//! The daemon is the parent of the hook, with one exception: under Slurm's `PrologFlags=RunInJob` the parent is a slurmstepd, which outlives the slurmd
+//! that it belongs to, and whose word on the prolog no later slurmd hears. There the hook watches slurmd.
+
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+
+/// Where the kernel cannot tell of another process's end (before 5.3).
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) struct Starter {
+    pid: Pid,
+    /// What the process is called in /proc; its number may be another's later.
+    name: Option<String>,
+    is_parent: bool,
+    alive: Option<OwnedFd>,
+}
+
+impl Starter {
+    /// `node`: the node that slurmd is, where several of them share a host. `None` where no daemon can die without this process: PID 1 of a container
+    /// takes the process with it.
+    pub(super) fn of_this_process(node: Option<&str>) -> Option<Self> {
+        let parent = getppid()?;
+        let is_step = Process::of(parent).is_some_and(|process| process.name == "slurmstepd");
+        let pid = if is_step { slurmd(&processes(), node)? } else { parent };
+        let alive = pidfd_open(pid, PidfdFlags::empty()).ok();
+        Some(Self { pid, name: name_of(pid), is_parent: !is_step, alive })
+    }
+
+    /// Until it is dead.
+    pub(super) fn wait(&self) {
+        // It may have died, and its number may be another's, before its descriptor was there.
+        while self.lives() {
+            match &self.alive {
+                None => thread::park_timeout(LOOK),
+                // An error but EINTR cannot be; looking again is never wrong.
+                Some(alive) => {
+                    if poll(&mut [PollFd::new(alive, PollFlags::IN)], None).is_ok() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn lives(&self) -> bool {
+        match self.is_parent {
+            true => getppid() == Some(self.pid),
+            false => self.name.is_some() && name_of(self.pid) == self.name,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    parent: Option<Pid>,
+    name: String,
+    arguments: Vec<String>,
+}
+
+impl Process {
+    fn of(pid: Pid) -> Option<Self> {
+        let read = |file: &str| std::fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok();
+        let status = String::from_utf8_lossy(&read("status")?).into_owned();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+        let arguments = String::from_utf8_lossy(&read("cmdline")?).split('\0').map(str::to_owned).collect();
+        Some(Self { pid, parent: Pid::from_raw(parent), name: name_of(pid)?, arguments })
+    }
+}
+
+/// The first 15 bytes of its program's name (proc(5)).
+fn name_of(pid: Pid) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+fn processes() -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter_map(Process::of).collect()
+}
+
+/// The slurmd of this host, or of this node where there are several. Its children are called so, too, until they are something else.
+fn slurmd(processes: &[Process], node: Option<&str>) -> Option<Pid> {
+    let all = || processes.iter().filter(|process| process.name == "slurmd");
+    let is_child = |process: &&Process| all().any(|other| Some(other.pid) == process.parent);
+    let daemons: Vec<&Process> = all().filter(|process| !is_child(process)).collect();
+    let is_named = |process: &&&Process| {
+        let words = process.arguments.windows(2);
+        let apart = words.into_iter().any(|pair| pair[0] == "-N" && Some(pair[1].as_str()) == node);
+        apart || node.is_some_and(|node| process.arguments.iter().any(|word| *word == format!("-N{node}")))
+    };
+    match daemons.as_slice() {
+        [one] => Some(one.pid),
+        several => several.iter().find(is_named).map(|process| process.pid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slurmd_of_a_node_is_found_among_others() {
+        let process = |pid: i32, parent: i32, name: &str, arguments: &str| Process {
+            pid: Pid::from_raw(pid).unwrap(),
+            parent: Pid::from_raw(parent),
+            name: name.to_owned(),
+            arguments: arguments.split(' ').map(str::to_owned).collect(),
+        };
+        let found = |of: &[Process], node| slurmd(of, node).map(|pid| pid.as_raw_nonzero().get());
+        let (first, child) = (process(10, 1, "slurmd", "slurmd -D"), process(11, 10, "slurmd", "slurmd -D"));
+        let step = process(12, 1, "slurmstepd", "slurmstepd: [5.extern]");
+        assert_eq!(found(&[step, first, child], None), Some(10));
+        let two = [process(10, 1, "slurmd", "slurmd -N n0"), process(20, 1, "slurmd", "slurmd -Nn1 -D")];
+        assert_eq!((found(&two, Some("n0")), found(&two, Some("n1"))), (Some(10), Some(20)));
+        assert_eq!((found(&two, None), found(&[], Some("n0"))), (None, None));
+    }
+
+    #[test]
+    fn the_parent_of_this_process_lives() {
+        assert!(Starter::of_this_process(None).is_none_or(|starter| starter.lives()));
+    }
+}

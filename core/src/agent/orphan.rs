@@ -1,0 +1,227 @@
+//! A task of the host's own whose hook is gone. A resource manager runs a hook and believes its exit status; where the hook dies, or the daemon behind
+//! it, that status reaches nobody, and the resource manager makes one up. So a hook may name a program, and the agent runs it for a task that nobody
+//! listens to any more: with `begun` while the task goes on, with `ended` and what came of the task when it is over.
+//!
+//! ```text
+//!   a caller waits --the last one hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
+//!        ^                                                            |                        |
+//!        +------------------------ a caller attaches -----------------+------------------------+
+//!        |
+//!        +--the hook says that its daemon has died--> bereft: `begun`, whoever attaches
+//!
+//!   ended, told to a caller, `begun` was never told: buried
+//!   ended otherwise: `ended`, again and again until the program has exited with 0; then buried
+//! ```
+//! The file of the intent names the program, and a task is not buried before the program knows of its end: an agent that comes up goes on with it.
+
+use std::collections::BTreeMap;
+
+use crate::duration::Span;
+use crate::ids::TaskId;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+use super::backoff::Backoff;
+use super::io::{Caller, Effect, ExecReply, Level, Now, Telling, Word};
+use super::machine::{Cx, Machine};
+use super::task::{State, Task};
+
+/// A hook that lives dials again after two seconds at most; a machine under load may take a while.
+pub(super) const GONE_AFTER_MS: u64 = 10_000;
+/// Between two notes on a program that goes on failing.
+const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
+
+/// How far the program of one task was told.
+#[derive(Debug, Default)]
+pub(super) struct Orphan {
+    /// CLOCK_BOOTTIME from which the hook counts as gone; `None` while a caller waits.
+    gone_at_ms: Option<u64>,
+    /// The hook has said that the daemon behind it has died.
+    bereft: bool,
+    /// A caller was told the end.
+    heard: bool,
+    /// The program was told of the task; an agent before this one may have told it, too.
+    known: bool,
+    begun: bool,
+    /// Under way.
+    telling: bool,
+    again: Backoff,
+    noted_ms: Option<u64>,
+}
+
+enum Due {
+    Nothing,
+    Tell(Word),
+    Bury,
+}
+
+impl Machine {
+    /// The tasks that were found at start: their hooks dial again now, or are gone.
+    pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
+        for task in self.tasks.values_mut() {
+            task.orphan = Orphan { known: true, ..Orphan::default() };
+            task.left_alone(cx.now);
+        }
+    }
+
+    /// Tells what is due, and buries what has nothing left to be told.
+    pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
+        let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
+        for (id, due) in due {
+            match due {
+                Due::Nothing => {}
+                Due::Bury => self.bury(id, cx),
+                Due::Tell(word) => {
+                    let Some(task) = self.tasks.get_mut(&id) else { continue };
+                    // A task that was taken on is run, whether its hook came back for it or not: what ends a job has to.
+                    task.confirm();
+                    task.tell(word, cx);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_told(&mut self, id: TaskId, word: Word, result: Result<(), String>, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let orphan = &mut task.orphan;
+        (orphan.telling, orphan.known) = (false, true);
+        match (word, result) {
+            (_, Err(text)) => task.not_told(word, &text, cx),
+            (Word::Begun, Ok(())) => {
+                orphan.begun = true;
+                task.told_at_last();
+            }
+            (Word::Ended, Ok(())) => {
+                task.told_at_last();
+                self.bury(id, cx);
+            }
+        }
+    }
+
+    /// The hook's word that the daemon that waits for its status has died.
+    pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
+        let reply = match self.tasks.get_mut(&id) {
+            Some(task) => {
+                task.orphan.bereft = true;
+                ExecReply::Noted
+            }
+            None => ExecReply::Refused("there is no such task on this host".to_owned()),
+        };
+        cx.push(Effect::ExecReply { caller, reply });
+    }
+}
+
+impl Task {
+    /// From now on this caller waits.
+    pub(super) fn listen(&mut self, caller: Caller) {
+        self.orphan.gone_at_ms = None;
+        self.callers.push(caller);
+    }
+
+    /// No caller waits any more, or none has come yet.
+    pub(super) fn left_alone(&mut self, now: Now) {
+        if self.callers.is_empty() {
+            self.orphan.gone_at_ms = Some(now.boot_ms.saturating_add(GONE_AFTER_MS));
+        }
+    }
+
+    /// A caller was told the end.
+    pub(super) const fn heard(&mut self) {
+        self.orphan.heard = true;
+    }
+
+    /// Has a program to be told of it?
+    pub(super) const fn has_program(&self) -> bool {
+        self.intent.local && self.intent.hook.orphaned.is_some()
+    }
+
+    /// CLOCK_BOOTTIME of what is due next.
+    pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
+        if !self.has_program() || self.orphan.telling {
+            return None;
+        }
+        let gone = self.orphan.gone_at_ms.filter(|at| *at > now.boot_ms);
+        self.orphan.again.at().or(gone)
+    }
+
+    fn due(&self, now: Now) -> Due {
+        let orphan = &self.orphan;
+        let waits = orphan.telling || orphan.again.at().is_some_and(|at| at > now.boot_ms);
+        if !self.has_program() || waits {
+            return Due::Nothing;
+        }
+        let is_gone = orphan.gone_at_ms.is_some_and(|at| at <= now.boot_ms);
+        match &self.state {
+            State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
+            State::Ended { .. } if orphan.bereft || (is_gone && !orphan.heard) => Due::Tell(Word::Ended),
+            // What `begun` did is to be undone.
+            State::Ended { .. } if orphan.heard && orphan.known => Due::Tell(Word::Ended),
+            State::Ended { .. } if orphan.heard => Due::Bury,
+            State::Ended { .. } => Due::Nothing,
+            _ if (orphan.bereft || is_gone) && !orphan.begun => Due::Tell(Word::Begun),
+            _ => Due::Nothing,
+        }
+    }
+
+    fn tell(&mut self, word: Word, cx: &mut Cx) {
+        let Some(program) = self.intent.hook.orphaned.clone() else { return };
+        let start = &self.intent.start;
+        let name = format!("{} of {}", start.action, start.job);
+        let ended = match &self.state {
+            State::Ended { ended } => Some(ended),
+            _ => None,
+        };
+        let reason = match ended {
+            Some(ended) => format!("{name}: {}", headline(ended)),
+            None => {
+                format!("{name} goes on, and nobody waits for its end (perilog: job {} {})", start.job, start.action)
+            }
+        };
+        let is_heard = self.orphan.heard && !self.orphan.bereft;
+        let own = [
+            ("PERILOG_JOB", start.job.to_string()),
+            ("PERILOG_ATTEMPT", start.attempt.to_string()),
+            ("PERILOG_ACTION", start.action.to_string()),
+            ("PERILOG_OUTCOME", ended.map_or_else(String::new, |ended| ended.outcome.word().to_owned())),
+            ("PERILOG_HEARD", if is_heard { "yes" } else { "" }.to_owned()),
+            ("PERILOG_REASON", reason),
+        ];
+        let mut env: BTreeMap<String, String> = start.env.clone();
+        env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        let outcome: Option<Outcome> = ended.map(|ended| ended.outcome.clone());
+        let telling = Telling { task: start.task, stem: self.stem.clone(), program, word, env, outcome };
+        self.orphan.telling = true;
+        cx.push(Effect::Tell(Box::new(telling)));
+    }
+
+    fn told_at_last(&mut self) {
+        self.orphan.again.succeeded();
+        self.orphan.noted_ms = None;
+        self.trouble = None;
+    }
+
+    fn not_told(&mut self, word: Word, text: &str, cx: &mut Cx) {
+        let program = self.intent.hook.orphaned.as_deref().unwrap_or_default();
+        let text = format!("cannot tell `{program} {word}` of {}, trying again: {text}", self.name());
+        let is_news = self.orphan.noted_ms.is_none_or(|at| cx.now.boot_ms.saturating_sub(at) >= NOTE_EVERY_MS);
+        if is_news {
+            self.orphan.noted_ms = Some(cx.now.boot_ms);
+            cx.note(Level::Error, Some(self.id()), Some(&self.intent.start.job), text.clone());
+        }
+        self.trouble = Some(text);
+        self.orphan.again.failed(cx.now);
+    }
+}
+
+/// `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
+fn headline(ended: &Ended) -> String {
+    let took = ended.elapsed_ms.map(|ms| format!(" after {}", Span::from_millis(ms))).unwrap_or_default();
+    let check = ended.checks.first().map(|check| format!(": {}: {}", check.check, check.message));
+    let last = || {
+        let tail = ended.tails.iter().find(|tail| !tail.text.trim().is_empty())?;
+        let line = tail.text.lines().rev().find(|line| !line.trim().is_empty())?;
+        let script = tail.script.rsplit('/').next().unwrap_or_default();
+        Some(format!(": {script}: {}", line.trim()))
+    };
+    format!("{}{took}{}", ended.outcome, check.or_else(last).unwrap_or_default())
+}

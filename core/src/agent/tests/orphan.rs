@@ -1,0 +1,174 @@
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Caller, Effect, Exec, Found, Input, Seen, Word};
+use crate::agent::orphan::GONE_AFTER_MS;
+use crate::ids::TaskId;
+use crate::outcome::{Failure, Outcome};
+use crate::task::{Ended, Hook, Intent};
+
+const TELL_BEGUN: &str = "tell local:j.1.epilog.0 /p begun";
+const TELL_ENDED: &str = "tell local:j.1.epilog.0 /p ended";
+const FAILED: &str = "failed (exit 3)";
+
+fn id() -> TaskId {
+    local("j", 1, "epilog", 0)
+}
+
+fn hooked() -> Exec {
+    Exec { hook: Hook { orphaned: Some("/p".to_owned()), instance: None }, ..exec("j", 1, "epilog", 0) }
+}
+
+fn call(caller: Caller) -> Input {
+    Input::Exec { caller, exec: hooked() }
+}
+
+fn intent() -> Intent {
+    Intent { hook: hooked().hook, ..local_intent("j", 1, "epilog", 0) }
+}
+
+fn told(word: Word, result: Result<(), &str>) -> Input {
+    Input::Told { task: id(), word, result: result.map_err(str::to_owned) }
+}
+
+/// An epilog that runs for caller 1.
+fn running() -> Bed {
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.checks([
+        (call(1), &["write-intent local:j.1.epilog.0"]),
+        (intent_written(id()), &["reply 1 started", "start-unit local:j.1.epilog.0"]),
+        (queued(id()), &[]),
+    ]);
+    bed
+}
+
+/// Its scripts have failed.
+fn fail(bed: &mut Bed) {
+    bed.checks([
+        (stirred(id()), &["inspect local:j.1.epilog.0"]),
+        (inspected(id(), seen_exited(&intent(), 1, 3)), &["write-outcome local:j.1.epilog.0 failed (exit 3)"]),
+    ]);
+}
+
+fn bury() -> String {
+    format!("bury local:j.1.epilog.0 {FAILED}")
+}
+
+#[test]
+fn a_hook_that_hears_the_end_needs_no_program() {
+    let mut bed = running();
+    fail(&mut bed);
+    bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", &bury()]);
+}
+
+#[test]
+fn of_a_hook_that_is_gone_the_program_is_told_until_it_knows() {
+    let mut bed = running();
+    bed.feed(Input::Hangup { caller: 1 });
+    bed.pass(GONE_AFTER_MS - 1, &["wake 10000"]);
+    bed.pass(1, &[TELL_BEGUN]);
+    bed.check(told(Word::Begun, Ok(())), &[]);
+    fail(&mut bed);
+    let effects = bed.check(outcome_written(id()), &[TELL_ENDED]);
+    let Some(Effect::Tell(telling)) = effects.iter().find(|effect| matches!(effect, Effect::Tell(_))) else { panic!() };
+    assert_eq!(telling.env["PERILOG_ATTEMPT"], "1");
+    assert!(telling.env["PERILOG_REASON"].starts_with("epilog of j: failed (exit 3)"), "{:?}", telling.env);
+    // Not buried before it knows, however long that takes; said once an hour.
+    let note = "error: cannot tell `/p ended` of epilog of job j, attempt 1, rank 0, trying again: exit status: 1";
+    bed.check(told(Word::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
+    bed.pass(250, &[TELL_ENDED]);
+    for _ in 0..100 {
+        bed.feed(told(Word::Ended, Err("exit status: 1")));
+        bed.pass(60_000, &[TELL_ENDED]);
+    }
+    bed.check(told(Word::Ended, Ok(())), &[&bury()]);
+}
+
+#[test]
+fn a_program_that_fails_for_hours_is_a_line_an_hour() {
+    let mut bed = running();
+    bed.check(Input::Bereft { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
+    let mut notes = 0;
+    for _ in 0..180 {
+        let effects = bed.feed(told(Word::Begun, Err("down")));
+        notes += effects.iter().filter(|effect| matches!(effect, Effect::Note { .. })).count();
+        bed.pass(60_000, &[TELL_BEGUN]);
+    }
+    assert_eq!(notes, 3);
+}
+
+#[test]
+fn a_hook_that_comes_back_hears_the_end_and_what_was_begun_is_undone() {
+    let mut bed = running();
+    bed.feed(Input::Hangup { caller: 1 });
+    // In time.
+    bed.check(call(2), &["reply 2 attached", "reply 2 starting"]);
+    bed.pass(GONE_AFTER_MS, &[]);
+    // Too late.
+    bed.feed(Input::Hangup { caller: 2 });
+    bed.pass(GONE_AFTER_MS, &[TELL_BEGUN]);
+    bed.check(told(Word::Begun, Ok(())), &[]);
+    bed.check(call(3), &["reply 3 attached", "reply 3 starting"]);
+    fail(&mut bed);
+    bed.check(outcome_written(id()), &["reply 3 ended failed (exit 3)", &format!("{TELL_ENDED}, heard")]);
+    bed.check(told(Word::Ended, Ok(())), &[&bury()]);
+}
+
+/// The hook lives, and hears the end; its daemon does not.
+#[test]
+fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
+    let mut bed = running();
+    bed.check(Input::Bereft { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
+    bed.check(told(Word::Begun, Ok(())), &[]);
+    fail(&mut bed);
+    bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", TELL_ENDED]);
+    bed.check(told(Word::Ended, Ok(())), &[&bury()]);
+    bed.check(buried(id()), &[]);
+    bed.check(Input::Bereft { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
+}
+
+#[test]
+fn an_agent_that_comes_up_looks_for_what_was_left() {
+    let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
+    let over = || Found { ended: Some(ended.clone()), ..found(&intent(), Seen::default()) };
+    // Nobody comes.
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![over()], vec![]));
+    bed.pass(GONE_AFTER_MS, &[TELL_ENDED]);
+    // The hook comes; an agent before this one may have told `begun`.
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![over()], vec![]));
+    bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{TELL_ENDED}, heard")]);
+    bed.check(told(Word::Ended, Ok(())), &[&bury()]);
+    // One that was taken on, and had not begun, is run, for its job is over.
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![found(&intent(), Seen::default())], vec![]));
+    bed.pass(GONE_AFTER_MS, &[TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
+}
+
+#[test]
+fn another_job_of_a_number_that_was_seen_is_refused() {
+    let of = |instance: &str| {
+        let hook = Hook { orphaned: None, instance: Some(instance.to_owned()) };
+        Exec { hook, ..exec("j", 1, "prolog", 0) }
+    };
+    let call = |caller, exec| Input::Exec { caller, exec };
+    let (id, why) = (
+        local("j", 1, "prolog", 0),
+        "prolog has run here for another job j, which began at 100; this one began at 200. The resource manager counts its jobs from the beginning again: have it begin above the last number (Slurm: FirstJobId), and reboot this node",
+    );
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.check(call(1, of("100")), &["write-intent local:j.1.prolog.0"]);
+    bed.check(intent_written(id), &["reply 1 started", "start-unit local:j.1.prolog.0"]);
+    bed.check(call(2, of("200")), &[&format!("reply 2 refused: {why}")]);
+    // The same one, and a Slurm that does not say.
+    bed.check(call(3, of("100")), &["reply 3 attached", "reply 3 starting"]);
+    bed.check(call(4, exec("j", 1, "prolog", 0)), &["reply 4 attached", "reply 4 starting"]);
+    // A tombstone remembers.
+    let intent = Intent { hook: of("100").hook, ..local_intent("j", 1, "prolog", 0) };
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![tombstone(&intent, Outcome::Ok)]), &[]);
+    bed.check(call(1, of("200")), &[&format!("reply 1 refused: {why}")]);
+    bed.check(call(2, of("100")), &["reply 2 ended before ok"]);
+}

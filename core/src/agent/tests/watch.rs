@@ -1,0 +1,85 @@
+//! A runner that is stopped or hangs: its limit passes all the same, and what is sent to it is told as what it is.
+
+use super::bed::Bed;
+use super::values::*;
+use crate::agent::io::{Input, Node, Seen};
+use crate::ids::TaskId;
+use crate::message::ToAgent;
+use crate::task::OnTimeout;
+
+const DEAF: &str = "its runner is stopped (SIGSTOP, or a debugger)";
+const TASK: &str = "j.1.prolog.0";
+
+fn seen(deaf: bool) -> Seen {
+    let steps = vec![begin_step(0, "a", 1)];
+    Seen { steps, deaf: deaf.then(|| DEAF.to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) }
+}
+
+/// A task whose script runs, with a limit of a minute.
+fn runs(node: Node) -> (Bed, TaskId) {
+    let mut bed = Bed::up_as(node);
+    bed.watches = true;
+    let id = bed.live("j", 1, "prolog", 0);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(false)), &["moved j.1.prolog.0 running a 1/1", "wake 90000"]);
+    (bed, id)
+}
+
+/// Found by a hunt: a runner that was stopped was never overdue, and its node never drained.
+#[test]
+fn a_limit_that_a_stopped_runner_does_not_see_is_told_by_the_agent() {
+    let (mut bed, id) = runs(node());
+    bed.pass(90_000, &["inspect j.1.prolog.0"]);
+    let late = [
+        "warning: prolog of job j, attempt 1, rank 0 is past its limit, and its runner is stopped*",
+        "moved j.1.prolog.0 overdue a 60000 its runner is stopped*",
+    ];
+    bed.check(inspected(id, seen(true)), &late);
+    // Once; and it is told no more when the runner is back, which then says so itself.
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(true)), &[]);
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(false)), &["moved j.1.prolog.0 running a 1/1"]);
+}
+
+#[test]
+fn a_runner_that_is_only_slow_is_looked_at_again() {
+    let (mut bed, id) = runs(node());
+    bed.pass(90_000, &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(false)), &["wake 120000"]);
+    bed.pass(30_000, &["inspect j.1.prolog.0"]);
+}
+
+#[test]
+fn where_the_policy_is_to_kill_the_unit_of_a_stopped_runner_is_killed_after_the_grace() {
+    let mut node = node();
+    node.policy.actions.get_mut(&action("prolog")).unwrap().on_timeout = OnTimeout::Kill;
+    let (mut bed, id) = runs(node);
+    bed.pass(90_000, &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(true)), &["warning: *", "moved j.1.prolog.0 overdue a 60000*", "wake 100000"]);
+    bed.pass(10_000, &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(true)), &["warning: *", "kill-lingering j.1.prolog.0"]);
+}
+
+/// Found by a hunt: `cancel` and `kill -s KILL` said that they worked, and nothing happened.
+#[test]
+fn a_kill_that_a_stopped_runner_does_not_take_reaches_its_unit_and_a_cancel_is_told_of() {
+    let (mut bed, id) = runs(node());
+    bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
+    bed.now.boot_ms += 2_000;
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(true)), &["warning: its runner is stopped*", "kill-lingering j.1.prolog.0"]);
+    // One that takes it needs no more.
+    let (mut bed, id) = runs(node());
+    bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
+    bed.now.boot_ms += 2_000;
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    bed.check(inspected(id, seen(false)), &[]);
+
+    let (mut bed, id) = runs(node());
+    bed.check(cancel("j", 1, "prolog", 0), &[&format!("signal {TASK} 15")]);
+    bed.now.boot_ms += 2_000;
+    bed.check(stirred(id), &["inspect j.1.prolog.0"]);
+    let told = "moved j.1.prolog.0 running a 1/1: asked to stop, but its runner is stopped*";
+    bed.check(inspected(id, seen(true)), &["warning: prolog of job j*", told]);
+}

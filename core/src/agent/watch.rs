@@ -1,0 +1,151 @@
+//! A limit of the agent's own behind the runner's, and a look whether signals have arrived: a runner that is stopped (SIGSTOP) or hangs in the kernel
+//! enforces no limit, and takes no cancel and no KILL for its script.
+//!
+//! ```text
+//!   the limit has passed, BEHIND ago, and the runner has not said so --look--> deaf:     overdue, by the agent's word; KILL to the unit where the policy is to kill
+//!                                                                   `-------> not deaf: it will; looked at again later
+//!   a signal was sent, HEARD ago --look--> deaf: KILL reaches the whole unit; of TERM it is told that nothing will come of it
+//! ```
+
+use crate::ids::TaskId;
+use crate::message::Phase;
+use crate::task::OnTimeout;
+
+use super::claim::KILL_SCRIPT;
+use super::io::{Effect, Level, Seen};
+use super::machine::{Cx, Machine};
+use super::task::{State, Task};
+
+/// How long a runner may take past a limit: forensics are two seconds of it.
+const BEHIND_MS: u64 = 30_000;
+/// How long a signal may be under way. The edge asks for a look two seconds after it was sent.
+const HEARD_MS: u64 = 1_500;
+/// As the runner has it.
+const KILL_GRACE_MS: u64 = 10_000;
+
+/// What the agent knows of time of a task whose runner has the claim; CLOCK_BOOTTIME, from what this agent saw.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    claimed_ms: Option<u64>,
+    /// The script that runs, its number, and since when.
+    script: Option<(String, u32, u64)>,
+    /// When to look whether the runner has noticed a limit.
+    limit_at: Option<u64>,
+    /// It had not, and is deaf: since when.
+    pub(super) behind: Option<u64>,
+    killed: bool,
+    /// A signal that was sent, and when.
+    sent: Option<(u8, u64)>,
+}
+
+impl Machine {
+    /// The task lives, and was looked at.
+    pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
+        let now = cx.now.boot_ms;
+        let passed = task.passed_limit(now);
+        if let (Some((script, limit_ms)), Some(why)) = (passed, &seen.deaf) {
+            task.watch.behind.get_or_insert(now);
+            let (stem, job) = (task.stem.clone(), task.intent.start.job.clone());
+            let text = format!("{} is past its limit, and {why}", task.name());
+            let kills = task.intent.plan.on_timeout == OnTimeout::Kill;
+            let due = task.watch.behind.is_some_and(|since| now >= since.saturating_add(KILL_GRACE_MS));
+            if task.watch.limit_at.is_some() {
+                cx.note(Level::Warning, Some(id), Some(&job), text);
+            }
+            task.watch.limit_at = None;
+            if kills && due && !std::mem::replace(&mut task.watch.killed, true) {
+                cx.note(Level::Warning, Some(id), Some(&job), format!("{stem}: killed, as its action's policy says"));
+                cx.push(Effect::KillLingering { stem });
+            }
+            self.move_to(id, Phase::Overdue { script, limit_ms, doing: why.clone() }, cx);
+        } else if seen.deaf.is_none() {
+            task.watch.behind = None;
+        }
+        self.watch_signal(id, seen, cx);
+    }
+
+    /// Has the signal arrived that was sent?
+    fn watch_signal(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(HEARD_MS);
+        let Some((signal, _)) = task.watch.sent.take_if(due) else { return };
+        let Some(why) = &seen.deaf else { return };
+        let (stem, job) = (task.stem.clone(), task.intent.start.job.clone());
+        if signal == KILL_SCRIPT {
+            let text = format!("{why}: KILL goes to all processes of {stem}");
+            cx.note(Level::Warning, Some(id), Some(&job), text);
+            return cx.push(Effect::KillLingering { stem });
+        }
+        cx.note(Level::Warning, Some(id), Some(&job), format!("{} was asked to stop, but {why}", task.name()));
+        if task.watch.behind.is_none() {
+            let told = format!("asked to stop, but {why}: perilog kill -s KILL {job} ends it with its unit");
+            let phase = task.told_as_running(told);
+            self.move_to(id, phase, cx);
+        }
+    }
+}
+
+impl Task {
+    /// A signal goes to its runner.
+    pub(super) fn sent(&mut self, signal: u8, now_ms: u64) {
+        if !matches!(self.watch.sent, Some((KILL_SCRIPT, _))) {
+            self.watch.sent = Some((signal, now_ms));
+        }
+    }
+
+    /// When to look whether its runner keeps its limits; `None` while a look is under way, or nothing is to be watched.
+    pub(super) fn watch_at(&self) -> Option<u64> {
+        let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
+        let looked_at = self.look.asked || self.look.backoff.at().is_some();
+        if !matches!(self.state, State::Live) || lingers || looked_at {
+            return None;
+        }
+        let kills = self.intent.plan.on_timeout == OnTimeout::Kill && !self.watch.killed;
+        let kill_at = self.watch.behind.filter(|_| kills).map(|since| since.saturating_add(KILL_GRACE_MS));
+        self.watch.limit_at.into_iter().chain(kill_at).min()
+    }
+
+    /// The script and the limit that has passed without the runner's noticing; else sets when to look next.
+    fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
+        let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
+        let (script, index) = match &self.phase {
+            Some(Phase::Running { script, index, .. }) => (script.clone(), *index),
+            // The agent's own word is looked at again.
+            Some(Phase::Overdue { script, .. }) if self.watch.behind.is_some() => (script.clone(), 0),
+            Some(Phase::Overdue { .. }) => {
+                self.watch.limit_at = None;
+                return None;
+            }
+            _ => (String::new(), 0),
+        };
+        let known = self.watch.script.as_ref().is_some_and(|(of, at, _)| *of == script && (*at == index || index == 0));
+        if !known {
+            self.watch.script = Some((script.clone(), index, now_ms));
+        }
+        let plan = &self.intent.plan;
+        let of_script = plan.scripts.get(&script).and_then(|own| own.timeout_ms).or(plan.script_timeout_ms);
+        let of_script =
+            of_script.filter(|_| !script.is_empty()).zip(self.watch.script.as_ref().map(|(.., since)| *since));
+        let of_task = self.intent.limit_ms().map(|limit| (limit, claimed));
+        let passes = |(limit, since): (u64, u64)| (since.saturating_add(limit), limit);
+        let (at, limit_ms) = of_script.into_iter().chain(of_task).map(passes).min()?;
+        let due = at.saturating_add(BEHIND_MS);
+        if due <= now_ms {
+            // A runner that is not deaf will say so itself.
+            self.watch.limit_at = Some(now_ms.saturating_add(BEHIND_MS)).filter(|_| self.watch.behind.is_none());
+            return Some((script, limit_ms));
+        }
+        self.watch.limit_at = Some(due);
+        None
+    }
+
+    /// Where it stands, with something that people should know.
+    pub(super) fn told_as_running(&self, told: String) -> Phase {
+        let (script, index, of) = match &self.phase {
+            Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),
+            _ => ("its runner".to_owned(), 1, 1),
+        };
+        Phase::Running { script, index, of, progress: Some(told) }
+    }
+}

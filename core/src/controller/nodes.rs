@@ -1,0 +1,194 @@
+//! Nodes as operators see them: there or away, drained, held; and the chain from a node to the script that is stuck on it.
+
+use std::collections::BTreeSet;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Now, Refusal};
+use crate::controller::machine::{Machine, Node};
+use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
+use crate::hostlist::HostList;
+use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::message::Phase;
+
+impl Machine {
+    pub(super) fn list_nodes(&self, targets: Option<&HostList>, now: Now) -> Result<Vec<NodeView>, Refusal> {
+        let held = self.held_hosts();
+        let Some(targets) = targets else {
+            return Ok(self.nodes.values().map(|node| self.show_node(node, &held, now)).collect());
+        };
+        targets.iter().map(|host| self.node_named(host).map(|node| self.show_node(node, &held, now))).collect()
+    }
+
+    fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
+        let unknown = || {
+            let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
+            let hint = match () {
+                () if is_job => format!("; {host} is a job: perilog show {host}"),
+                () if self.drains.contains_key(host) => "; it is drained: perilog drain".to_owned(),
+                () => String::new(),
+            };
+            Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller{hint}"))
+        };
+        self.nodes.get(host).ok_or_else(unknown)
+    }
+
+    fn show_node(&self, node: &Node, held: &BTreeSet<&str>, now: Now) -> NodeView {
+        let probing = self.is_probed(node);
+        let state = match node.session {
+            Some(_) if probing => "probing",
+            Some(_) => "online",
+            None => "offline",
+        };
+        let open = |task: &&TaskId| {
+            let stand = self.actions.get(&task.action).map(|a| a.stand(task.rank));
+            matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted))
+        };
+        NodeView {
+            host: node.row.host.to_string(),
+            state: state.to_owned(),
+            since_ms: now.mono_ms.saturating_sub(node.since_ms),
+            machine: Some(node.row.machine.to_string()),
+            boot: Some(node.row.boot.to_string()),
+            boot_number: Some(node.row.boot_number),
+            version: Some(node.row.version.clone()),
+            peer: node.session.and_then(|id| self.sessions.get(&id)).map(|s| s.peer.clone()),
+            tasks: node.tasks.iter().filter(open).count() as u64,
+            note: node.note.clone(),
+            drain: self.drains.get(&node.row.host).cloned(),
+            held: held.contains(node.row.host.as_str()),
+        }
+    }
+
+    /// Hosts of ranks that have not been given back: a job goes on there, or an action holds them.
+    pub(super) fn held_hosts(&self) -> BTreeSet<&str> {
+        let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
+        let mut hosts = BTreeSet::new();
+        for attempt in attempts.filter(|attempt| !attempt.complete) {
+            let mut ranks = attempt.hold.ranks.clone();
+            self.of(attempt).for_each(|action| ranks.extend_with(&action.row.held.ranks));
+            hosts.extend(attempt.layout.pairs(&ranks).map(|(_, host)| host));
+        }
+        hosts
+    }
+
+    /// Rows of the jobs and actions that hold a rank of this host, each with the reason.
+    fn held_on(&self, host: &HostName, now: Now) -> Vec<PsRow> {
+        let mut rows = Vec::new();
+        for (job, entry) in &self.jobs {
+            for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
+                let Some(rank) = attempt.layout.rank(host.as_str()) else { continue };
+                let held = self.held_of(job, *number, attempt, true, now);
+                rows.extend(held.into_iter().filter(|row| row.ranks.contains(rank)));
+            }
+        }
+        rows
+    }
+
+    /// Commands to type next about the node itself; none while a script of a job is open there.
+    fn next_of_node(&self, node: &Node, is_open: bool) -> Vec<String> {
+        let host = &node.row.host;
+        let drain = self.drains.get(host);
+        match (&node.session, drain) {
+            (None, _) => {
+                vec![format!("ssh {host} perilog doctor"), format!("ssh {host} systemctl status perilog-agent")]
+            }
+            // First what is stuck there.
+            _ if is_open => Vec::new(),
+            (Some(_), Some(drain)) if drain.lifted => vec![format!("perilog undrain {host} --forget")],
+            (Some(_), Some(_)) => vec![format!("perilog undrain {host}")],
+            (Some(_), None) => Vec::new(),
+        }
+    }
+
+    /// Refuses a job that is not known, and points an operator who typed a node's name at `why`.
+    pub(super) fn no_job(&self, job: &JobId) -> Refusal {
+        let hint = match self.nodes.contains_key(job.as_str()) {
+            true => format!("; {job} is a node: perilog why {job}"),
+            false => String::new(),
+        };
+        Refusal::NoSuchJob(format!("no job {job}{hint}"))
+    }
+
+    pub(super) fn why(&self, host: &HostName, now: Now) -> Result<WhyView, Refusal> {
+        let node = self.node_named(host.as_str())?;
+        let mut open: Vec<WhyTask> = node
+            .tasks
+            .iter()
+            .filter_map(|task| {
+                let action = self.actions.get(&task.action)?;
+                let (state, why, age_ms) = match action.stand(task.rank) {
+                    Stand::Ok | Stand::Ended | Stand::NotMine => return None,
+                    _ => self.standing(action, task.rank, now),
+                };
+                let phase = node.live.get(task).map(|(phase, _)| phase.clone());
+                Some(self.why_task(action, task.rank, state, phase, age_ms, why))
+            })
+            .collect();
+        open.sort_by_key(|task| std::cmp::Reverse(task.age_ms));
+        let failed = node
+            .failed
+            .iter()
+            .rev()
+            .filter_map(|task| {
+                let action = self.actions.get(&task.action)?;
+                let ended = &action.ended.get(&task.rank)?.ended;
+                let age_ms = now.wall_ms.saturating_sub(ended.ended_ms);
+                let mut shown = self.why_task(action, task.rank, "ended", None, age_ms, ended.outcome.to_string());
+                shown.ended = Some(ended.clone());
+                Some(shown)
+            })
+            .collect();
+        let (held, next) = (self.held_on(host, now), self.next_of_node(node, !open.is_empty()));
+        Ok(WhyView { node: self.show_node(node, &self.held_hosts(), now), open, failed, held, next })
+    }
+
+    fn why_task(
+        &self,
+        action: &Action,
+        rank: Rank,
+        state: &str,
+        phase: Option<Phase>,
+        age_ms: u64,
+        why: String,
+    ) -> WhyTask {
+        let row = &action.row;
+        let external = row.external.is_some();
+        let unsent = action.stand(rank) == Stand::Waiting;
+        // No unit is behind what no agent runs, or has heard of.
+        let unit =
+            if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
+        let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
+        let (job, name) = (&row.job, &row.name);
+        let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
+        let at = self.attempt_option(job, row.attempt);
+        let resolve = format!("perilog resolve {job} {name}{at} --ranks {rank} --reason TEXT");
+        let cancel = format!("perilog cancel {job} {name}{at} --ranks {rank}");
+        let logs = format!("perilog logs {job}{at} --rank {rank}");
+        let status = |unit: &str| format!("ssh {host} systemctl status {unit}");
+        let next = match (state, online) {
+            ("ended", _) if external => vec![format!("perilog show {job}")],
+            _ if external => vec![format!("perilog show {job}"), resolve],
+            ("ended", _) => vec![logs],
+            (_, false) => vec![status("perilog-agent"), resolve],
+            _ if unsent => vec![format!("perilog show {job}"), cancel],
+            ("lingering", true) => {
+                vec![status(&format!("'{unit}'")), format!("perilog kill {job} {name}{at} --ranks {rank} -s KILL")]
+            }
+            ("overdue", true) => vec![logs, status(&format!("'{unit}'")), cancel, resolve],
+            _ => vec![logs, status(&format!("'{unit}'")), cancel],
+        };
+        WhyTask {
+            job: job.clone(),
+            attempt: row.attempt,
+            action: name.clone(),
+            rank,
+            unit,
+            state: state.to_owned(),
+            phase,
+            age_ms,
+            why,
+            ended: None,
+            next,
+        }
+    }
+}

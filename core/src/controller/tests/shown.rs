@@ -1,0 +1,111 @@
+//! Nodes as operators see them. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained nor who is held.
+
+use super::release::{add, bench, finish};
+use super::*;
+use crate::controller::view::{StatusView, WhyView};
+use crate::job::Terms;
+
+fn why(b: &mut Bench, host: &str) -> WhyView {
+    let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new(host).unwrap() }).0 else { panic!("no why") };
+    *view
+}
+
+fn status(b: &mut Bench) -> StatusView {
+    let Ok(Reply::Status(view)) = b.ask(Request::Status).0 else { panic!("no status") };
+    *view
+}
+
+/// Drained and held, as `nodes` has it.
+fn nodes(b: &mut Bench) -> Vec<(bool, bool)> {
+    let Ok(Reply::Nodes(nodes)) = b.ask(Request::Nodes { targets: None }).0 else { panic!("no nodes") };
+    nodes.iter().map(|node| (node.drain.is_some(), node.held)).collect()
+}
+
+fn drain(hosts: &str, reason: &str) -> Request {
+    Request::Drain { hosts: hosts.parse().unwrap(), reason: reason.into(), force: false }
+}
+
+#[test]
+fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.says(n[1], FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: None });
+    let phase = Phase::Running { script: "20-x".into(), index: 1, of: 1, progress: None };
+    b.says(n[1], FromAgent::Moved { task: task("epilog", "j", 1), phase, age_ms: 1 });
+    b.ask(drain("n2", "bad dimm")).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[3], why: "gone".into() }]);
+
+    // Its own epilog is done, and it waits for another node's.
+    let held = why(&mut b, "n0");
+    let whys: Vec<&str> = held.held.iter().map(|row| row.why.as_str()).collect();
+    let with = "done here; given back together with n1 (running: 20-x (1 of 1)), by release in [action.epilog]";
+    assert_eq!((whys, held.open.len(), held.node.held), (vec![with], 0, true));
+    assert_eq!((why(&mut b, "n1").open.len(), why(&mut b, "n1").node.held), (1, true));
+    let drained = why(&mut b, "n2");
+    let reason = drained.node.drain.map(|drain| (drain.reason, drain.by));
+    assert_eq!((reason, drained.next), (Some(("bad dimm".to_owned(), Some(0))), vec!["perilog undrain n2".to_owned()]));
+    assert_eq!(why(&mut b, "n3").next, ["ssh n3 perilog doctor", "ssh n3 systemctl status perilog-agent"]);
+
+    assert_eq!(nodes(&mut b), [(false, true), (false, true), (true, false), (false, false)]);
+    let view = status(&mut b);
+    assert_eq!((view.nodes, view.online, view.drained, view.held), (4, 3, 1, 2));
+
+    // When the last epilog has ended nobody holds them.
+    b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
+    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false }).0.unwrap();
+    let view = status(&mut b);
+    assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
+}
+
+/// A stuck script comes first: to lift the drain of its node helps no job while it goes on.
+#[test]
+fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    let phase = Phase::Overdue { script: "10-a".into(), limit_ms: 5, doing: String::new() };
+    b.says(n[0], FromAgent::Moved { task: task("prolog", "j", 0), phase, age_ms: 1 });
+    let view = why(&mut b, "n0");
+    assert!(view.node.drain.is_some() && view.next.is_empty() && view.open.len() == 1);
+    assert_eq!(view.held[0].why, "a job that perilog run has made; to give it back: perilog job finish j");
+}
+
+#[test]
+fn a_name_of_the_other_kind_is_pointed_to_its_verb() {
+    let (mut b, _) = bench(1, |_| {});
+    let reply = b.ask(Request::Show { job: JobId::new("n0").unwrap() }).0;
+    assert_eq!(reply, Err(Refusal::NoSuchJob("no job n0; n0 is a node: perilog why n0".to_owned())));
+    assert_eq!(b.ask(finish("n0", None)).0, reply.map(|_| Reply::Done));
+    b.ask(Request::Drain { hosts: "n9".parse().unwrap(), reason: "gone".into(), force: true }).0.unwrap();
+    let reply = b.ask(Request::Why { host: HostName::new("n9").unwrap() }).0;
+    assert!(
+        matches!(&reply, Err(Refusal::NoSuchNode(text)) if text.ends_with("; it is drained: perilog drain")),
+        "{reply:?}"
+    );
+}
+
+#[test]
+fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
+    let (mut b, n) = bench(3, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
+    b.ask(drain("n[1-2]", "bad dimm")).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n[0-1]".parse().unwrap(), forget: false }).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: true }).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[1], why: "the connection was cut off".into() }]);
+    assert_eq!(
+        b.notes,
+        [
+            "n0: drained: prolog: failed (exit 3) after 5ms (job j attempt 0)",
+            "uid 0 drained n[1-2]: bad dimm",
+            "uid 0 lifted the drain of n[0-1]",
+            "uid 0 lifted the drain of n2, without the drain hook",
+            "n1: offline: the connection was cut off (10.0.0.2:5115)",
+        ]
+    );
+    // The verdict says on which hosts.
+    let verdicts = super::release::contexts(&b, "verdict");
+    assert_eq!(verdicts[0]["hosts"], "n0");
+}

@@ -1,0 +1,122 @@
+//! The extended key usage (RFC 5280 4.2.1.12) that keeps the two sides apart, demanded: to webpki a certificate without any is good for both, and a
+//! key whose certificate was made by hand could play the controller.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Which side a certificate is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Usage {
+    Client,
+    Server,
+}
+
+/// Does the certificate say that it is for this side?
+pub(crate) fn says(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    match (certificate.extended_key_usage(), usage) {
+        (Ok(Some(said)), Usage::Client) => said.value.client_auth,
+        (Ok(Some(said)), Usage::Server) => said.value.server_auth,
+        _ => false,
+    }
+}
+
+fn demand(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), Error> {
+    if says(certificate, usage) { Ok(()) } else { Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)) }
+}
+
+/// Verifies clients as `of` does, and demands the usage of them.
+#[derive(Debug)]
+pub(super) struct OfClients(pub(super) Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for OfClients {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        first: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.0.verify_client_cert(first, between, now)?;
+        demand(first, Usage::Client).map(|()| verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// The same of servers.
+#[derive(Debug)]
+pub(super) struct OfServers(pub(super) Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for OfServers {
+    fn verify_server_cert(
+        &self,
+        first: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.0.verify_server_cert(first, between, name, ocsp, now)?;
+        demand(first, Usage::Server).map(|()| verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

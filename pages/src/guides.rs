@@ -1,0 +1,70 @@
+//! The guides of the book as packages install them, each a file that stands by itself: what the book includes is in it, and a link leads to what is installed
+//! beside it or is none.
+
+/// The guides, by their file names.
+const GUIDES: [(&str, &str); 11] = [
+    ("administration.md", include_str!("../../docs/administration.md")),
+    ("api.md", include_str!("../../docs/api.md")),
+    ("concepts.md", include_str!("../../docs/concepts.md")),
+    ("flux.md", include_str!("../../docs/flux.md")),
+    ("operate.md", include_str!("../../docs/operate.md")),
+    ("quickstart.md", include_str!("../../docs/quickstart.md")),
+    ("scripts.md", include_str!("../../docs/scripts.md")),
+    ("security.md", include_str!("../../docs/security.md")),
+    ("semantics.md", include_str!("../../docs/semantics.md")),
+    ("slurm.md", include_str!("../../docs/slurm.md")),
+    ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
+];
+
+/// Files that the book includes, by the line that includes each.
+const INCLUDED: [(&str, &str); 2] = [
+    (
+        "{{#include ../controller/src/api/io.perilog.Controller.varlink}}",
+        include_str!("../../controller/src/api/io.perilog.Controller.varlink"),
+    ),
+    (
+        "{{#include ../agent/src/local/io.perilog.Agent.varlink}}",
+        include_str!("../../agent/src/local/io.perilog.Agent.varlink"),
+    ),
+];
+
+/// Each guide with its text.
+pub fn guides() -> impl Iterator<Item = (&'static str, String)> {
+    GUIDES.into_iter().map(|(name, text)| (name, installed(text)))
+}
+
+fn installed(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (line, what) in INCLUDED {
+        text = text.replace(line, what.trim_end());
+    }
+    let mut left = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some((before, target, after)) = next_link(rest) {
+        match (is_installed(target), before.rfind('[')) {
+            (false, Some(open)) => {
+                left.push_str(&before[..open]);
+                left.push_str(&before[open + 1..]);
+            }
+            _ => left.push_str(&format!("{before}]({target})")),
+        }
+        rest = after;
+    }
+    left + rest
+}
+
+/// `before](target)after`
+pub fn next_link(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once("](")?;
+    let (target, after) = rest.split_once(')')?;
+    Some((before, target, after))
+}
+
+/// Is there something at the end of this link, where packages have put the guides?
+pub fn is_installed(target: &str) -> bool {
+    let file = target.split('#').next().unwrap_or_default();
+    file.is_empty()
+        || target.starts_with("https://")
+        || file.starts_with("examples/")
+        || GUIDES.iter().any(|(name, _)| *name == file)
+}
