@@ -9,6 +9,7 @@ mod bed;
 mod full_disk;
 mod metrics;
 mod python;
+mod recovery;
 mod refusals;
 mod sessions;
 mod signals;

@@ -1,0 +1,103 @@
+//! A copy of the store is put back while the life that it misses goes on in its nodes.
+
+use std::fs;
+
+use perilog_core::message::ToAgent;
+use perilog_core::outcome::Outcome;
+use serde_json::json;
+
+use crate::agent::{Agent, hello};
+use crate::bed::Bed;
+use crate::python::{call, refused, replies};
+
+/// The copy that `Backup` gives, in the place of the store.
+fn put_back(bed: &Bed, copy: &[u8]) {
+    let store = bed.store();
+    for suffix in ["-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{suffix}", store.display()));
+    }
+    fs::write(store, copy).unwrap();
+}
+
+fn backup(bed: &Bed) -> Vec<u8> {
+    use base64::Engine as _;
+    let pieces = replies(bed, "Backup", json!({}), &["more"]);
+    let data = pieces.iter().filter_map(|piece| piece["parameters"]["data"].as_str());
+    data.flat_map(|data| base64::engine::general_purpose::STANDARD.decode(data).unwrap()).collect()
+}
+
+fn listed(phase: &str) -> serde_json::Value {
+    json!({
+        "source": {"name": "flux", "instance": "i1"},
+        "attempts": [{"job": "f1", "attempt": "0", "userid": 1000, "ranks": "0", "hosts": "n0", "phase": phase, "tolerate": "0"}],
+        "drains": [{"host": "n7", "reason": "bad memory [perilog:4]"}],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_put_back_waits_for_a_word() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut agent = Agent::connect(&bed, &controller, "n0").await;
+    let add = json!({"job": "f1", "nodes": "n0", "userid": 1000, "source": {"name": "flux", "instance": "i1"}});
+    call(&bed, "JobAdd", add);
+    let run = json!({"job": "f1", "action": "prolog"});
+    let copy = backup(&bed);
+    // What the copy does not know.
+    call(&bed, "Run", run.clone());
+    let start = agent.accept().await;
+    agent.finish(&start, Outcome::Ok).await;
+    agent.acked(&start).await;
+    controller.kill();
+    put_back(&bed, &copy);
+
+    let controller = bed.start();
+    let view = call(&bed, "Recover", json!({}))["recovery"].clone();
+    assert!(view["recovery"]["ended_ms"].is_null() && view["recovery"]["why"].is_string(), "{view}");
+    assert_eq!((&view["attempts"][0]["job"], &view["attempts"][0]["source"]), (&json!("f1"), &json!("flux")), "{view}");
+    let status = call(&bed, "Status", json!({}))["status"].clone();
+    assert!(status["notes"][0].as_str().unwrap().contains("perilog controller recover"), "{status}");
+
+    let told = call(&bed, "Assert", listed("preparing"));
+    assert_eq!((&told["vouched"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
+    let drains = call(&bed, "Drains", json!({}))["drains"].clone();
+    assert_eq!(drains[0]["host"], "n7", "adopted from the resource manager");
+    // Asked for again, and answered by what the node has: nothing runs twice.
+    let mut agent = Agent::connect_with(&bed, &controller, hello("n0", Vec::new())).await;
+    call(&bed, "Run", run);
+    let again = match agent.next().await {
+        ToAgent::Start(again) => again,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(again.task, start.task);
+    agent.finish(&again, Outcome::Ok).await;
+    agent.acked(&again).await;
+    let view = call(&bed, "Recover", json!({}))["recovery"].clone();
+    assert!(view["recovery"]["ended_ms"].is_u64() && view["attempts"] == json!([]), "{view}");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let mut bed = Bed::new();
+    let _controller = bed.start();
+    for parameters in [
+        json!({"take_over": true, "confirm": "over", "job": "f1"}),
+        json!({"confirm": "over"}),
+        json!({"confirm": "over", "job": "f1", "all": true}),
+        json!({"job": "f1"}),
+        json!({"confirm": "over", "all": true, "attempt": "1"}),
+    ] {
+        let (error, told) = refused(&bed, "Recover", parameters.clone(), &[]);
+        assert_eq!(
+            (error.as_str(), told["code"].as_str()),
+            ("io.perilog.Controller.Refused", Some("invalid")),
+            "{parameters}"
+        );
+    }
+    let (_, told) = refused(&bed, "Recover", json!({"confirm": "over", "job": "f1"}), &[]);
+    assert_eq!(told["code"], "conflict", "{told}");
+    let mut unknown = listed("ended");
+    unknown["attempts"][0]["later"] = json!(1);
+    let (error, _) = refused(&bed, "Assert", unknown, &[]);
+    assert_eq!(error, "org.varlink.service.InvalidParameter");
+}
