@@ -109,7 +109,7 @@ fn errors_name_message_and_field() {
     bad[at + 2] = b'/';
     assert_eq!(
         told(&bad),
-        r#"malformed Start: common.key.job: malformed job id "fu/ZybuNNy": at character 3: expected [A-Za-z0-9._-]"#
+        r#"malformed Start: common.key.job: malformed job id "fu/ZybuNNy": at character 3: expected [A-Za-z0-9._-], not starting with `.` or `-`"#
     );
 }
 

@@ -19,7 +19,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 prop_compose! { fn task()(id: u128, rank: u32) -> TaskId { TaskId { action: ActionId(Uuid::from_u128(id)), rank: Rank(rank) } } }
-prop_compose! { fn job()(id in "[A-Za-z0-9._-]{1,64}") -> JobId { JobId::new(&id).unwrap() } }
+prop_compose! { fn job()(id in "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}") -> JobId { JobId::new(&id).unwrap() } }
 prop_compose! { fn action()(name in "[a-z][a-z0-9-]{0,31}") -> ActionName { ActionName::new(&name).unwrap() } }
 prop_compose! { fn boot()(id in "[a-z0-9+-]{1,64}") -> BootId { BootId::new(&id).unwrap() } }
 prop_compose! { fn attempt()(whole: u64, nano in 0..1_000_000_000u32) -> Attempt { Attempt::from_parts(whole, nano).unwrap() } }
