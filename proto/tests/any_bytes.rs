@@ -125,6 +125,21 @@ fn a_page_of_few_bytes_and_many_hosts_is_refused() {
     assert_eq!(error, "malformed Hello: tasks: more than 1048576 hosts in one message");
 }
 
+#[test]
+fn a_hello_of_more_actions_than_a_site_has_is_refused() {
+    let FromAgent::Hello(hello) = common::samples::from_agent().swap_remove(0).1 else { unreachable!() };
+    let of = |count: u8| {
+        let frame = encode_from_agent(&FromAgent::Hello(Hello { actions: None, ..hello.clone() }));
+        let names: Vec<u8> = (0..count).flat_map(|n| [0x0a, 2, b'a' + n / 26, b'a' + n % 26]).collect();
+        // Field 8, of so many bytes, as a varint of two.
+        let length = [(names.len() & 0x7f) as u8 | 0x80, (names.len() >> 7) as u8];
+        decode_from_agent(&[&frame[..], &[0x42], &length, &names].concat())
+    };
+    let Ok(Decoded::Known(FromAgent::Hello(most))) = of(64) else { panic!() };
+    assert_eq!(most.actions.map(|names| names.len()), Some(64));
+    assert_eq!(of(65).unwrap_err().to_string(), "malformed Hello: actions: 65 actions, at most 64 are taken");
+}
+
 /// A list of hosts that folds to about `bytes` of text.
 fn hosts(bytes: usize) -> HostList {
     let names = (0..bytes / 9)

@@ -133,3 +133,20 @@ fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     names(&found, "enrolment", "no node can enrol or renew its certificate")?;
     names(&found, "enrolment", "there is no program /opt/munge/bin/unmunge")
 }
+
+/// As the guide for Slurm sets a node up: the agent runs the node's own tasks, and asks no controller.
+#[test]
+fn nothing_is_wrong_on_a_node_that_needs_no_controller() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-quick", "exit 0").boot()?;
+    let node = cluster.node(0)?;
+    node.write_file("/etc/perilog/agent.toml", "")?;
+    node.sh("rm -r /etc/perilog/tls")?;
+    node.systemctl(&["restart", "perilog-agent"])?;
+    let found = wrong(node, "node")?;
+    ensure!(found.is_empty(), "{found:?}");
+    let shown = node.run(&["perilog", "doctor", "node"])?.stdout;
+    for part in ["needs no controller", "inotify instance"] {
+        ensure!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    Ok(())
+}

@@ -8,6 +8,10 @@ use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 fn each_attempt_runs_each_script_once() -> Result<()> {
     let cluster = gated(2).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let shown = cluster.node(0)?.run(&["perilog", "doctor", "node"])?.stdout;
+    for part in ["SelectType is select/linear", "slurmd-waits.conf"] {
+        ensure!(shown.contains(part), "no {part:?} in {shown}");
+    }
     slurm.open_all("prolog")?;
     slurm.open_all("epilog")?;
     let job = slurm.submit(2, "while [ ! -e /run/go ]; do sleep 0.05; done")?;

@@ -42,7 +42,9 @@ fn arguments(telling: &Telling) -> Vec<String> {
     let exit = telling.outcome.as_ref().map(|outcome| status(outcome).to_string()).unwrap_or_default();
     let variables = telling.env.iter().map(|(name, value)| format!("--setenv={name}={value}"));
     arguments.extend(variables.chain([format!("--setenv=PERILOG_STATUS={exit}")]));
-    arguments.extend(["--".to_owned(), telling.program.clone(), telling.word.to_string()]);
+    // systemd-run looks for the program where the agent is, which sees no home.
+    let program = ["--".to_owned(), "/usr/bin/env".to_owned(), telling.program.clone()];
+    arguments.extend(program.into_iter().chain([telling.word.to_string()]));
     arguments
 }
 
@@ -71,6 +73,6 @@ mod tests {
         ] {
             assert!(arguments.contains(part), "no {part:?} in {arguments}");
         }
-        assert!(arguments.ends_with(" -- /usr/libexec/perilog/slurm/orphaned ended"), "{arguments}");
+        assert!(arguments.ends_with(" -- /usr/bin/env /usr/libexec/perilog/slurm/orphaned ended"), "{arguments}");
     }
 }

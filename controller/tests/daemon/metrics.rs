@@ -99,6 +99,10 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
     for (series, expect) in [
         ("perilog_controller_answers", 1.0),
         ("perilog_nodes{state=\"online\"}", 1.0),
+        ("perilog_nodes{state=\"drained\"}", 0.0),
+        // A job that was run and not finished holds it.
+        ("perilog_nodes{state=\"held\"}", 1.0),
+        ("perilog_tasks_empty_total{action=\"prolog\"}", 0.0),
         ("perilog_agent_connects_total", 1.0),
         ("perilog_tasks_in_flight", 0.0),
         ("perilog_tasks_ended_total{action=\"prolog\",outcome=\"ok\"}", 1.0),

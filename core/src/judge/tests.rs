@@ -455,15 +455,14 @@ fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
 
 #[test]
 fn what_had_no_script_to_run_is_ok_and_says_so() {
-    let skipped = || vec!["/x/10-hello is skipped: not executable".to_owned()];
+    let (skipped, runner) = (vec!["/x/10-a is skipped: not executable".to_owned()], Claim::Runner(invocation(CLAIMED)));
     for (of, status, empty, expect) in [
-        (0, 0, true, "ok (no script ran; /x/10-hello is skipped: not executable)"),
-        (1, 0, false, "ok (/x/10-hello is skipped: not executable)"),
+        (0, 0, true, "ok (no script ran; /x/10-a is skipped: not executable)"),
+        (1, 0, false, "ok (/x/10-a is skipped: not executable)"),
         (1, 3, false, "failed (exit 3)"),
     ] {
-        let result = RunResult { of, ran: of, skipped: skipped(), ..result(status) };
-        let (unit, runner) = (exited(status), Claim::Runner(invocation(CLAIMED)));
-        let ended = ended(&evidence(Some(&unit), Some(&runner), Some(&result)));
-        assert_eq!((ended.result().as_str(), ended.empty, ended.skipped), (expect, empty, skipped()));
+        let result = RunResult { of, ran: of, skipped: skipped.clone(), ..result(status) };
+        let ended = ended(&evidence(Some(&exited(status)), Some(&runner), Some(&result)));
+        assert_eq!((ended.result().as_str(), ended.empty, &ended.skipped), (expect, empty, &skipped));
     }
 }
