@@ -294,7 +294,8 @@ impl World {
             if which == 0 {
                 self.truth.note_starts(&self.controllers[0].store, &records, self.t);
             }
-            self.truth.check_frozen(which, &self.controllers[which].store, &records);
+            let wall_ms = self.controller_now(which).wall_ms;
+            self.truth.check_frozen(which, &self.controllers[which].store, &records, wall_ms);
             self.check_losses(which, &records);
             let served = std::mem::take(&mut self.controllers[which].served);
             if which == 0 {

@@ -413,11 +413,23 @@ impl World {
             }
             // All of it was given back, as this says.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => self.gives_back(&of, None),
+            // Its end was told to nobody: whoever waits for it finds it over.
+            (Asked::Other(of), Ok(Reply::Finished(part))) if part.is_empty() && self.is_closed(&of) => {
+                self.gives_back(&of, None);
+            }
             (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
             (Asked::Backlog(_) | Asked::Assert(_), Err(_)) => self.scheduler.link = Link::Down,
             _ => {}
         }
         true
+    }
+
+    /// The controller's store has it as given back, and owes no word of that.
+    fn is_closed(&self, (job, attempt): &Of) -> bool {
+        let store = &self.controllers[0].store;
+        let is_owed = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
+        let mut rows = store.attempts.iter();
+        !is_owed && rows.any(|row| row.job == *job && row.attempt == *attempt && row.complete)
     }
 
     fn enter_again(&mut self, of: &Of) {
@@ -430,12 +442,18 @@ impl World {
     fn refused(&mut self, of: &Of, refusal: &Refusal) {
         self.say(|| format!("the resource manager is refused {} attempt {}: {refusal:?}", of.0, of.1));
         let is_new = !self.truth.is_host_of(of);
+        let mut rows = self.controllers[0].store.attempts.iter();
+        let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
         match refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_) | Refusal::NoSuchAction(_) => {
                 (one.added, one.asked_in) = (false, None);
             }
             Refusal::Unavailable(_) => one.asked_in = None,
+            // It has it, and had no time to say so; or a later attempt came before it.
+            Refusal::AttemptClosed(_) if !one.added && is_there => {
+                (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
+            }
             // A job that never began gives its hosts back itself.
             _ if is_new => drop(self.scheduler.book.jobs.remove(of)),
             _ => one.is_stuck = true,
