@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, OutboxEntry};
 use perilog_core::controller::{Record, Snapshot};
-use perilog_core::{Attempt, JobId, Loss, Outcome};
+use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
 
 use super::Truth;
 
@@ -62,7 +62,7 @@ impl Truth {
     }
 
     /// Before a batch is committed.
-    pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], wall_ms: u64) {
+    pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();
         let alone = self.recovery.forgers.len() < 2 && (!few || self.recovery.forgers.is_empty());
@@ -93,7 +93,7 @@ impl Truth {
             .filter(|row| row.unvouched && after(row))
             .map(|row| (&row.job, row.attempt))
             .collect();
-        let wrong = records.iter().find_map(|record| thawed(store, record, wall_ms, &frozen));
+        let wrong = records.iter().find_map(|record| thawed(store, record, told, &frozen));
         if let Some(what) = wrong {
             self.broken(|| format!("recovery: c{which} {what}, and nobody has vouched for it"));
         }
@@ -116,7 +116,12 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
 }
 
 /// What a record does to an attempt that stays unvouched.
-fn thawed(store: &Snapshot, record: &Record, wall_ms: u64, frozen: &BTreeSet<(&JobId, Attempt)>) -> Option<String> {
+fn thawed(
+    store: &Snapshot,
+    record: &Record,
+    told: &BTreeSet<TaskId>,
+    frozen: &BTreeSet<(&JobId, Attempt)>,
+) -> Option<String> {
     let is_frozen = |job: &JobId, attempt: Attempt| frozen.contains(&(job, attempt));
     match record {
         Record::Prune { job, attempt, .. } if is_frozen(job, *attempt) => {
@@ -162,8 +167,8 @@ fn thawed(store: &Snapshot, record: &Record, wall_ms: u64, frozen: &BTreeSet<(&J
                     why: Loss::Offline | Loss::Unreachable | Loss::Rebooted | Loss::Vanished | Loss::Lease
                 }
             );
-            // By the controller at this moment: not where its own node says so.
-            let is_told = row.ended.ended_ms != wall_ms;
+            // Not where its own node has told of it, and of another boot perhaps.
+            let is_told = told.contains(&row.task);
             (is_judged && !is_told && !known && is_frozen(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)
             })

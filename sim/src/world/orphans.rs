@@ -103,8 +103,7 @@ impl World {
             let start = &intent.start;
             self.person.has_spoken_for(&start.job, start.attempt) && ended.contains(&start.task)
         };
-        let mut others =
-            intents.filter(|intent| !intent.local && intent.start.job != *job && !is_done(intent));
+        let mut others = intents.filter(|intent| !intent.local && intent.start.job != *job && !is_done(intent));
         let orphan = others.find(|intent| self.is_foreign(which, intent.commit) && !is_known(store, intent.start.task));
         orphan.map(|intent| (intent, at))
     }
