@@ -48,7 +48,7 @@ impl Cluster {
         self.bed().wait_until(&format!("{host} is shown to obey another controller"), SOON, || {
             let views = self.node_views()?;
             let note = views.iter().find(|view| view.host == host).and_then(|view| view.note.clone());
-            Ok(note.is_some_and(|note| note.contains("perilog controller take-over")))
+            Ok(note.is_some_and(|note| note.contains("perilog controller recover --take-over")))
         })
     }
 

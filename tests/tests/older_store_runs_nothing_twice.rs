@@ -30,10 +30,10 @@ fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
         cluster.wait_journal(
             host,
             "perilog-agent",
-            &["the controller is not obeyed", "perilog controller take-over"],
+            &["the controller is not obeyed", "perilog controller recover --take-over"],
         )?;
     }
-    cluster.perilog(&["controller", "take-over"])?.ok()?;
+    cluster.perilog(&["controller", "recover", "--take-over"])?.ok()?;
     cluster.wait_online()
 }
 

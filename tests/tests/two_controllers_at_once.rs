@@ -55,7 +55,7 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     assert_eq!((ranks(&cluster, "i")?, ranks(&cluster, "k")?), (vec![0, 1], vec![]));
 
     // The second is told to stand: now the node that meets it obeys it, and the first is refused.
-    cluster.second(&["controller", "take-over"])?.ok()?;
+    cluster.second(&["controller", "recover", "--take-over"])?.ok()?;
     cluster.dial(1, &[SECOND])?;
     cluster.bed().wait_until("the second has n1", SOON, || {
         let nodes = cluster.second(&["nodes"])?.ok()?;

@@ -70,6 +70,12 @@ fn now(text: &mut Text, status: &StatusView) {
     text.metric("perilog_tasks_in_flight", Type::Gauge, "Tasks that have not ended.").sample(&[], status.tasks_open);
     text.metric("perilog_quiet", Type::Gauge, "1: an operator has asked for quiet, nothing new begins.")
         .sample(&[], status.quiet.is_some().into());
+    text.metric(
+        "perilog_recovery",
+        Type::Gauge,
+        "1: the store may be behind its nodes, what it owes waits for a word.",
+    )
+    .sample(&[], status.recovery.is_some().into());
 }
 
 fn waiting(text: &mut Text, pending: Pending, now_ms: u64) {

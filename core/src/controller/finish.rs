@@ -20,6 +20,9 @@ impl Machine {
     pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |_| false)?;
         let layout = layout_of(&add)?;
+        // Who names some of its hosts means the ranks that are there.
+        let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
+        let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
         let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
         let in_recovery = self.recovery.is_on();

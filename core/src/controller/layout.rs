@@ -117,6 +117,13 @@ impl Layout {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }
 
+    /// The part of it on these hosts; `None`: it does not have all of them.
+    pub fn on(&self, hosts: &HostList) -> Option<Self> {
+        let ranks: Option<IdSet> = hosts.iter().map(|host| self.rank(host)).collect();
+        let ranks = ranks?;
+        Self::new(ranks.clone(), self.hosts_of(&ranks)).ok()
+    }
+
     /// Both, where they do not contradict each other.
     ///
     /// # Errors

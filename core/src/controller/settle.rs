@@ -205,7 +205,7 @@ impl Machine {
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // The node never had it: it waits again for what keeps it back.
-            Stand::Sent if self.is_held_back(task.action, task.rank).is_some() => {
+            Stand::Sent if cancel.is_none() && self.is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.actions.get_mut(&task.action) {
                     action.unsend(task.rank);
                     self.touch(task.action, now);

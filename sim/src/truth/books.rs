@@ -40,6 +40,11 @@ impl Truth {
                     self.owed(entry);
                     None
                 }
+                // Its resource manager has it no more, or a person says so: the hook is not told.
+                Record::Event { job, event, .. } if ["attempt-over", "attempt-closed"].contains(&event.name()) => {
+                    self.owed_no_more(job, records);
+                    None
+                }
                 Record::OutboxDone { sequence } => {
                     self.done(*sequence);
                     None

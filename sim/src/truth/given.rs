@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, OutboxEntry, RankRow};
-use perilog_core::controller::{Settings, Snapshot};
+use perilog_core::controller::{Record, Settings, Snapshot};
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
 
 use super::Truth;
@@ -213,6 +213,13 @@ impl Truth {
         self.given.owed.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
     }
 
+    /// An attempt is over in the resource manager: what was owed of it is not told any more.
+    pub(super) fn owed_no_more(&mut self, job: &JobId, records: &[Record]) {
+        let is_dropped =
+            |of: u64| records.iter().any(|record| matches!(record, Record::OutboxDone { sequence } if *sequence == of));
+        self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
+    }
+
     /// Its entry is gone. Without a hook there is nobody to hear it.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
@@ -274,6 +281,8 @@ impl Truth {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
+        // Or it stands there and an edge has said so.
+        let told = told || self.given.is_drained(row.host.as_str());
         let told = told || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {
             self.broken(|| format!("4 released: the drain of {} is in force, and the hook was never told", row.host));
@@ -309,8 +318,10 @@ impl Truth {
         let mut given = row.released.clone();
         given.subtract(&before);
         self.check_not_served(store, row, &given);
-        self.check_followed(store, row, &given.ranks);
-        self.check_cleaned(store, row, &given.ranks);
+        if !self.is_gone(&job, attempt) {
+            self.check_followed(store, row, &given.ranks);
+            self.check_cleaned(store, row, &given.ranks);
+        }
         for rank in ranks.difference(&before.ranks).iter().map(Rank) {
             let Some((_, host)) = row.ranks.iter().zip(row.hosts.iter()).find(|(of, _)| *of == rank.0) else {
                 continue;

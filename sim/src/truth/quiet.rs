@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use perilog_core::{Event, JobId};
+use perilog_core::{ActionId, ActionName, Event, JobId};
 use serde_json::Value;
 
 use super::Truth;
+use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
@@ -47,6 +48,15 @@ impl Truth {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
         let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
         // What follows jobs by one of the settings that there are.
+        // A person speaks for what a node had begun before.
+        let attempt = text("attempt").parse().ok();
+        let id = attempt
+            .zip(ActionName::new(name).ok())
+            .map(|(attempt, name)| ActionId::of(site::cluster(), job, attempt, &name));
+        let is_there = |id: &ActionId| self.at_rest.keys().any(|(task, _)| task.action == *id);
+        if id.is_some_and(|id| is_there(&id)) {
+            return;
+        }
         let follows = name == "epilog" || (name == "sweep" && self.is_lenient());
         if self.quiet.is_quiet && !follows && !rebuilt {
             let text = format!("5 quiet: {name} of {job} begins, and it was said that nothing would");

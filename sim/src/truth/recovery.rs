@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, OutboxEntry};
 use perilog_core::controller::{Record, Snapshot};
-use perilog_core::{Attempt, JobId, Loss, Outcome};
+use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
 
 use super::Truth;
 
@@ -17,6 +17,8 @@ pub(super) struct Recovery {
     forgers: BTreeSet<usize>,
     /// Attempts of which something was told to be free, ever.
     given_back: BTreeSet<(JobId, Attempt)>,
+    /// Attempts that are gone, as a person said: their hosts were given on, and cleaned up before that.
+    gone: BTreeSet<(JobId, Attempt)>,
 }
 
 /// One host alone is believed where fewer are known.
@@ -41,6 +43,14 @@ impl Truth {
         self.given.is_drained(host)
     }
 
+    pub(crate) fn said_gone(&mut self, of: &(JobId, Attempt)) {
+        self.recovery.gone.insert(of.clone());
+    }
+
+    pub(super) fn is_gone(&self, job: &JobId, attempt: Attempt) -> bool {
+        self.recovery.gone.contains(&(job.clone(), attempt))
+    }
+
     pub(super) fn note_given_back(&mut self, records: &[Record]) {
         let releases = records.iter().filter_map(|record| match record {
             Record::Outbox(entry) if entry.body.value()["event"] == "release" => {
@@ -52,15 +62,19 @@ impl Truth {
     }
 
     /// Before a batch is committed.
-    pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record]) {
+    pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
-        let alone =
-            self.recovery.forgers.len() < 2 && (store.nodes.len() >= WITNESSES || self.recovery.forgers.is_empty());
+        let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();
+        let alone = self.recovery.forgers.len() < 2 && (!few || self.recovery.forgers.is_empty());
         if enters && !is_on(store) && !self.recovery.may_be_behind && alone {
             let forgers = self.recovery.forgers.len();
             self.broken(|| {
                 format!("recovery: c{which} enters it, no store is behind, and {forgers} hosts forge marks")
             });
+        }
+        if enters {
+            // What waits in it may be withdrawn, for nobody asks for it again.
+            store.attempts.iter().for_each(|row| self.asked_to_end(row.job.clone()));
         }
         if store.attempts.iter().all(|row| !row.unvouched) {
             return;
@@ -79,7 +93,7 @@ impl Truth {
             .filter(|row| row.unvouched && after(row))
             .map(|row| (&row.job, row.attempt))
             .collect();
-        let wrong = records.iter().find_map(|record| thawed(store, record, &frozen));
+        let wrong = records.iter().find_map(|record| thawed(store, record, told, &frozen));
         if let Some(what) = wrong {
             self.broken(|| format!("recovery: c{which} {what}, and nobody has vouched for it"));
         }
@@ -102,13 +116,23 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
 }
 
 /// What a record does to an attempt that stays unvouched.
-fn thawed(store: &Snapshot, record: &Record, frozen: &BTreeSet<(&JobId, Attempt)>) -> Option<String> {
+fn thawed(
+    store: &Snapshot,
+    record: &Record,
+    told: &BTreeSet<TaskId>,
+    frozen: &BTreeSet<(&JobId, Attempt)>,
+) -> Option<String> {
     let is_frozen = |job: &JobId, attempt: Attempt| frozen.contains(&(job, attempt));
     match record {
         Record::Prune { job, attempt, .. } if is_frozen(job, *attempt) => {
             Some(format!("prunes {job} attempt {attempt}"))
         }
-        Record::Outbox(entry) if is_frozen(&entry.job, entry.attempt) && entry.edge == Edge::Manager => {
+        // What a node's script has said is written down, and told later.
+        Record::Outbox(entry)
+            if is_frozen(&entry.job, entry.attempt)
+                && entry.edge == Edge::Manager
+                && entry.body.value()["event"] != "milestone" =>
+        {
             Some(format!("has {} of {} attempt {} told", entry.body.value(), entry.job, entry.attempt))
         }
         Record::Attempt(row) if is_frozen(&row.job, row.attempt) => {
@@ -143,7 +167,9 @@ fn thawed(store: &Snapshot, record: &Record, frozen: &BTreeSet<(&JobId, Attempt)
                     why: Loss::Offline | Loss::Unreachable | Loss::Rebooted | Loss::Vanished | Loss::Lease
                 }
             );
-            (is_judged && !known && is_frozen(&action.job, action.attempt)).then(|| {
+            // Not where its own node has told of it, and of another boot perhaps.
+            let is_told = told.contains(&row.task);
+            (is_judged && !is_told && !known && is_frozen(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)
             })
         }

@@ -54,6 +54,8 @@ pub(crate) struct Controller {
     pub(crate) ok_before: BTreeSet<TaskId>,
     /// When its machine was last built from the store.
     pub(crate) loaded_at: u64,
+    /// Tasks whose nodes told something of them in this batch.
+    told: BTreeSet<TaskId>,
     /// What services asked of the batch that is being handled.
     served: Vec<Request>,
     /// Every session began anew then.
@@ -266,6 +268,7 @@ impl World {
         {
             controller.took_over_at = Some(self.t);
         }
+        controller.told = inputs.iter().flat_map(told_of).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
         let Some(machine) = controller.machine.as_mut() else { return };
         let output = machine.handle(inputs, now);
@@ -294,7 +297,8 @@ impl World {
             if which == 0 {
                 self.truth.note_starts(&self.controllers[0].store, &records, self.t);
             }
-            self.truth.check_frozen(which, &self.controllers[which].store, &records);
+            let told = std::mem::take(&mut self.controllers[which].told);
+            self.truth.check_frozen(which, &self.controllers[which].store, &records, &told);
             self.check_losses(which, &records);
             let served = std::mem::take(&mut self.controllers[which].served);
             if which == 0 {
@@ -378,6 +382,15 @@ fn of_a_service(input: &Input) -> Option<Request> {
             Some(request.clone())
         }
         _ => None,
+    }
+}
+
+/// Tasks that a node speaks of.
+fn told_of(input: &Input) -> Vec<TaskId> {
+    match input {
+        Input::Message { message: FromAgent::Finished { task, .. }, .. } => vec![*task],
+        Input::Message { message: FromAgent::Hello(hello), .. } => hello.tasks.iter().map(|held| held.task).collect(),
+        _ => Vec::new(),
     }
 }
 

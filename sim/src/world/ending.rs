@@ -65,9 +65,7 @@ impl World {
             self.truth.store_may_be_behind();
             self.ask(0, Request::Recover(Recover::TakeOver));
         }
-        if is_on(&self.controllers[0].store) {
-            self.call_person();
-        }
+        self.call_person();
         let store = &self.controllers[0].store;
         let mut stuck = Vec::new();
         for row in store.actions.iter().filter(|row| row.verdict.is_none()) {
@@ -87,6 +85,22 @@ impl World {
                 });
             }
         }
+        // Nobody has asked for it again since the store was put back, and nobody will.
+        let stale = store.actions.iter().filter(|row| row.unvouched && !row.open().is_empty());
+        let is_vouched = |row: &&ActionRow| {
+            let mut of = store.attempts.iter().filter(|of| of.job == row.job && of.attempt == row.attempt);
+            of.all(|of| !of.unvouched)
+        };
+        let stale: Vec<Which> = stale
+            .filter(is_vouched)
+            .map(|row| Which {
+                job: row.job.clone(),
+                attempt: Some(row.attempt),
+                action: Some(row.name.clone()),
+                targets: None,
+                resources: None,
+            })
+            .collect();
         // Where the release hook was taken out for good, what it is owed is dropped by somebody's word.
         let owed = store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
         let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
@@ -102,6 +116,10 @@ impl World {
         for job in owed {
             let reason = "there is no hook any more".to_owned();
             self.ask(0, Request::JobForget { job, attempt: None, releases: true, reason });
+        }
+        for which in stale {
+            self.truth.asked_to_end(which.job.clone());
+            self.ask(0, Request::Cancel { which, why: "nobody needs it".to_owned() });
         }
         for row in held {
             self.ask(

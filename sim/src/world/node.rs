@@ -99,6 +99,11 @@ impl Node {
         self.booted_at.saturating_add(boot_ms)
     }
 
+    /// Has it as many tasks and tombstones as it takes?
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.spool.tasks.len() + self.spool.tombstones.len() >= self.identity().policy.max_tombstones
+    }
+
     pub(crate) const fn step_clock(&mut self, by_ms: i64) {
         self.wall_offset = self.wall_offset.saturating_add(by_ms);
     }

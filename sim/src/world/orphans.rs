@@ -96,7 +96,14 @@ impl World {
         let at = self.node_of_session(which, session).filter(|at| self.truth.is_one(*at))?;
         let store = &self.controllers[which].store;
         let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
-        let mut others = intents.filter(|intent| !intent.local && intent.start.job != *job);
+        // One that a person gave up, and that has ended, is as good as acknowledged.
+        let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
+        let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
+        let is_done = |intent: &Intent| {
+            let start = &intent.start;
+            self.person.has_spoken_for(&start.job, start.attempt) && ended.contains(&start.task)
+        };
+        let mut others = intents.filter(|intent| !intent.local && intent.start.job != *job && !is_done(intent));
         let orphan = others.find(|intent| self.is_foreign(which, intent.commit) && !is_known(store, intent.start.task));
         orphan.map(|intent| (intent, at))
     }

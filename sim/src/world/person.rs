@@ -135,6 +135,9 @@ impl World {
 
     fn confirm(&mut self, of: &Of, word: Confirm) {
         self.person.spoken_for.insert(of.clone());
+        if word == Confirm::Gone {
+            self.truth.said_gone(of);
+        }
         // What waits of it may be withdrawn with this word.
         self.truth.asked_to_end(of.0.clone());
         let (job, attempt) = (Some(of.0.clone()), Some(of.1));

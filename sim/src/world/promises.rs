@@ -26,10 +26,8 @@ impl World {
                 .tombstones
                 .get(stem)
                 .filter(|stone| !stone.local && node.boottime(self.t) < stone.not_after_boottime_ms)
-                // At the cap what was acknowledged makes room.
-                .filter(|_| {
-                    node.spool.tasks.len() + node.spool.tombstones.len() < node.identity().policy.max_tombstones
-                })
+                // Where there is no room what was acknowledged makes some.
+                .filter(|_| !node.is_crowded())
                 .map(|_| ("tombstone", format!("n{at} removes that of {stem} before its not-after"))),
             Effect::StartUnit { stem, intent } if !intent.local => {
                 let came_up = node.agent.as_ref().map_or(0, |agent| agent.came_up);

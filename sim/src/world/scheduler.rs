@@ -311,6 +311,13 @@ impl World {
         JobAdd { source, job: of.0.clone(), attempt, nodes, userid: Some(1_000), terms }
     }
 
+    /// With what is left of it.
+    fn add_held(&self, of: &Of, one: &Job) -> JobAdd {
+        let held = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize));
+        let terms = Terms { r: None, ..Self::terms_of(of, one) };
+        JobAdd { nodes: Some(hosts_of(held)), terms, ..self.add_of(of, one) }
+    }
+
     fn go_on_with(&mut self, of: &Of) {
         let (load, t) = (self.load_of(), self.t);
         let Some(one) = self.scheduler.book.jobs.get(of).filter(|one| !one.is_stuck) else { return };
@@ -353,6 +360,12 @@ impl World {
             Phase::Running { .. } => {
                 let leaving = one.leaving.intersection(&one.held);
                 (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
+            }
+            // Some of it went back: who ends it says first what is left, for the controller may have forgotten that.
+            Phase::Ended if !is_asked && one.held.len() < one.hosts.len() as u64 => {
+                let add = self.add_held(of, &one);
+                self.asks(Asked::Other(of.clone()), Request::JobAdd(Box::new(add)));
+                Some(finish(of, None))
             }
             Phase::Ended => Some(finish(of, None)),
         };
@@ -413,11 +426,23 @@ impl World {
             }
             // All of it was given back, as this says.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => self.gives_back(&of, None),
+            // Its end was told to nobody: whoever waits for it finds it over.
+            (Asked::Other(of), Ok(Reply::Finished(part))) if part.is_empty() && self.is_closed(&of) => {
+                self.gives_back(&of, None);
+            }
             (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
             (Asked::Backlog(_) | Asked::Assert(_), Err(_)) => self.scheduler.link = Link::Down,
             _ => {}
         }
         true
+    }
+
+    /// The controller's store has it as given back, and owes no word of that.
+    fn is_closed(&self, (job, attempt): &Of) -> bool {
+        let store = &self.controllers[0].store;
+        let is_owed = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
+        let mut rows = store.attempts.iter();
+        !is_owed && rows.any(|row| row.job == *job && row.attempt == *attempt && row.complete)
     }
 
     fn enter_again(&mut self, of: &Of) {
@@ -430,12 +455,24 @@ impl World {
     fn refused(&mut self, of: &Of, refusal: &Refusal) {
         self.say(|| format!("the resource manager is refused {} attempt {}: {refusal:?}", of.0, of.1));
         let is_new = !self.truth.is_host_of(of);
+        let mut rows = self.controllers[0].store.attempts.iter();
+        let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
         match refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_) | Refusal::NoSuchAction(_) => {
                 (one.added, one.asked_in) = (false, None);
+                // What went back is not its own any more: it is added with what is left.
+                one.hosts = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
+                one.held = (0..one.hosts.len() as u32).collect();
+                one.leaving = IdSet::new();
             }
             Refusal::Unavailable(_) => one.asked_in = None,
+            // It has it, and had no time to say so; or a later attempt came before it.
+            Refusal::AttemptClosed(_) if !one.added && is_there => {
+                (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
+            }
+            // It is not in doubt, and has what it had.
+            Refusal::Conflict(_) if one.added => {}
             // A job that never began gives its hosts back itself.
             _ if is_new => drop(self.scheduler.book.jobs.remove(of)),
             _ => one.is_stuck = true,
@@ -533,10 +570,7 @@ impl World {
             .filter_map(|rank| one.hosts.get(rank as usize).map(|at| site::host(*at).as_str().to_owned()))
             .collect();
         if !hosts.iter().all(|host| held.iter().any(|one| one == host)) {
-            let mut add = self.add_of(of, one);
-            add.nodes = HostList::from_names(held.iter().map(String::as_str)).ok();
-            add.terms.r = None;
-            return Word::Holds(Box::new(add));
+            return Word::Holds(Box::new(self.add_held(of, one)));
         }
         Word::Is(if one.phase == Phase::Ended { Confirm::Over } else { Confirm::Running })
     }

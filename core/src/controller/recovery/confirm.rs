@@ -271,6 +271,17 @@ impl Machine {
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
         self.disown(job, number, &gone);
-        self.let_go(job, number, &Part::of_ranks(gone), now);
+        self.let_go(job, number, &Part::of_ranks(gone.clone()), now);
+        // A hook or a person adds it: no source will speak for the hosts that are not named. They were cleaned up in the life that was lost.
+        let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.source.is_none()) else { return };
+        let reason = "given back before the store was put back";
+        for id in attempt.actions.clone() {
+            let waiting =
+                self.actions.get(&id).map(|action| action.row.waiting.intersection(&gone)).unwrap_or_default();
+            for rank in waiting.iter().map(Rank) {
+                let outcome = Outcome::Resolved { ok: true, reason: reason.to_owned(), by: 0 };
+                self.end_task(TaskId { action: id, rank }, Ended::bare(outcome, now.wall_ms), now);
+            }
+        }
     }
 }

@@ -86,7 +86,8 @@ impl Machine {
 
     /// Waits this attempt for a person: is it unvouched, or has it disowned ranks, and no edge that could say whose they are?
     pub(super) fn waits_for_a_word(&self, job: &JobId, number: Attempt) -> bool {
-        let disowned = |of: &JobAttempt| of.source.is_none() && !of.disowned.is_empty() && !of.complete;
+        let disowned =
+            |of: &JobAttempt| of.source.is_none() && !of.disowned.is_subset(&of.released.ranks) && !of.complete;
         self.attempt(job, number).is_some_and(|of| of.unvouched || disowned(of))
     }
 

@@ -226,6 +226,22 @@ fn an_owed_release_is_told_when_its_attempt_was_vouched_for() {
     }
 }
 
+/// No source speaks for the hosts that a hook or a person does not name: these went back in the life that was lost.
+#[test]
+fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
+    let (mut b, _) = bench(3, |_| {});
+    b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let n2 = b.up("n2", "b", vec![]).0;
+    b.ask(add("j", "n2", Terms::default())).0.unwrap();
+    assert!(!b.in_recovery(), "nothing is left to vouch for");
+    let row = &b.store.attempts[0];
+    assert_eq!((row.hold.ranks.to_string(), row.released.ranks.to_string()), ("2".to_owned(), "0-1".to_owned()));
+    assert!(b.store.outbox.is_empty(), "{:?}", b.store.outbox);
+    assert_eq!(starts(&b.ask(finish("j", None)).1), [(n2, 2)]);
+}
+
 #[test]
 fn a_stale_setup_action_begins_only_when_it_is_asked_for_again() {
     let (mut b, n) = bench(2, |_| {});

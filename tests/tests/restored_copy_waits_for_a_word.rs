@@ -1,0 +1,55 @@
+//! A copy of the store owes an epilog that ran since, on a node that has been rebooted and is another job's now. The copy is put back: nothing of it
+//! begins beside that job, and no node is told free, until a person vouched for it.
+
+use anyhow::{Result, ensure};
+use perilog_tests::Cluster;
+
+const COPY: &str = "/root/copy.db";
+
+fn epilogs(cluster: &Cluster, job: &str) -> Result<usize> {
+    Ok(cluster.runs(job)?.len())
+}
+
+#[test]
+fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
+    let cluster =
+        Cluster::builder(2).script("epilog", "10-clean", "exit 0").script("prolog", "10-mount", "exit 0").build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let says = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
+    // An epilog waits for its node.
+    says(&["job", "add", "P", "--nodes", "n[0-1]"])?;
+    cluster.kill_agent(1)?;
+    says(&["job", "finish", "P"])?;
+    cluster.wait_action_begun("P", "epilog", &[0])?;
+    says(&["controller", "backup", COPY])?;
+    // It runs, its node boots, another job has it.
+    cluster.start_agent(1)?;
+    says(&["wait", "P", "--for", "clean"])?;
+    ensure!(epilogs(&cluster, "P")? == 2);
+    cluster.node(1)?.reboot()?;
+    cluster.wait_online()?;
+    says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
+    says(&["run", "prolog", "--job", "Q"])?;
+
+    let said = says(&["controller", "restore", COPY])?;
+    ensure!(said.contains("perilog controller recover"), "{said}");
+    cluster.wait_online()?;
+    let status = says(&["status"])?;
+    ensure!(status.contains("in recovery"), "{status}");
+    let listed = says(&["controller", "recover"])?;
+    ensure!(listed.lines().any(|line| line.starts_with("P ") && line.contains("waits for a word")), "{listed}");
+    // Its resource manager asks for Q again: what it had run is not run again.
+    says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
+    says(&["run", "prolog", "--job", "Q"])?;
+    ensure!(cluster.runs("Q")?.len() == 2, "the prolog of Q ran twice");
+    says(&["controller", "recover", "--confirm", "P", "--gone"])?;
+    says(&["job", "finish", "Q"])?;
+    says(&["wait", "Q", "--for", "clean"])?;
+    // Whatever was owed has had its chance by now.
+    ensure!(epilogs(&cluster, "P")? == 2, "the epilog of P ran a second time");
+    let released = says(&["events", "P"])?;
+    ensure!(!released.contains("released:"), "{released}");
+    ensure!(says(&["controller", "recover"])?.contains("not in recovery"));
+    Ok(())
+}
