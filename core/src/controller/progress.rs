@@ -59,6 +59,10 @@ impl Machine {
     fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.actions.get(&task.action) else { return false };
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        if self.is_frozen_action(task.action) {
+            // What a boot undid is settled when somebody has vouched for the attempt.
+            return false;
+        }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
         self.counts_on(action, &ended.outcome)
             && !survives_reboot(&action.row.name)

@@ -297,7 +297,7 @@ impl Machine {
     pub(super) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        self.supersede(job, older, number, &attempt.layout, now);
+        self.supersede(job, older, number, now);
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
         self.batch.attempts.insert((job.clone(), number));

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;
-use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId, Rank};
@@ -22,11 +21,10 @@ use crate::task::Ended;
 
 impl Machine {
     /// `by` is opened: these are open still.
-    pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, layout: &Layout, now: Now) {
+    pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
         let why = format!("attempt {by} was opened");
         for older in older {
-            self.disown_superseded(job, older, layout);
-            self.assert_attempt(job, older, now);
+            self.disown_superseded(job, older, now);
             self.close_attempt(job, older, &why, now);
         }
     }

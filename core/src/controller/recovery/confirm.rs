@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
+use crate::controller::io::{ActionRow, Confirm, Effect, Now, Record, Recover, Refusal, Reply, SessionId};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::outbox::first_sequence;
@@ -17,6 +17,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
+use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
@@ -154,7 +155,7 @@ impl Machine {
                 self.close_untold(job, *number, uid, now);
                 continue;
             }
-            self.adopt_orphans_of(job, *number, now);
+            self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
             self.own_again(job, *number);
             match word {
@@ -219,7 +220,7 @@ impl Machine {
 
     /// A person speaks for the orphans of an attempt: they are its tasks, each on the rank that its own node told. Those that contradict what is known
     /// are given up: what runs gets a TERM, and its end is acknowledged.
-    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, now: Now) {
+    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, OrphanState)> = self
             .orphans()
             .filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number)
@@ -247,7 +248,8 @@ impl Machine {
                 let hold = attempt.hold.ranks.contains(task.rank.0) || self.settings.after.contains(&name);
                 attempt.layout.host(task.rank).as_ref() == Some(&host) && hold
             });
-            if fits && id == task.action && !self.actions.contains_key(&id) {
+            let is_stale = state == OrphanState::Unclaimed && word == Confirm::Over;
+            if fits && id == task.action && !self.actions.contains_key(&id) && !is_stale {
                 by_action.entry((id, name)).or_default().insert(task.rank.0);
             } else {
                 self.give_up_orphan(&host, task, state, now);
@@ -255,10 +257,30 @@ impl Machine {
         }
         for ((id, name), ranks) in by_action {
             let userid = self.attempt(job, number).and_then(|attempt| attempt.userid);
-            let row = ActionRow::new(id, job.clone(), number, name.clone(), ranks, now.wall_ms);
-            let timeout_ms = self.settings.timeouts.get(&name).copied();
-            let growing = self.settings.after.contains(&name);
-            self.begin(ActionRow { userid, timeout_ms, growing, ..row }, now);
+            let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
+            row.timeout_ms = self.settings.timeouts.get(&name).copied();
+            row.growing = self.settings.after.contains(&name);
+            (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
+            self.begin(row, now);
+            self.ask_for_ends(id, &ranks);
+        }
+    }
+
+    /// These ranks are there, as their nodes told: each is in the boot that its node is in, and its node answers a Start from what it has.
+    fn ask_for_ends(&mut self, id: ActionId, ranks: &IdSet) {
+        let Some(layout) = self.layout(id).cloned() else { return };
+        let not_after_ms = self.settings.not_after_ms;
+        for (rank, host) in layout.pairs(ranks) {
+            let Some(node) = self.nodes.get(host) else { continue };
+            let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
+            let follows = self.actions.get(&id).is_some_and(|action| self.follows(action));
+            let Some(action) = self.actions.get_mut(&id) else { continue };
+            action.seen_in(rank, boot_number);
+            if let Some(session) = session {
+                let mut start = action.start(&layout, not_after_ms, rank, &boot);
+                start.after = follows;
+                self.batch.effects.push(Effect::Send { session, message: ToAgent::Start(start) });
+            }
         }
     }
 

@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Now, Passing};
-use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
@@ -34,12 +33,13 @@ impl Machine {
         self.recovery.cleaning.insert((job.clone(), number));
     }
 
-    /// An attempt that nobody has vouched for is superseded: the resource manager holds for its job only what the new one has.
-    pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, newer: &Layout) {
-        let Some(attempt) = self.attempt(job, older).filter(|attempt| attempt.unvouched) else { return };
-        let pairs = attempt.layout.pairs(attempt.layout.ranks());
-        let gone: IdSet = pairs.filter(|(_, host)| newer.rank(host).is_none()).map(|(rank, _)| rank.0).collect();
-        self.disown(job, older, &gone);
+    /// An attempt is superseded that nobody has vouched for: the resource manager has nothing of it any more.
+    pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
+        if self.is_unvouched(job, older) {
+            let left = self.unreleased(job, older);
+            self.disown(job, older, &left.ranks);
+            self.assert_attempt(job, older, now);
+        }
     }
 
     /// A person vouches for the hosts of these ranks.
@@ -64,7 +64,7 @@ impl Machine {
         rank: Rank,
         host: &HostName,
     ) -> Option<String> {
-        if !attempt.disowned.contains(rank.0) || defect!(DisownedCleaned) {
+        if !attempt.disowned.contains(rank.0) || self.holds_elsewhere(job, number, host) || defect!(DisownedCleaned) {
             return None;
         }
         if attempt.source.is_none() {
@@ -82,6 +82,17 @@ impl Machine {
         }
         let other = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
+    }
+
+    /// Does another attempt of this job hold the host, by its resource manager's word?
+    fn holds_elsewhere(&self, job: &JobId, number: Attempt, host: &HostName) -> bool {
+        let holds = |attempt: &JobAttempt| {
+            let rank = attempt.layout.rank(host.as_str()).filter(|_| attempt.asserted);
+            let gone = |rank| attempt.released.ranks.contains(rank) || attempt.disowned.contains(rank);
+            rank.is_some_and(|rank| !gone(rank))
+        };
+        let others = self.jobs.get(job).into_iter().flat_map(|entry| &entry.attempts);
+        others.filter(|(of, _)| **of != number).any(|(_, attempt)| holds(attempt))
     }
 
     /// Waits this attempt for a person: is it unvouched, or has it disowned ranks, and no edge that could say whose they are?
