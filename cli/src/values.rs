@@ -198,7 +198,7 @@ mod tests {
             (shown(signal("TURM")), "expected a signal such as TERM, KILL, USR1 or 10 (kill -l lists them)\n\n    TURM\n    ^"),
             (shown(awaited("finish:Prolog")), "expected [a-z][a-z0-9-]\n\n    finish:Prolog\n           ^"),
             (shown(awaited("data-out")), "fine"),
-            (shown(awaited(":prolog")), "expected the name of an event or milestone: 1 to 64 of [A-Za-z0-9._-]\n\n    :prolog\n    ^"),
+            (shown(awaited(":prolog")), "expected the name of an event or milestone: 1 to 64 of [A-Za-z0-9._-], not starting with `.` or `-`\n\n    :prolog\n    ^"),
         ];
         for (seen, expect) in table {
             if expect.is_empty() {

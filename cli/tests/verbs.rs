@@ -286,7 +286,7 @@ fn changes_ask_for_what_was_named_and_tell_how_many_were_reached() {
          json!({"job": "f1", "attempt": "2", "action": "prolog", "targets": "n[0-1]", "why": "wrong"}), 0, 0,
          "nothing to cancel: what was named of f1 has ended\n"),
         (&["kill", "f1", "prolog", "--ranks", "3", "-s", "SIGUSR1"], "Signal",
-         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "signal": "USR1"}), 1, 0, "sent SIGUSR1 to 1 task of f1\n"),
+         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "signal": "USR1"}), 1, 0, "asked for SIGUSR1 to 1 task of f1; what comes of it: perilog ps\n"),
         (&["kill", "f1", "-s", "9"], "Signal", json!({"job": "f1", "attempt": null, "action": null, "targets": null, "signal": "KILL"}), 0, 1,
          "no signal sent: nothing that was named of f1 runs on a node that is connected; see: perilog ps\n"),
         (&["job", "forget", "f1", "--attempt", "7", "--reason", "n9 made it up"], "JobForget",

@@ -17,14 +17,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     which: Which,
-    /// TERM, SIGKILL, 10...
+    /// HUP, INT, USR1, USR2, TERM or KILL. KILL reaches all of the unit where its runner is stopped or hangs.
     #[arg(short, long, value_name = "SIGNAL", value_parser = values::signal)]
     signal: String,
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
-    let some = format!("sent SIG{} to {{}} of {job}", args.signal);
+    // Each node sends it, and tells what comes of it: a runner that is stopped takes none.
+    let some = format!("asked for SIG{} to {{}} of {job}; what comes of it: perilog ps", args.signal);
     let none =
         format!("no signal sent: nothing that was named of {job} runs on a node that is connected; see: perilog ps");
     let tasks = reach(door, &mut out, "Signal", &args, &some, &none)?;

@@ -6,6 +6,7 @@ mod agent;
 mod api;
 mod authority;
 mod bed;
+mod crowds;
 mod full_disk;
 mod metrics;
 mod python;

@@ -1,0 +1,67 @@
+//! What processes of root other than perilog do to a runner and to its directory: the end is told as what it is, and neither the agent nor an operator
+//! is left waiting for it.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perilog_tests::{AT_GATE, Cluster, Running};
+
+const SOON: Duration = Duration::from_secs(90);
+const UNIT: &str = "'perilog-task-epilog-j-0-*.service'";
+
+/// Its epilog is at work, as the controller knows.
+fn at_work(body: &str) -> Result<(Cluster, Running)> {
+    let cluster = Cluster::builder(1).script("epilog", "10-gate", body).boot()?;
+    let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
+    cluster.wait_begun("j", &[0])?;
+    let shown = || Ok(cluster.outcome("j", "epilog", 0)?.1.contains("10-gate"));
+    cluster.bed().wait_until("the script is shown", SOON, shown)?;
+    Ok((cluster, run))
+}
+
+/// Found by a hunt: `exit 37` became `cancelled (exit 37)`, and its node went back into service.
+#[test]
+fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
+    let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
+    let (cluster, mut run) = at_work(body)?;
+    let node = cluster.node(0)?;
+    node.sh(&format!("systemctl kill --kill-whom=main --signal=TERM {UNIT}"))?;
+    // Another agent has nothing but what is on the disk.
+    cluster.renew_agent(0)?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    let (word, text) = cluster.outcome("j", "epilog", 0)?;
+    ensure!((word.as_str(), text.as_str()) == ("failed", "failed (exit 37)"), "{word}: {text}");
+    Ok(())
+}
+
+/// Found by a hunt: `cancel` and `kill -s KILL` said that they worked, and nothing happened.
+#[test]
+fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
+    let (cluster, mut run) = at_work(AT_GATE)?;
+    cluster.node(0)?.sh(&format!("systemctl kill --kill-whom=main --signal=STOP {UNIT}"))?;
+    cluster.perilog(&["cancel", "j", "epilog"])?.ok()?;
+    cluster.bed().wait_until("ps says why nothing comes of it", SOON, || {
+        Ok(cluster.perilog(&["ps"])?.ok()?.contains("its runner is stopped"))
+    })?;
+    ensure!(!run.has_ended()?, "it ended: {}", run.output()?);
+    cluster.perilog(&["kill", "j", "epilog", "--signal", "KILL"])?.ok()?;
+    cluster.wait_end(&mut run)?;
+    let (word, text) = cluster.outcome("j", "epilog", 0)?;
+    ensure!(word == "cancelled" && text.contains("signal KILL"), "{word}: {text}");
+    Ok(())
+}
+
+/// Found by a hunt: the agent waited for the other end of a FIFO for good, and the one after it never became ready.
+#[test]
+fn a_fifo_in_its_directory_stops_no_agent() -> Result<()> {
+    let (cluster, mut run) = at_work(AT_GATE)?;
+    let node = cluster.node(0)?;
+    node.sh("cd /run/perilog/tasks/perilog-task-epilog-j-0-* && rm -f steps.jsonl && mkfifo steps.jsonl")?;
+    cluster.renew_agent(0)?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    let mut next = cluster.start_perilog(&["run", "epilog", "--job", "k", "--nodes", "n0"])?;
+    cluster.wait_end(&mut next)?;
+    Ok(())
+}
