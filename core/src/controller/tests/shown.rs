@@ -1,6 +1,6 @@
 //! Nodes as operators see them. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained nor who is held.
 
-use super::release::{add, bench, finish};
+use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::controller::view::{StatusView, WhyView};
 use crate::job::Terms;
@@ -108,4 +108,53 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     // The verdict says on which hosts.
     let verdicts = super::release::contexts(&b, "verdict");
     assert_eq!(verdicts[0]["hosts"], "n0");
+}
+
+/// Found by a trial: a prolog whose directory held no executable file was `ok` on every node, and only `perilog logs` knew.
+#[test]
+fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
+    let skipped = || vec!["/etc/perilog/prolog.d/10-hello is skipped: not executable".to_owned()];
+    let (mut b, n) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n[0-3]");
+    let says = |b: &mut Bench, rank: u32, ended: Ended| {
+        let task = task("prolog", "j", rank);
+        b.says(n[rank as usize], FromAgent::Finished { task, ended: Box::new(ended) });
+    };
+    says(&mut b, 0, empty());
+    says(&mut b, 1, Ended { skipped: skipped(), ..empty() });
+    says(&mut b, 2, Ended { skipped: skipped(), ..ended(Outcome::Ok) });
+    says(&mut b, 3, ended(Outcome::Ok));
+    let results: Vec<String> =
+        contexts(&b, "finish").iter().map(|of| of["result"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(
+        results,
+        [
+            "ok (no script ran)",
+            "ok (no script ran; /etc/perilog/prolog.d/10-hello is skipped: not executable)",
+            "ok (/etc/perilog/prolog.d/10-hello is skipped: not executable)",
+            "ok",
+        ]
+    );
+    let remarks = |b: &mut Bench| {
+        let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!("no show") };
+        view.attempts[0].actions[0]
+            .remarks
+            .iter()
+            .map(|(text, ranks)| (text.starts_with("no script ran"), ranks.to_string()))
+            .collect::<Vec<_>>()
+    };
+    let all = [(false, "2".to_owned()), (true, "0".to_owned()), (true, "1".to_owned())];
+    assert_eq!(remarks(&mut b), all);
+    // No rank has a row of its own for it: on ten thousand nodes it is one text.
+    assert_eq!(b.store.ranks, []);
+    let mut b = b.restart();
+    assert_eq!(remarks(&mut b), all);
+    // In ps, where an epilog that had nothing to do waits for the others.
+    b.ask(finish("j", None)).0.unwrap();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    b.says(n0, FromAgent::Finished { task: task("epilog", "j", 0), ended: Box::new(empty()) });
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: true }).0 else { panic!("no ps") };
+    let held = rows.iter().find(|row| row.state == "held").map(|row| row.why.clone()).unwrap_or_default();
+    assert!(held.starts_with("done here (no script ran); given back together with n[1-3] ("), "{held}");
 }
