@@ -84,7 +84,15 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
         }
         Outcome::Failed { why } => match why {
             Failure::Exit(code) => one(&|run| run.had(ExitStatus::Exit(*code)) || run.exits_with(*code)),
-            Failure::Signal(signal) => one(&|run| run.had(ExitStatus::Signal(*signal)) || (run.killed && *signal == 9)),
+            Failure::Signal(signal) => one(&|run| {
+                // Asked to stop by somebody else than us, it did not begin all that it was to.
+                let stopped = |(result, _): &(perilog_core::task::RunResult, bool)| {
+                    result.status == 128 + *signal && result.ran < result.of
+                };
+                run.had(ExitStatus::Signal(*signal))
+                    || (run.killed && *signal == 9)
+                    || run.result.as_ref().is_some_and(stopped)
+            }),
             Failure::NoResult(_) => one(&|run| run.killed || run.result.as_ref().is_some_and(|(_, written)| !written)),
             Failure::Configuration(_) => {
                 one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))

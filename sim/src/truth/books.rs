@@ -8,6 +8,7 @@ use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, ResourceSet};
 
 use super::Truth;
+use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Books {
@@ -66,6 +67,12 @@ impl Truth {
                 self.broken(|| text);
             }
         }
+    }
+
+    /// The resource manager forgot what it was told of its own jobs, and asks again.
+    pub(super) fn told_may_repeat(&mut self) {
+        self.books.told.retain(|(job, _), _| !site::is_launched(job));
+        self.given.may_hear_again();
     }
 
     /// By the first controller's store.

@@ -2,7 +2,7 @@
 //! what ran, and so over stores that were lost or put back, too: there the first controller has to know what it began itself, and what the rank's own
 //! node has told it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{ActionRow, AttemptRow};
@@ -17,34 +17,17 @@ const EPILOG: &str = "epilog";
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaned {
-    /// What each node had on its disk when the first controller last let it in: it knows of that while it lives.
-    told: BTreeMap<usize, BTreeSet<TaskId>>,
     /// How much had run when an attempt was pruned. Nodes were told to forget that.
     pruned: BTreeMap<(JobId, Attempt), usize>,
 }
 
 impl Cleaned {
-    /// Another controller, or another store, is in the place of the first.
-    pub(super) fn forget_told(&mut self) {
-        self.told.clear();
-    }
-
     pub(super) fn pruned(&mut self, job: &JobId, attempt: Attempt, runs: usize) {
         self.pruned.insert((job.clone(), attempt), runs);
     }
 }
 
 impl Truth {
-    /// The first controller lets this node in, and has read its whole Hello: of these tasks.
-    pub(crate) fn hello_told(&mut self, at: usize, tasks: BTreeSet<TaskId>) {
-        self.cleaned.told.insert(at, tasks);
-    }
-
-    /// Power is off, and /run with what it told is gone.
-    pub(crate) fn run_gone(&mut self, at: usize) {
-        self.cleaned.told.remove(&at);
-    }
-
     /// All that this task ran on this node it ran before its attempt was pruned: the node was told to forget that, and does not tell it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
@@ -99,12 +82,11 @@ impl Truth {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
 
-    /// The first controller has begun it, or its node has told of it.
+    /// The first controller has begun it.
     fn is_known(&self, store: &Snapshot, run: &Run) -> bool {
-        let told = self.cleaned.told.get(&run.node).is_some_and(|tasks| tasks.contains(&run.task));
         let sent =
             |row: &ActionRow| row.id == run.task.action && row.boots.values().any(|of| of.contains(run.task.rank.0));
-        told || store.actions.iter().any(sent)
+        store.actions.iter().any(sent)
     }
 
     /// Nobody is given this host: it is drained. Or somebody has answered for it: who lifted a drain there, or whose word stands for the epilog.

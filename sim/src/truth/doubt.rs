@@ -53,7 +53,6 @@ impl Truth {
         if which == 0 {
             self.services_forget();
             self.attempts.forget();
-            self.cleaned.forget_told();
             self.milestones.forget_all();
             self.quiet.forget();
         }

@@ -7,6 +7,7 @@ use perilog_core::controller::{Record, Settings, Snapshot};
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
 
 use super::Truth;
+use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Given {
@@ -71,6 +72,14 @@ impl Given {
     /// Somebody said that nothing is wrong there, when this run had begun.
     pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
+    }
+
+    /// Of the resource manager's own jobs, which it has forgotten something of.
+    pub(super) fn may_hear_again(&mut self) {
+        let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
+        self.forgotten.extend(launched.collect::<Vec<_>>());
+        let shown = self.shown.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
+        self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
     /// An attempt that was pruned is another one when it comes again.

@@ -42,6 +42,7 @@ impl Truth {
     pub(crate) fn hosts_put_back(&mut self, holders: Vec<(usize, (JobId, Attempt))>, t: u64) {
         self.hosts.holders = holders.into_iter().map(|(at, of)| (at, (of, t))).collect();
         self.hosts.asserted = u64::MAX;
+        self.told_may_repeat();
     }
 
     pub(crate) fn hosts_asserted(&mut self, t: u64) {
@@ -80,7 +81,7 @@ impl Truth {
         let Some(run) = self.runs.get(index).filter(|run| !run.local && site::is_launched(&run.job)) else { return };
         let follows = site::FOLLOWING.contains(&run.step.1.as_str());
         // A second controller has a book of its own, and its Starts are not among these.
-        if !follows || self.given.has_second() || !self.is_one(run.node) {
+        if !follows || self.is_unseen() || self.given.has_second() || !self.is_one(run.node) {
             return;
         }
         let Some(sent) = self.hosts.sent.get(&run.task).copied().filter(|sent| *sent >= self.hosts.asserted) else {

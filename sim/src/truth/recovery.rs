@@ -13,6 +13,8 @@ use super::Truth;
 pub(super) struct Recovery {
     /// Something was put back, or there was a second controller: a store may be behind.
     may_be_behind: bool,
+    /// Memory was put back with all that tells of it in the controller's directory, and no node has told since: nobody can know.
+    unseen: bool,
     /// Nodes that named a commit which nobody made.
     forgers: BTreeSet<usize>,
     /// Attempts of which something was told to be free, ever.
@@ -27,6 +29,15 @@ const WITNESSES: usize = 3;
 impl Truth {
     pub(crate) fn store_may_be_behind(&mut self) {
         self.recovery.may_be_behind = true;
+    }
+
+    pub(crate) fn lost_unseen(&mut self) {
+        self.recovery.unseen = true;
+    }
+
+    /// Can a controller know what the life that was lost had done?
+    pub(crate) const fn is_unseen(&self) -> bool {
+        self.recovery.unseen
     }
 
     pub(crate) fn forged(&mut self, at: usize) {
@@ -71,6 +82,9 @@ impl Truth {
             self.broken(|| {
                 format!("recovery: c{which} enters it, no store is behind, and {forgers} hosts forge marks")
             });
+        }
+        if enters && which == 0 {
+            self.recovery.unseen = false;
         }
         if enters {
             // What waits in it may be withdrawn, for nobody asks for it again.

@@ -103,7 +103,6 @@ impl Truth {
 
     pub(crate) fn controller_listens(&mut self, t: u64) {
         self.services.listens_since = t;
-        self.cleaned.forget_told();
     }
 
     /// What was said to a store that is no more; the one in its place has as it was what is in no doubt.

@@ -89,6 +89,10 @@ impl World {
         Now { mono_ms: MONO_MS + self.t - self.controllers[which].mono_lag, wall_ms }
     }
 
+    pub(crate) fn wall_of(&self, which: usize) -> u64 {
+        self.controller_now(which).wall_ms
+    }
+
     pub(crate) fn step_controller_clock(&mut self, by_ms: i64) {
         let controller = &mut self.controllers[0];
         let offset = controller.wall_offset.saturating_add(by_ms);
@@ -372,6 +376,9 @@ impl World {
         let copies = &self.controllers[0].backups;
         let old = if empty { None } else { copies.get(self.dice.below(copies.len())).cloned() };
         let anchor = old.as_ref().and(self.controllers[0].anchor);
+        if anchor.is_none() {
+            self.truth.lost_unseen();
+        }
         self.restore(old.unwrap_or_default(), anchor);
     }
 }

@@ -239,9 +239,7 @@ impl World {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
         let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
-        if which == 0 {
-            self.truth.hello_told(node, self.nodes[node].spool.tasks_told());
-        }
+        self.check_welcome(which, node);
         let host = &self.nodes[node].host;
         // Another machine's session makes room only when it has not answered, and it has at least the shortest time that any site gives it.
         let unasked = self.conns.values().find(|c| {

@@ -99,6 +99,11 @@ impl Node {
         self.booted_at.saturating_add(boot_ms)
     }
 
+    /// Does its Hello name another commit than its own?
+    pub(crate) fn is_forged(&self, t: u64) -> bool {
+        self.forged.is_some_and(|forged| forged.is_on(t))
+    }
+
     /// Has it as many tasks and tombstones as it takes?
     pub(crate) fn is_crowded(&self) -> bool {
         self.spool.tasks.len() + self.spool.tombstones.len() >= self.identity().policy.max_tombstones
@@ -144,7 +149,6 @@ impl World {
         node.on = false;
         node.asleep_until = 0;
         node.systemd = Systemd::default();
-        self.truth.run_gone(at);
     }
 
     pub(crate) fn power_fail(&mut self, at: usize, down_ms: u64) {

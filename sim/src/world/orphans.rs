@@ -60,6 +60,21 @@ impl World {
         }
     }
 
+    /// A node is let in: what it has of a life that was lost is evidence, and its Welcome is the end of that.
+    pub(crate) fn check_welcome(&mut self, which: usize, at: usize) {
+        let store = &self.controllers[which].store;
+        let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
+        let newest = self.nodes[at].spool.newest().filter(|commit| commit.epoch.number >= lost_before);
+        // Entered for this very Hello, and left at once: nothing was owed.
+        let now_ms = store.recovery.as_ref().map(|row| row.since_ms);
+        let is_entered = now_ms == Some(self.wall_of(which));
+        if is_on(store) || is_entered || self.nodes[at].is_forged(self.t) || !self.is_foreign(which, newest) {
+            return;
+        }
+        let text = format!("c{which} lets n{at} in, which has obeyed {newest:?}: its store never made that commit");
+        self.violate("recovery", &text);
+    }
+
     fn node_of_session(&self, which: usize, session: SessionId) -> Option<usize> {
         let conn = self.controllers[which].sessions.get(&session)?;
         Some(self.conns.get(conn)?.node)

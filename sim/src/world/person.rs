@@ -90,6 +90,11 @@ impl World {
             // All else can be seen when agents obey again.
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
+        if !view.suspects.is_empty() && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet)
+        {
+            // The person knows that the store was put back, and nobody has stolen a key.
+            return self.ask(0, Request::Recover(Recover::TakeOver));
+        }
         let edge = self.plan.scheduler == Some(Kind::Edge);
         let is_late = self.quiet && self.t > self.plan.horizon_ms + PATIENCE_MS;
         for one in &view.attempts {

@@ -43,6 +43,12 @@ pub(crate) struct Forged {
     far: bool,
 }
 
+impl Forged {
+    pub(super) const fn is_on(self, t: u64) -> bool {
+        t < self.until
+    }
+}
+
 impl World {
     /// The store of the first controller as `perilog controller backup` copies it.
     pub(crate) fn backup(&self) -> Snapshot {
@@ -99,7 +105,10 @@ impl World {
                 let anchor = self.controllers[0].anchor;
                 self.restore(store, anchor);
             }
-            Copy::Directory(store, anchor) => self.restore(store, anchor),
+            Copy::Directory(store, anchor) => {
+                self.truth.lost_unseen();
+                self.restore(store, anchor);
+            }
             Copy::Memory(memory) => self.remember(*memory),
             Copy::Scheduler(copy) => self.scheduler_put_back(copy),
         }
@@ -125,6 +134,7 @@ impl World {
         self.kill_controller(0, None);
         let Memory { machine, store, anchor, sessions, wake, told_full, loaded_at, took_over_at, copied_at, mono_lag } =
             memory;
+        self.truth.lost_unseen();
         self.replace_store(store, anchor);
         let t = self.t;
         let controller = &mut self.controllers[0];

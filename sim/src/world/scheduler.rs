@@ -322,6 +322,10 @@ impl World {
         let (load, t) = (self.load_of(), self.t);
         let Some(one) = self.scheduler.book.jobs.get(of).filter(|one| !one.is_stuck) else { return };
         let (one, is_asked) = (one.clone(), one.asked_in == Some(load));
+        // Its end was told to nobody: whoever waits for it finds it over.
+        if one.phase == Phase::Ended && is_asked && self.is_closed(of) {
+            return self.gives_back(of, None);
+        }
         if !one.added {
             if !is_asked {
                 let add = self.add_of(of, &one);
@@ -426,10 +430,6 @@ impl World {
             }
             // All of it was given back, as this says.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => self.gives_back(&of, None),
-            // Its end was told to nobody: whoever waits for it finds it over.
-            (Asked::Other(of), Ok(Reply::Finished(part))) if part.is_empty() && self.is_closed(&of) => {
-                self.gives_back(&of, None);
-            }
             (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
             (Asked::Backlog(_) | Asked::Assert(_), Err(_)) => self.scheduler.link = Link::Down,
             _ => {}
@@ -538,7 +538,7 @@ impl World {
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>) {
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
             // What it forgot itself it may be told of.
-            if !self.scheduler.forgotten.contains(of) {
+            if !self.scheduler.forgotten.contains(of) && !self.truth.is_unseen() {
                 let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
             }
@@ -554,7 +554,7 @@ impl World {
         for at in hosts {
             self.truth.host_back(at, of);
         }
-        if !again.is_empty() {
+        if !again.is_empty() && !self.truth.is_unseen() {
             let text =
                 format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
             self.violate("4 released", &text);

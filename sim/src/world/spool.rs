@@ -1,10 +1,10 @@
 //! The files of a node under /run/perilog: what outlives the agent, and not the boot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use perilog_core::agent::io::Seen;
 use perilog_core::task::{Claim, Ended, Intent, RunResult, StepRecord, Tombstone};
-use perilog_core::{Obeyed, TaskId};
+use perilog_core::{Commit, Obeyed};
 
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
@@ -72,11 +72,14 @@ impl Spool {
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
     }
 
-    /// What a Hello tells of: the host's own tasks are its own.
-    pub(crate) fn tasks_told(&self) -> BTreeSet<TaskId> {
+    /// The newest commit of this cluster's controllers that is written here.
+    pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
         let stones = self.tombstones.values().filter(|stone| !stone.local);
-        intents.map(|intent| intent.start.task).chain(stones.map(|stone| stone.task)).collect()
+        let commits = intents.filter_map(|intent| intent.commit).chain(stones.filter_map(|stone| stone.commit));
+        commits
+            .chain(self.obeyed.map(|obeyed| obeyed.newest()))
+            .max_by_key(|commit| (commit.epoch.number, commit.number))
     }
 
     /// Adds the files to what was seen of the unit.
