@@ -258,7 +258,9 @@ async fn the_outbox_tells_at_least_once_until_it_is_applied() {
     assert_eq!(entries(), 1);
     assert_eq!(call(&bed, "Outbox", json!({"after": sequences[1]}))["entries"], json!([]));
     controller.kill();
-    let _again = bed.start();
+    let again = bed.start();
+    assert_eq!(call(&bed, "Outbox", json!({}))["entries"], json!([]), "its node has not said Hello");
+    let _agent = Agent::connect(&bed, &again, "n0").await;
     assert_eq!(call(&bed, "Outbox", json!({}))["entries"][0]["job"], "f2");
 }
 

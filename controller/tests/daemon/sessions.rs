@@ -80,6 +80,8 @@ async fn what_was_acknowledged_survives_kill_9_and_what_was_not_is_told_again() 
     let shown = call(&bed, "Show", json!({"job": "f1"}));
     let action = &shown["job"]["attempts"][0]["actions"][0];
     assert_eq!(action["ended"][0]["ended"]["outcome"]["outcome"], "failed", "{shown}");
+    // What is owed goes on when both are back.
+    let _first = Agent::connect(&bed, &controller, "n0").await;
     // The other one ended while there was no controller.
     let mut said = hello("n1", vec![held(&start, HeldState::Ended)]);
     said.link = 2;

@@ -165,13 +165,13 @@ impl Machine {
         if !self.is_external(id) {
             for (rank, host) in layout.pairs(&ranks) {
                 let Some(node) = self.nodes.get(host) else { continue };
-                let Some(session) = node.session else { continue };
-                let (host, boot, boot_number) = (node.row.host.clone(), node.row.boot.clone(), node.row.boot_number);
+                let (session, host, boot, boot_number) =
+                    (node.session, node.row.host.clone(), node.row.boot.clone(), node.row.boot_number);
                 let task = TaskId { action: id, rank };
                 if !self.booted(task, boot_number, now) {
                     self.undo(task, boot_number, now);
                 }
-                let Some(node) = self.nodes.get_mut(&host) else { continue };
+                let Some((session, node)) = session.zip(self.nodes.get_mut(&host)) else { continue };
                 let (absent, unclaimed) = (node.unsettled.absent.remove(&task), node.unsettled.unclaimed.remove(&task));
                 if unclaimed {
                     self.begin_unclaimed(session, task);
@@ -277,7 +277,13 @@ impl Machine {
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
         let waits = |(job, number): &(JobId, Attempt)| self.waits_for_a_word(job, *number);
         let unvouched = || self.jobs.values().any(|job| job.attempts.values().any(|attempt| attempt.unvouched));
-        if !self.recovery.is_on() || self.has_orphans() || self.recovery.cleaning.iter().any(waits) || unvouched() {
+        let obeyed_another = self.highest_seen.is_some_and(|seen| !seen.admits(self.epoch));
+        if !self.recovery.is_on()
+            || obeyed_another
+            || self.has_orphans()
+            || self.recovery.cleaning.iter().any(waits)
+            || unvouched()
+        {
             return;
         }
         let Some(row) = &mut self.recovery.row else { return };
