@@ -386,6 +386,28 @@ fn an_orphan_keeps_other_jobs_from_its_host_until_it_is_adopted_or_confirmed() {
 }
 
 #[test]
+fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    let (attempts, actions) = (b.store.attempts.clone(), b.store.actions.clone());
+    // A newer attempt of the job, its epilog on all ranks, and a job that never was.
+    let newer = TaskId { action: id("epilog", "j", 9), rank: Rank(0) };
+    let newer = Held { task: newer, attempt: Attempt::from_number(9), ..held("epilog", "j", 0, "n[0-1]", live()) };
+    let told = vec![newer, held("epilog", "j", 1, "n[0-1]", live()), held("prolog", "other", 0, "n[0-1]", live())];
+    let (n9, _) = b.up("n9", "b", told);
+    b.says(n9, finished(task("prolog", "j", 0), exit(1)));
+    b.pass(2 * GATE_MS);
+    assert_eq!((&b.store.attempts, &b.store.actions), (&attempts, &actions));
+    assert_eq!(b.drained(), [("n9", false)]);
+    assert!(contexts(&b, "release").is_empty());
+    // The job goes on where it was.
+    b.ends(n[0], task("prolog", "j", 0));
+    b.ends(n[1], task("prolog", "j", 1));
+    assert_eq!(b.action("prolog", "j", 0).ok.to_string(), "0-1");
+}
+
+#[test]
 fn a_take_over_is_a_recovery() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
