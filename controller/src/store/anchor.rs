@@ -42,7 +42,7 @@ impl Anchor {
         let text = std::str::from_utf8(&bytes[..read]).unwrap_or("?");
         let commit = parse(text);
         if commit.is_none() && !text.is_empty() {
-            tracing::warn!(path = %self.path.display(), "the anchor of the store cannot be read: the controller goes on as if there were none");
+            tracing::warn!("{} cannot be read: the controller goes on as if there were no anchor", self.path.display());
         }
         commit
     }
@@ -52,7 +52,7 @@ impl Anchor {
         match self.file.write_all_at(line(newest).as_bytes(), 0) {
             Ok(()) => self.failed = false,
             Err(error) if !std::mem::replace(&mut self.failed, true) => {
-                tracing::warn!(%error, path = %self.path.display(), "the anchor of the store cannot be written");
+                tracing::warn!(%error, "{} cannot be written", self.path.display());
             }
             Err(_) => {}
         }

@@ -50,12 +50,16 @@ impl Machine {
             }
         }
         let mut forget = Vec::new();
-        for (task, held) in &held {
-            let lost = self.is_of_a_lost_life(host, held);
-            let known = !lost && self.settle_held(id, host, *task, &held.state, held.limit_ms, now);
-            if !known && self.on_unknown(id, host, held, now) {
-                forget.push(*task);
+        // An orphan first: it keeps what comes after it from beginning.
+        let (known, unknown): (Vec<&Held>, Vec<&Held>) =
+            held.values().partition(|held| self.is_known(host, held) && !self.is_of_a_lost_life(host, held));
+        for held in unknown {
+            if self.on_unknown(id, host, held, now) {
+                forget.push(held.task);
             }
+        }
+        for held in known {
+            self.settle_held(id, host, held.task, &held.state, held.limit_ms, now);
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
             if self.is_frozen_action(task.action) {
@@ -85,7 +89,16 @@ impl Machine {
         }
     }
 
-    /// Returns whether this store knows the task.
+    /// Has this store the task, on this host; or, but for a tombstone, on another one?
+    fn is_known(&self, host: &HostName, held: &Held) -> bool {
+        let task = held.task;
+        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        let anothers = self.is_external(task.action) || self.host_of(task).is_none_or(|of| of != *host);
+        let action = self.actions.get(&task.action);
+        action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
+    }
+
+    /// A task that this store knows.
     pub(super) fn settle_held(
         &mut self,
         id: SessionId,
@@ -94,31 +107,26 @@ impl Machine {
         state: &HeldState,
         limit_ms: Option<u64>,
         now: Now,
-    ) -> bool {
+    ) {
         self.limit_told(host, task, limit_ms);
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
-        let known = self.actions.get(&task.action).is_some_and(|action| action.stand(rank) != Stand::NotMine);
-        if known && !is_stone && self.is_anothers(host, task) {
+        if !is_stone && self.is_anothers(host, task) {
             // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
             if *state == HeldState::Unclaimed {
                 self.send_cancel(id, task, "it is of another host");
             }
-            return true;
+            return;
         }
-        let anothers = self.is_external(task.action) || self.host_of(task).is_none_or(|of| of != *host);
-        if !known || anothers {
-            return false;
-        }
-        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return true };
-        let Some(action) = self.actions.get_mut(&task.action) else { return true };
+        let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return };
+        let Some(action) = self.actions.get_mut(&task.action) else { return };
         let open = action.is_open_on(rank);
         if open && action.boot(rank).is_none() {
             // A store that was put back has no Start of it: the node has begun it in this boot, as far as is known.
             action.seen_in(rank, boot_number);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
-        let Some(action) = self.actions.get_mut(&task.action) else { return true };
+        let Some(action) = self.actions.get_mut(&task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
                 let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, now.wall_ms);
@@ -175,7 +183,6 @@ impl Machine {
                 }
             }
         }
-        true
     }
 
     /// A task that we think is on the node, and that its Hello did not tell of.
