@@ -65,9 +65,10 @@ impl World {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
         let newest = self.nodes[at].spool.newest().filter(|commit| commit.epoch.number >= lost_before);
-        // Entered for this very Hello, and left at once: nothing was owed.
-        let now_ms = store.recovery.as_ref().map(|row| row.since_ms);
-        let is_entered = now_ms == Some(self.wall_of(which));
+        // Left with this very Hello: nothing is owed.
+        let now_ms = self.wall_of(which);
+        let is_entered =
+            store.recovery.as_ref().is_some_and(|row| row.since_ms == now_ms || row.ended_ms == Some(now_ms));
         if is_on(store) || is_entered || self.nodes[at].is_forged(self.t) || !self.is_foreign(which, newest) {
             return;
         }
