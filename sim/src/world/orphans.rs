@@ -6,7 +6,7 @@ use perilog_core::controller::io::{Effect, SessionId};
 use perilog_core::mark::Place;
 use perilog_core::message::ToAgent;
 use perilog_core::task::Intent;
-use perilog_core::{Commit, JobId, TaskId};
+use perilog_core::{Commit, JobId, Rank, TaskId};
 
 use super::World;
 use super::site;
@@ -15,7 +15,7 @@ use crate::truth::recovery::is_on;
 impl World {
     /// An effect of a controller's is about to leave.
     pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
-        let begins: Vec<(SessionId, &JobId, bool)> = match effect {
+        let begins: Vec<(SessionId, &JobId, TaskId, bool)> = match effect {
             Effect::Send { session, message } => {
                 let wrong = match message {
                     ToAgent::Ack { task, .. } => {
@@ -37,18 +37,24 @@ impl World {
                     );
                 }
                 match message {
-                    ToAgent::Start(start) => vec![(*session, &start.job, is_setup(start.action.as_str()))],
+                    ToAgent::Start(start) => vec![(*session, &start.job, start.task, is_setup(start.action.as_str()))],
                     _ => Vec::new(),
                 }
             }
             Effect::Fan { start, to } => {
                 let setup = is_setup(start.action.as_str());
-                to.iter().map(|(session, ..)| (*session, &start.job, setup)).collect()
+                let task = |rank: Rank| TaskId { rank, ..start.task };
+                to.iter().map(|(session, rank, _)| (*session, &start.job, task(*rank), setup)).collect()
             }
             _ => Vec::new(),
         };
-        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, _)| {
+        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, _)| {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
+            // The node answers from what it has.
+            let has = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
+            if has.into_iter().any(|intent| intent.start.task == task) {
+                return None;
+            }
             let start = &orphan.start;
             Some(format!(
                 "c{which} begins a setup action of {job} on n{at}, beside the orphan {} of {}",
