@@ -6,7 +6,7 @@ use perilog_core::controller::io::{Effect, SessionId};
 use perilog_core::mark::Place;
 use perilog_core::message::ToAgent;
 use perilog_core::task::Intent;
-use perilog_core::{Commit, JobId, TaskId};
+use perilog_core::{Commit, JobId, Rank, TaskId};
 
 use super::World;
 use super::site;
@@ -15,7 +15,7 @@ use crate::truth::recovery::is_on;
 impl World {
     /// An effect of a controller's is about to leave.
     pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
-        let begins: Vec<(SessionId, &JobId, bool)> = match effect {
+        let begins: Vec<(SessionId, &JobId, TaskId, bool)> = match effect {
             Effect::Send { session, message } => {
                 let wrong = match message {
                     ToAgent::Ack { task, .. } => {
@@ -37,18 +37,24 @@ impl World {
                     );
                 }
                 match message {
-                    ToAgent::Start(start) => vec![(*session, &start.job, is_setup(start.action.as_str()))],
+                    ToAgent::Start(start) => vec![(*session, &start.job, start.task, is_setup(start.action.as_str()))],
                     _ => Vec::new(),
                 }
             }
             Effect::Fan { start, to } => {
                 let setup = is_setup(start.action.as_str());
-                to.iter().map(|(session, ..)| (*session, &start.job, setup)).collect()
+                let task = |rank: Rank| TaskId { rank, ..start.task };
+                to.iter().map(|(session, rank, _)| (*session, &start.job, task(*rank), setup)).collect()
             }
             _ => Vec::new(),
         };
-        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, _)| {
+        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, _)| {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
+            // The node answers from what it has.
+            let has = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
+            if has.into_iter().any(|intent| intent.start.task == task) {
+                return None;
+            }
             let start = &orphan.start;
             Some(format!(
                 "c{which} begins a setup action of {job} on n{at}, beside the orphan {} of {}",
@@ -65,9 +71,10 @@ impl World {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
         let newest = self.nodes[at].spool.newest().filter(|commit| commit.epoch.number >= lost_before);
-        // Entered for this very Hello, and left at once: nothing was owed.
-        let now_ms = store.recovery.as_ref().map(|row| row.since_ms);
-        let is_entered = now_ms == Some(self.wall_of(which));
+        // Left with this very Hello: nothing is owed.
+        let now_ms = self.wall_of(which);
+        let is_entered =
+            store.recovery.as_ref().is_some_and(|row| row.since_ms == now_ms || row.ended_ms == Some(now_ms));
         if is_on(store) || is_entered || self.nodes[at].is_forged(self.t) || !self.is_foreign(which, newest) {
             return;
         }

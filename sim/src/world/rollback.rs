@@ -151,6 +151,8 @@ impl World {
         for session in sessions.into_keys() {
             self.controller_hears(0, life, Input::Closed { session, why: "the connection was reset".to_owned() });
         }
+        // What it was about to hear is lost with the moment; the time it hears of anew.
+        self.controller_hears(0, life, Input::Tick);
         self.scheduler_cut();
         self.hooks_hear(0);
     }

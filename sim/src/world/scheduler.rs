@@ -69,6 +69,15 @@ struct Job {
     is_stuck: bool,
 }
 
+impl Job {
+    /// What went back is not its own any more: it is added with what is left, and its ranks are others.
+    fn count_anew(&mut self) {
+        self.hosts = self.held.iter().filter_map(|rank| self.hosts.get(rank as usize).copied()).collect();
+        self.held = (0..self.hosts.len() as u32).collect();
+        self.leaving = IdSet::new();
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Preparing,
@@ -431,6 +440,12 @@ impl World {
             // All of it was given back, as this says.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => self.gives_back(&of, None),
             (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
+            // It was not known, and has only what was left of it.
+            (Asked::Other(of), Ok(Reply::Added { attached: false, .. })) => {
+                if let Some(one) = self.scheduler.book.jobs.get_mut(&of) {
+                    one.count_anew();
+                }
+            }
             (Asked::Backlog(_) | Asked::Assert(_), Err(_)) => self.scheduler.link = Link::Down,
             _ => {}
         }
@@ -461,10 +476,7 @@ impl World {
         match refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_) | Refusal::NoSuchAction(_) => {
                 (one.added, one.asked_in) = (false, None);
-                // What went back is not its own any more: it is added with what is left.
-                one.hosts = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
-                one.held = (0..one.hosts.len() as u32).collect();
-                one.leaving = IdSet::new();
+                one.count_anew();
             }
             Refusal::Unavailable(_) => one.asked_in = None,
             // It has it, and had no time to say so; or a later attempt came before it.
