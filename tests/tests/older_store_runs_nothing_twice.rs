@@ -1,8 +1,10 @@
-//! A controller that comes back on an older copy of its store, or on none: nodes refuse it until it is told to take over; then it meets what
-//! they hold. Nothing runs a second time, and every outcome comes back.
+//! A controller that comes back on an older copy of its store, or on none: nodes refuse it until it is told to take over. It is in recovery then: a person
+//! says what is true of each job. Nothing runs a second time, and every outcome comes back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
+
+const SOON: std::time::Duration = std::time::Duration::from_secs(90);
 
 const AT_ONCE: &str = "exit $(draw 0 3 37)";
 
@@ -37,6 +39,15 @@ fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.wait_online()
 }
 
+/// Waits until the list of the recovery names this job, and says that it goes on.
+fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
+    cluster.bed().wait_until(&format!("the recovery waits for a word on {job}"), SOON, || {
+        let listed = cluster.perilog(&["controller", "recover"])?.ok()?;
+        Ok(listed.lines().any(|line| line.starts_with(&format!("{job} "))))
+    })?;
+    cluster.perilog(&["controller", "recover", "--confirm", job, "--running"])?.ok().map(drop)
+}
+
 #[test]
 fn on_an_older_copy() -> Result<()> {
     let cluster = cluster()?;
@@ -55,11 +66,13 @@ fn on_an_older_copy() -> Result<()> {
 
     set_back(&cluster, Some("/root/copy"))?;
 
-    // Told by tombstones.
+    // Told by tombstones, once a person has said that the job goes on.
+    goes_on(&cluster, "open")?;
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);
     cluster.assert_true("open", &["prolog"])?;
-    // Rebuilt from what the nodes hold; whoever waited for it waits on.
+    // Its tasks are orphans until a person speaks for them.
+    goes_on(&cluster, "late")?;
     assert!(cluster.perilog(&["ps"])?.ok()?.contains("late"));
     cluster.open_gates()?;
     cluster.wait_scripts_ended("late", &[0, 1])?;
@@ -79,6 +92,7 @@ fn on_no_store_at_all() -> Result<()> {
     cluster.wait_begun("open", &[0, 1])?;
 
     set_back(&cluster, None)?;
+    goes_on(&cluster, "open")?;
 
     cluster.bed().wait_until("both ranks are shown to run", std::time::Duration::from_secs(90), || {
         let job = cluster.job("open")?;

@@ -241,7 +241,7 @@ impl Machine {
                 self.open_attempt(job, number, JobAttempt { recovered: true, ..attempt }, now);
             }
         }
-        let mut by_action: BTreeMap<(ActionId, ActionName), IdSet> = BTreeMap::new();
+        let mut by_action: BTreeMap<(ActionId, ActionName), (IdSet, IdSet)> = BTreeMap::new();
         for (host, task, name, _, state) in of {
             let id = ActionId::of(self.settings.cluster, job, number, &name);
             let fits = self.attempt(job, number).is_some_and(|attempt| {
@@ -250,24 +250,29 @@ impl Machine {
             });
             let is_stale = state == OrphanState::Unclaimed && word == Confirm::Over;
             if fits && id == task.action && !self.actions.contains_key(&id) && !is_stale {
-                by_action.entry((id, name)).or_default().insert(task.rank.0);
+                let (ranks, unclaimed) = by_action.entry((id, name)).or_default();
+                ranks.insert(task.rank.0);
+                if state == OrphanState::Unclaimed {
+                    unclaimed.insert(task.rank.0);
+                }
             } else {
                 self.give_up_orphan(&host, task, state, now);
             }
         }
-        for ((id, name), ranks) in by_action {
+        for ((id, name), (ranks, unclaimed)) in by_action {
             let userid = self.attempt(job, number).and_then(|attempt| attempt.userid);
             let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
             row.timeout_ms = self.settings.timeouts.get(&name).copied();
             row.growing = self.settings.after.contains(&name);
             (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
             self.begin(row, now);
-            self.ask_for_ends(id, &ranks);
+            self.ask_for_ends(id, &ranks, &unclaimed);
         }
     }
 
-    /// These ranks are there, as their nodes told: each is in the boot that its node is in, and its node answers a Start from what it has.
-    fn ask_for_ends(&mut self, id: ActionId, ranks: &IdSet) {
+    /// These ranks are there, as their nodes told: each is in the boot that its node is in, and its node answers a Start from what it has. An unclaimed
+    /// one begins by that: it waits where something else keeps it back.
+    fn ask_for_ends(&mut self, id: ActionId, ranks: &IdSet, unclaimed: &IdSet) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let not_after_ms = self.settings.not_after_ms;
         for (rank, host) in layout.pairs(ranks) {
@@ -276,6 +281,11 @@ impl Machine {
             let follows = self.actions.get(&id).is_some_and(|action| self.follows(action));
             let Some(action) = self.actions.get_mut(&id) else { continue };
             action.seen_in(rank, boot_number);
+            if unclaimed.contains(rank.0) && self.is_held_back(id, rank).is_some() {
+                self.leave_unclaimed(TaskId { action: id, rank });
+                continue;
+            }
+            let Some(action) = self.actions.get(&id) else { continue };
             if let Some(session) = session {
                 let mut start = action.start(&layout, not_after_ms, rank, &boot);
                 start.after = follows;

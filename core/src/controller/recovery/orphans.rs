@@ -176,8 +176,16 @@ impl Machine {
         node.unsettled.orphans.remove(&task);
         if node.unsettled.orphans.is_empty() {
             self.recovery.orphan_hosts.remove(host);
+            let session = node.session;
+            let unclaimed = std::mem::take(&mut node.unsettled.unclaimed);
             self.lift_passing(host, &Passing::Orphan);
             self.reordered(now);
+            for task in unclaimed {
+                match session {
+                    Some(session) if !self.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
+                    _ => self.leave_unclaimed(task),
+                }
+            }
         }
     }
 
