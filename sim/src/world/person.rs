@@ -88,11 +88,13 @@ impl World {
     fn confirm_all(&mut self, view: &RecoveryView) {
         if view.obeyed.is_some_and(|obeyed| obeyed > view.epoch) {
             // All else can be seen when agents obey again.
+            self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
         if !view.suspects.is_empty() && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet)
         {
             // The person knows that the store was put back, and nobody has stolen a key.
+            self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
         let edge = self.plan.scheduler == Some(Kind::Edge);

@@ -222,7 +222,10 @@ impl World {
             job.asked_in = None;
         }
         let book = self.scheduler.book.jobs.iter();
-        let held = book.filter(|(_, job)| job.added).flat_map(|(of, job)| {
+        // What the controller has as given back is told again: nothing of it is there any more.
+        let rows = &self.controllers[0].store.attempts;
+        let is_over = |of: &Of| rows.iter().any(|row| (&row.job, row.attempt) == (&of.0, of.1) && row.complete);
+        let held = book.filter(|(of, job)| job.added && !is_over(of)).flat_map(|(of, job)| {
             job.held.iter().filter_map(|rank| Some((*job.hosts.get(rank as usize)?, of.clone())))
         });
         let held: Vec<_> = held.collect();
