@@ -159,7 +159,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     controller.install(Release::Current, &["perilog-controller"])?;
     start_controller(controller)?;
     // A store that is new is not obeyed unasked.
-    cluster.perilog(&["controller", "take-over"])?.ok()?;
+    cluster.perilog(&["controller", "recover", "--take-over"])?.ok()?;
     cluster.wait_online()
 }
 

@@ -56,6 +56,8 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
 
     // The second is told to stand: now the node that meets it obeys it, and the first is refused.
     cluster.second(&["controller", "recover", "--take-over"])?.ok()?;
+    // Its store may be behind then: what it was asked for before is asked for again.
+    let mut again = [cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.dial(1, &[SECOND])?;
     cluster.bed().wait_until("the second has n1", SOON, || {
         let nodes = cluster.second(&["nodes"])?.ok()?;
@@ -78,6 +80,9 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
         // What the nodes told is held until somebody finishes it, and shown as that.
         Ok(!ps.contains(" prolog "))
     })?;
+    for again in &mut again {
+        cluster.wait_end(again)?;
+    }
     let codes = asked.iter_mut().map(|asked| cluster.wait_end(asked)).collect::<Result<Vec<i32>>>()?;
     for (job, code) in ["i", "k", "j"].into_iter().zip(codes) {
         cluster.assert_second_true(job, "prolog")?;
