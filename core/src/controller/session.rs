@@ -160,8 +160,9 @@ impl Machine {
             commit: 0,
         };
         self.batch.effects.push(Effect::Send { session: id, message: welcome });
-        self.gate_hears(&host, now);
         self.settle(id, &host, tasks, before, now);
+        // What the gate lets go on must know what this node has.
+        self.gate_hears(&host, now);
     }
 
     /// A frame of a session that stands.
