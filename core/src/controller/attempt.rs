@@ -39,6 +39,8 @@ pub(super) struct JobAttempt {
     pub(super) disowned: IdSet,
     /// Vouched for in this controller's life: it is not frozen. Not stored.
     pub(super) asserted: bool,
+    /// A person has vouched for its disowned ranks in this controller's life. Not stored.
+    pub(super) by_hand: bool,
 }
 
 impl Job {
@@ -79,6 +81,7 @@ impl JobAttempt {
             recovered: false,
             disowned: IdSet::new(),
             asserted: true,
+            by_hand: false,
         }
     }
 
@@ -123,6 +126,7 @@ impl JobAttempt {
             recovered: row.recovered,
             disowned: row.disowned,
             asserted: false,
+            by_hand: false,
         };
         Some((row.job, row.attempt, entry))
     }

@@ -157,7 +157,7 @@ impl Machine {
             }
             self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
-            self.own_again(job, *number);
+            self.clean_by_hand(job, *number);
             match word {
                 Confirm::Gone => {}
                 Confirm::Over => {

@@ -42,11 +42,10 @@ impl Machine {
         }
     }
 
-    /// A person vouches for the hosts of these ranks.
-    pub(super) fn own_again(&mut self, job: &JobId, number: Attempt) {
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
-        if !std::mem::take(&mut attempt.disowned).is_empty() {
-            self.batch.attempts.insert((job.clone(), number));
+    /// A person vouches for the hosts of disowned ranks: they are cleaned up after. Nobody is told of them all the same.
+    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt) {
+        if let Some(attempt) = self.attempt_mut(job, number) {
+            attempt.by_hand = true;
         }
     }
 
@@ -64,7 +63,11 @@ impl Machine {
         rank: Rank,
         host: &HostName,
     ) -> Option<String> {
-        if !attempt.disowned.contains(rank.0) || self.holds_elsewhere(job, number, host) || defect!(DisownedCleaned) {
+        if !attempt.disowned.contains(rank.0)
+            || attempt.by_hand
+            || self.holds_elsewhere(job, number, host)
+            || defect!(DisownedCleaned)
+        {
             return None;
         }
         if attempt.source.is_none() {
