@@ -63,9 +63,9 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
         let nodes = cluster.second(&["nodes"])?.ok()?;
         Ok(nodes.lines().any(|line| line.contains("n1") && line.contains("online")))
     })?;
-    // It obeys: what was asked for begins there.
-    cluster.wait_begun("k", &[1])?;
     asked.push(cluster.ask_second(&prolog("j"))?);
+    // Nothing begins on n1 while j is an orphan there: asked for, it is adopted, and k begins.
+    cluster.wait_begun("k", &[1])?;
     cluster.dial(1, &[FIRST, SECOND])?;
     cluster.wait_journal("ctl", "perilog-controller", &["obeys a controller of epoch", "take-over"])?;
     cluster.wait_refused("n1")?;
