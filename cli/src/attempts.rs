@@ -1,5 +1,5 @@
 //! Which attempt of a job is meant where none is named: the newest that was asked for. One of which only a node has told is nobody's until it is asked
-//! for, whatever its number (docs/decisions/0010).
+//! for, whatever its number (an orphan, docs/decisions/0014).
 //!
 //! The controller says in the job's log of each attempt that it was asked for, once (`attempt`). Where it says so of none, because its store was lost, what
 //! nodes told is all there is: the newest.
