@@ -60,6 +60,12 @@ impl Job {
 }
 
 impl JobAttempt {
+    /// Does this attempt wait for an operator: is it unvouched, or has it disowned ranks and no edge that could say who holds their hosts?
+    pub(super) fn waits_for_a_word(&self) -> bool {
+        let disowned = !self.disowned.is_subset(&self.released.ranks);
+        self.unvouched || (disowned && self.source.is_none() && !self.complete)
+    }
+
     /// It holds all that it has.
     pub(super) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
         let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };

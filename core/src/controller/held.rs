@@ -17,9 +17,7 @@ use crate::task::NO_SCRIPT;
 impl Machine {
     /// What is held; of jobs only what nobody may come for, but for `all`.
     pub(super) fn held(&self, all: bool, now: Now) -> Vec<PsRow> {
-        let attempts =
-            self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)));
-        attempts.flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all, now)).collect()
+        self.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all, now)).collect()
     }
 
     pub(super) fn held_of(

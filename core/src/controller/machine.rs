@@ -412,6 +412,11 @@ impl Machine {
         }
     }
 
+    /// All attempts of all jobs.
+    pub(super) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
+        self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
+    }
+
     pub(super) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
         self.jobs.get(job)?.attempts.get(&number)
     }

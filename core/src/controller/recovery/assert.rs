@@ -48,14 +48,13 @@ impl Machine {
                 }
             }
         }
-        let is_missing = |job: &JobId, number: &Attempt, attempt: &JobAttempt| {
+        let is_missing = |job: &JobId, number: Attempt, attempt: &JobAttempt| {
             attempt.source.as_ref() == Some(&asked.source)
-                && !listed.contains(&(job.clone(), *number))
+                && !listed.contains(&(job.clone(), number))
                 && (!attempt.complete || attempt.unvouched)
         };
-        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
-        let missing: Vec<(JobId, Attempt)> =
-            all.filter(|(job, n, a)| is_missing(job, n, a)).map(|(job, n, _)| (job.clone(), *n)).collect();
+        let missing = self.attempts().filter(|(job, number, attempt)| is_missing(job, *number, attempt));
+        let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in missing.into_iter().filter(|_| !defect!(MissingGoesOn)) {
             self.over_untold(&job, number, now);
             told.over.push((job, number));

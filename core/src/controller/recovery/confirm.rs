@@ -39,17 +39,14 @@ impl Machine {
                 .map(|action| action.row.name.clone())
                 .collect()
         };
-        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
-        let attempts =
-            all.filter(|(job, number, _)| self.waits_for_a_word(job, **number)).map(|(job, number, attempt)| {
-                UnvouchedView {
-                    job: job.clone(),
-                    attempt: *number,
-                    hosts: attempt.layout.hosts().clone(),
-                    source: attempt.source.as_ref().map(|source| source.name.clone()),
-                    open: open(attempt),
-                }
-            });
+        let waiting = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
+        let attempts = waiting.map(|(job, number, attempt)| UnvouchedView {
+            job: job.clone(),
+            attempt: number,
+            hosts: attempt.layout.hosts().clone(),
+            source: attempt.source.as_ref().map(|source| source.name.clone()),
+            open: open(attempt),
+        });
         let orphans = self.orphans().map(|(host, task, orphan)| OrphanView {
             host: host.to_string(),
             job: orphan.job.clone(),
@@ -71,8 +68,7 @@ impl Machine {
     /// What an operator should know of a recovery before all else.
     pub(in crate::controller) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
-            let all = self.jobs.values().flat_map(|entry| entry.attempts.values());
-            let jobs = all.filter(|attempt| attempt.unvouched).count();
+            let jobs = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
             let orphans = self.orphans().count();
             return Some(format!(
                 "in recovery: {}; {jobs} attempts wait for a word and {orphans} tasks on nodes are unknown: perilog controller recover",
@@ -131,10 +127,8 @@ impl Machine {
         let is_meant = |of: &JobId, number: Attempt| {
             job.is_none_or(|job| job == of) && attempt.is_none_or(|attempt| attempt == number)
         };
-        let open = |attempt: &JobAttempt| attempt.unvouched || (!attempt.disowned.is_empty() && !attempt.complete);
-        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
-        let waiting = all.filter(|(_, _, attempt)| open(attempt)).map(|(job, number, _)| (job.clone(), *number));
-        let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.collect();
+        let waiting = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
+        let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         waiting.extend(self.orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
         if waiting.is_empty() {

@@ -71,9 +71,8 @@ impl Machine {
 
     /// Attempts that nobody has asserted.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
-        let of = |job: &JobId, number: &Attempt| (job.clone(), *number);
-        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
-        all.filter(|(_, _, attempt)| !attempt.asserted).map(|(job, number, _)| of(job, number)).collect()
+        let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
+        unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
     /// A recovery begins: what may still owe something is frozen. An attempt that was given back whole and told, or a bare run whose actions have all
@@ -275,15 +274,9 @@ impl Machine {
 
     /// Ends the recovery when nothing is left that somebody must vouch for. The gate is as open as after any start.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
-        let waits = |(job, number): &(JobId, Attempt)| self.waits_for_a_word(job, *number);
-        let unvouched = || self.jobs.values().any(|job| job.attempts.values().any(|attempt| attempt.unvouched));
+        let waits = || self.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.is_some_and(|seen| !seen.admits(self.epoch));
-        if !self.recovery.is_on()
-            || obeyed_another
-            || self.has_orphans()
-            || self.recovery.cleaning.iter().any(waits)
-            || unvouched()
-        {
+        if !self.recovery.is_on() || obeyed_another || self.has_orphans() || waits() {
             return;
         }
         let Some(row) = &mut self.recovery.row else { return };

@@ -50,8 +50,8 @@ impl Machine {
     }
 
     pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
-        let all = self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(n, a)| (job, n, a)));
-        all.filter(|(_, _, a)| !a.complete && !a.disowned.is_empty()).map(|(job, n, _)| (job.clone(), *n)).collect()
+        let disowned = self.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
+        disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
     /// Why an after-action of this attempt does not begin on a rank; `None`: it may.
@@ -98,13 +98,6 @@ impl Machine {
         others.filter(|(of, _)| **of != number).any(|(_, attempt)| holds(attempt))
     }
 
-    /// Waits this attempt for a person: is it unvouched, or has it disowned ranks, and no edge that could say whose they are?
-    pub(super) fn waits_for_a_word(&self, job: &JobId, number: Attempt) -> bool {
-        let disowned =
-            |of: &JobAttempt| of.source.is_none() && !of.disowned.is_subset(&of.released.ranks) && !of.complete;
-        self.attempt(job, number).is_some_and(|of| of.unvouched || disowned(of))
-    }
-
     /// A bare run whose actions have all ended: no resource manager will finish it, and nothing of it runs.
     pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
@@ -116,12 +109,12 @@ impl Machine {
             let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
             rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.is_spent(attempt)
         };
-        let all = self.jobs.iter().flat_map(|(of, entry)| entry.attempts.iter().map(move |(n, a)| (of, *n, a)));
         // Of two attempts that are both disowned there the older cleans up first.
         let waits = |attempt: &JobAttempt| {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
         };
-        all.filter(|(of, n, attempt)| (*of, *n) != (job, number) && holds(attempt))
+        self.attempts()
+            .filter(|(of, n, attempt)| (*of, *n) != (job, number) && holds(attempt))
             .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))
             .map(|(of, _, _)| of)
     }
