@@ -24,10 +24,9 @@ fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<
     cluster.perilog(&["job", "add", "j", "--R", "/root/R.json"])?.ok()?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     cluster.wait_begun("j", &[4, 5, 6, 7])?;
-    let wait_released = |count: usize| {
-        cluster
-            .bed()
-            .wait_until(&format!("{count} releases are told"), SOON, || Ok(cluster.heard()?.once("j").len() >= count))
+    let wait_released = |count: u64| {
+        let free = || Ok(cluster.heard()?.once("j").iter().map(|release| release.ranks.len()).sum::<u64>() >= count);
+        cluster.bed().wait_until(&format!("{count} ranks are told free"), SOON, free)
     };
     cluster.open_gate(0)?;
     wait_released(1)?;
@@ -47,7 +46,11 @@ fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<
     wait_released(4)?;
     let heard = cluster.heard()?;
     let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
-    ensure!(ranks.len() == 4 && ranks[0] == "4" && ranks[3] == "5", "{ranks:?}");
+    // Ranks 6 and 7 end while the controller is down: it may tell them in one release.
+    ensure!(
+        ranks.first().is_some_and(|first| first == "4") && ranks.last().is_some_and(|last| last == "5"),
+        "{ranks:?}"
+    );
     let faults = heard.faults("j", &FOUR);
     ensure!(faults.is_empty() && heard.complete("j", &FOUR)?, "{faults:?} {:?}", heard.releases);
     let (drain, last) = (heard.drain_of("n1"), heard.once("j").pop());
