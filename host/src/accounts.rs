@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist, getresgid, getresuid};
 
-/// One account: passwd(5) and its groups.
+/// Account of a user: its passwd(5) entry and its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub name: String,
@@ -15,7 +15,7 @@ pub struct Account {
     pub gid: u32,
     pub home: PathBuf,
     pub shell: PathBuf,
-    /// All groups, the primary one among them (getgrouplist(3)).
+    /// All groups, including the primary group (getgrouplist(3)).
     pub groups: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ pub enum AccountError {
     NoUser(String),
     #[error("there is no group `{0}` on this host")]
     NoGroup(String),
-    /// setresuid(2) takes it for "as it is", which is root.
+    /// The id 4294967295: setresuid(2) reads it as "leave unchanged", which would leave the process root.
     #[error("user `{0}` has the id 4294967295 or a group of it, which no process can have")]
     NoId(String),
     #[error("cannot look up `{name}`: {source}")]
@@ -63,7 +63,7 @@ fn check_ids(name: &str, mut ids: impl Iterator<Item = u32>) -> Result<(), Accou
     if ids.any(|id| id == u32::MAX) { Err(AccountError::NoId(name.to_owned())) } else { Ok(()) }
 }
 
-/// The real, effective and saved user ids of this thread, and its group ids.
+/// Returns the real, effective and saved user ids of this thread, and its group ids.
 pub fn own_ids() -> std::io::Result<([u32; 3], [u32; 3])> {
     let (uids, gids) = (getresuid()?, getresgid()?);
     Ok((

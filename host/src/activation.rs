@@ -1,7 +1,8 @@
-//! Sockets that systemd opened for us (sd_listen_fds(3)), by the name that their socket unit gives them (`FileDescriptorName=`).
+//! Sockets that systemd opened for this process (sd_listen_fds(3)), by the name in their socket unit
+//! (`FileDescriptorName=`).
 //!
-//! libsystemd checks that the descriptors are open and closes them on exec; sd-listen-fds makes owned descriptors of the numbers.
-//! LISTEN_PID keeps children that inherit the variables from believing that they are meant.
+//! libsystemd checks that the descriptors are open and closes them on exec; sd-listen-fds turns the numbers into owned
+//! descriptors. LISTEN_PID tells children that inherit the variables that the sockets are not for them.
 
 use std::io;
 use std::net::TcpListener;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// The sockets that we were given, each under its name; non-blocking and closed on exec.
+/// Sockets that systemd passed to this process, each under its name; non-blocking and closed on exec.
 #[derive(Debug, Default)]
 pub struct Activated {
     tcp: Vec<(String, TcpListener)>,
@@ -30,9 +31,9 @@ pub enum ActivationError {
     NotAListener { name: String },
 }
 
-/// Takes over all sockets of LISTEN_FDS. Gives none when there are none, or when called again.
+/// Takes over all sockets of LISTEN_FDS. Returns an empty set if systemd passed none, or on a second call.
 pub fn listen_fds() -> Result<Activated, ActivationError> {
-    // Each descriptor has one owner: a second call must not make another.
+    // Each descriptor has one owner: a second call must not create a second one.
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let mut activated = Activated::default();
     if TAKEN.swap(true, Ordering::SeqCst) {
@@ -48,7 +49,7 @@ pub fn listen_fds() -> Result<Activated, ActivationError> {
 }
 
 impl Activated {
-    /// Takes the stream sockets of `name` that listen on TCP: none, one, or several (IPv4 and IPv6).
+    /// Takes the TCP listeners named `name`: none, one, or several (IPv4 and IPv6).
     pub fn take_tcp(&mut self, name: &str) -> Vec<TcpListener> {
         self.tcp.extract_if(.., |(n, _)| n == name).map(|(_, listener)| listener).collect()
     }
@@ -59,7 +60,8 @@ impl Activated {
         Some(self.unix.remove(at).1)
     }
 
-    /// Names of the sockets that nobody took: a socket unit names what we do not know.
+    /// Returns the names of sockets that the daemon did not take: the socket unit names a socket that this version does
+    /// not know.
     pub fn left(&self) -> Vec<&str> {
         let tcp = self.tcp.iter().map(|(name, _)| name.as_str());
         tcp.chain(self.unix.iter().map(|(name, _)| name.as_str())).collect()

@@ -1,10 +1,11 @@
-//! The only place that reads a clock. Everything else is handed a time.
+//! Clocks. This is the only place that reads one; all other code is handed a time.
 //!
-//! * *mono*: CLOCK_MONOTONIC, for limits and intervals; nobody can set it; starts anew with each boot.
-//! * *boottime*: CLOCK_BOOTTIME, for deadlines that must hold across a suspend (`not-after`); starts anew with each boot.
-//! * *wall*: CLOCK_REALTIME, for people and event logs. It can jump; nothing is decided by it.
+//! * *mono*: CLOCK_MONOTONIC, for limits and intervals. An administrator cannot set it; it starts anew with each boot.
+//! * *boottime*: CLOCK_BOOTTIME, for deadlines that must hold across a suspend (`not-after`). It starts anew with each
+//!   boot.
+//! * *wall*: CLOCK_REALTIME, for people and event logs. It can jump, so no decision depends on it.
 //!
-//! All in whole milliseconds but for [`wall_seconds`].
+//! All are in whole milliseconds, except [`wall_seconds`].
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub fn boottime_ms() -> u64 {
     ms(clock_gettime(ClockId::Boottime))
 }
 
-/// Milliseconds since 1970 (UTC); 0 if the clock is set before that.
+/// Returns milliseconds since 1970 (UTC), or 0 if the clock is set earlier.
 pub fn wall_ms() -> u64 {
     ms(realtime())
 }
@@ -37,7 +38,7 @@ pub fn wall_seconds() -> f64 {
     unsigned(t.tv_sec) as f64 + unsigned(t.tv_nsec) as f64 / 1e9
 }
 
-/// How long it is until `deadline_ms` of CLOCK_MONOTONIC; zero if that has passed.
+/// Returns the time until `deadline_ms` of CLOCK_MONOTONIC; zero after the deadline.
 pub fn until(deadline_ms: u64) -> Duration {
     Duration::from_millis(deadline_ms.saturating_sub(mono_ms()))
 }
@@ -47,7 +48,8 @@ fn realtime() -> Timespec {
     clock_gettime(ClockId::Realtime)
 }
 
-/// As many seconds away from the truth as the file `clock` beside the fault points says: nodes of a test share one kernel's clock.
+/// Reads the clock and adds the seconds in the file `clock` beside the fault points: the nodes of a test share one
+/// kernel's clock.
 #[cfg(feature = "fault-points")]
 fn realtime() -> Timespec {
     let mut t = clock_gettime(ClockId::Realtime);

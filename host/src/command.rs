@@ -1,6 +1,7 @@
-//! The command line of a daemon, and all that it does without serving: its configuration is checked or printed, its version and usage are said.
+//! Command line of a daemon, and everything a daemon does without serving: check or print its configuration, print its
+//! version or usage.
 //!
-//! Exit status of every daemon: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
+//! Exit status of every daemon: 0 asked to end, 1 cannot run, 2 wrong usage or configuration.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,24 +12,24 @@ use serde::Serialize;
 
 use crate::config::{ConfigError, Loaded};
 
-/// It cannot run, or had to end.
+/// Exit status of a daemon that cannot run or had to end.
 const CANNOT: u8 = 1;
-/// Wrong usage, or a wrong configuration: nothing was started.
+/// Exit status for wrong usage or configuration: the daemon started nothing.
 const WRONG: u8 = 2;
 
-/// A daemon, as its command line knows it.
+/// Daemon, as its command line describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     pub name: &'static str,
     pub version: &'static str,
     pub usage: &'static str,
-    /// Its configuration, unless `--config` says otherwise.
+    /// Path of the configuration, unless `--config` names another.
     pub config: &'static str,
-    /// Options of its own that take a value, such as `--run-dir`.
+    /// Options of this daemon alone that take a value, such as `--run-dir`.
     pub options: &'static [&'static str],
 }
 
-/// What is to be done.
+/// Act that the command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Serve,
@@ -53,7 +54,8 @@ impl Arguments {
 }
 
 impl Program {
-    /// Reads the arguments after the program's name; `--option VALUE` and `--option=VALUE` are the same. The last of several counts.
+    /// Reads the arguments after the program's name. `--option VALUE` and `--option=VALUE` are the same; the last of
+    /// several counts.
     ///
     /// # Errors
     /// Text that names the argument.
@@ -90,10 +92,11 @@ impl Program {
         Ok(parsed)
     }
 
-    /// Does what is asked that is not serving; otherwise gives what to serve by. `warnings`: what is well formed and will not work here.
+    /// Carries out every act but serving; to serve, returns the arguments and the configuration. `warnings` lists
+    /// values that are well formed but cannot work on this host.
     ///
     /// # Errors
-    /// The exit status: everything was said.
+    /// The exit status; all messages were printed.
     pub fn begin<T: Serialize>(
         &self,
         load: impl FnOnce(&Arguments) -> Result<Loaded<T>, ConfigError>,
@@ -121,24 +124,24 @@ impl Program {
         }
     }
 
-    /// Says what is wrong with the command line, and how it is used.
+    /// Prints what is wrong with the command line, and the usage.
     pub fn misused(&self, text: &str) -> ExitCode {
         self.complain(&format!("{text}\n\n{}", self.usage), WRONG)
     }
 
-    /// What it served until, as an exit status.
+    /// Prints why serving ended, and converts it to an exit status.
     pub fn end(&self, served: Result<(), String>) -> ExitCode {
         served.map_or_else(|text| self.complain(&text, CANNOT), |()| ExitCode::SUCCESS)
     }
 
-    /// Standard error may be closed; then nobody wants to know.
+    /// Ignores errors: standard error may be closed.
     fn complain(&self, text: &str, status: u8) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{}: {}", self.name, text.trim_end());
         ExitCode::from(status)
     }
 }
 
-/// The same of standard output.
+/// Prints to standard output; it may be closed.
 fn say(text: &str) -> ExitCode {
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS

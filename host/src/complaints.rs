@@ -1,5 +1,5 @@
-//! Windows for lines in the journal about strangers: a peer that knocks a thousand times a second must not fill the journal, nor hide what the daemon
-//! has to say of others.
+//! Rate limits for journal lines about strangers. A peer that knocks a thousand times a second must neither fill the
+//! journal nor hide lines about other peers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,11 +10,11 @@ use crate::clock;
 /// Lines in one window of all strangers together. A misconfigured node or two are all seen; a scanner is not.
 pub const LINES: u32 = 30;
 pub const WINDOW_MS: u64 = 30_000;
-/// Lines in one window of one key.
+/// Most lines in one window of one key.
 pub const LINES_OF_ONE: u32 = 30;
 pub const WINDOW_OF_ONE_MS: u64 = 600_000;
 
-/// A window of lines: when it began, how many lines it has, and how many were left out.
+/// Window of lines: when it began, how many lines it has, and how many it left out.
 #[derive(Debug, Default)]
 pub struct Window {
     began_ms: u64,
@@ -27,12 +27,12 @@ impl Window {
         Self { began_ms, ..Self::default() }
     }
 
-    /// Has this window not ended yet?
+    /// Is this window still open?
     pub fn is_open(&self, now_ms: u64, window_ms: u64) -> bool {
         now_ms.saturating_sub(self.began_ms) < window_ms
     }
 
-    /// Counts a line that repeats the one before and is left out.
+    /// Counts a line that repeats the line before and is left out.
     pub fn repeat(&mut self) {
         self.unsaid += 1;
     }
@@ -54,7 +54,7 @@ impl Window {
     }
 }
 
-/// Windows of keys such as addresses and uids. Each key has lines of its own, so that none hides another one's.
+/// Windows by key, such as an address or a uid. Each key has its own lines, so no key hides another.
 #[derive(Debug)]
 pub struct Each<K> {
     of: Mutex<HashMap<K, Own>>,
@@ -74,8 +74,8 @@ impl<K: Eq + Hash> Each<K> {
         Self { of: Mutex::default(), most }
     }
 
-    /// Returns whether this line about `key` is logged now, and how many lines of its last window were left out. `None`: there is no room for one more
-    /// key.
+    /// Returns whether to log this line about `key` now, and how many lines its last window left out. `None`: there is
+    /// no room for another key.
     pub fn admit(&self, key: K, line: &str) -> Option<(bool, u64)> {
         self.admit_at(key, line, clock::mono_ms())
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(admit(2, "another", 1000), Some((true, 0)), "what is new is said");
         assert_eq!(admit(3, "the same", 1000), None, "there is room for two");
         assert_eq!(admit(1, "as n999", WINDOW_OF_ONE_MS), Some((true, 1970)));
-        // Those whose window is over make room.
+        // Keys whose window is over make room.
         assert_eq!(admit(3, "the same", 1000 + WINDOW_OF_ONE_MS), Some((true, 0)));
     }
 }

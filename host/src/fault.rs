@@ -1,8 +1,8 @@
-//! Fault points: moments at which a test may have a daemon die or stand still. Only in builds with the feature `fault-points`; in every other
-//! build [`point`] is nothing, and a build that is optimised for sites cannot have the feature.
+//! Fault points: moments at which a test can kill or stop a daemon. They exist only in builds with the feature
+//! `fault-points`. In other builds [`point`] is empty, and an optimised build for sites cannot have the feature.
 //!
-//! A point is armed by a file, `/run/perilog-fault/<name>`: `kill` or `stop`, and a number where it is not the first passing that is meant
-//! (`kill 2`). Who springs takes the file away first, so that a daemon that comes back lives on.
+//! A test arms a point with a file, `/run/perilog-fault/<name>`: `kill` or `stop`, with a number if a later passing is
+//! meant (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives the same point.
 
 #[cfg(all(feature = "fault-points", not(debug_assertions)))]
 compile_error!("fault-points are for tests: this build has no debug assertions, so it may be one for sites");
@@ -14,7 +14,7 @@ pub const DIRECTORY: &str = "/run/perilog-fault";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     pub name: &'static str,
-    /// The program that passes it.
+    /// The program that passes the point.
     pub daemon: &'static str,
     pub moment: &'static str,
 }
@@ -49,11 +49,11 @@ mod inert {
     #[inline(always)]
     pub const fn point(_: &str) {}
 
-    /// Passes a point if it is one this time; `is` is not asked for nothing.
+    /// Passes a point if `is` returns true. Builds without fault points never call `is`.
     #[inline(always)]
     pub fn point_if(_: &str, _: impl FnOnce() -> bool) {}
 
-    /// Passes a point when `call` has done what it does at once, and has to wait.
+    /// Passes a point when `call` has done its immediate work and has to wait.
     #[inline(always)]
     pub fn point_when_waiting<F: Future>(_: &str, call: F) -> F {
         call

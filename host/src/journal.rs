@@ -1,9 +1,9 @@
-//! Where log lines go: to journald with their fields if our stderr is its stream, otherwise as short lines to stderr.
+//! Log output: to journald with fields if stderr is its stream, otherwise as short lines to stderr.
 //!
-//! Callers write `info!(job = %id, rank, "started")`; in the journal this has the fields PERILOG_JOB and PERILOG_RANK, so that
-//! `journalctl PERILOG_JOB=f2a` finds it beside what the job's units said.
+//! Callers write `info!(job = %id, rank, "started")`. The journal stores the fields PERILOG_JOB and PERILOG_RANK, so
+//! `journalctl PERILOG_JOB=f2a` shows the line beside the output of the job's units.
 //!
-//! Both ways are synchronous: no log line in a hot loop. Nothing is buffered, so nothing is lost when we crash.
+//! Both outputs are synchronous: keep log lines out of hot loops. Without a buffer, a crash loses no line.
 
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 /// Goes before the level in the configuration.
 const LEVEL_VARIABLE: &str = "PERILOG_LOG";
-/// All targets of our own crates begin with it, and so do our journal fields.
+/// Prefix of the targets of all perilog crates and of their journal fields.
 const OURS: &str = "perilog";
 
 /// Why no log could be set up.
@@ -37,8 +37,8 @@ pub enum JournalError {
 
 /// Sets up logging for the whole process, once.
 ///
-/// `level` is error, warn, info, debug, trace or off, and meant for our own crates; libraries are heard from `warn`. `PERILOG_LOG` goes before it.
-/// Either may name targets instead (`perilog_agent=trace,zbus=info`).
+/// `level` is error, warn, info, debug, trace or off, and applies to perilog's crates; libraries log from `warn` up.
+/// `PERILOG_LOG` overrides it. Both may name targets instead (`perilog_agent=trace,zbus=info`).
 pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
     let (targets, handle) = reload::Layer::new(targets(&effective(level))?);
     let registry = tracing_subscriber::registry();
@@ -66,10 +66,10 @@ pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
 
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
-/// Another level from now on, as [`init`] takes it; nothing where logging was not set up.
+/// Changes the level, in the form that [`init`] takes. Does nothing if logging was not set up.
 ///
 /// # Errors
-/// [`JournalError::Level`]: it is none, and the one before stays.
+/// [`JournalError::Level`]: `level` is no level; the earlier level stays.
 pub fn set_level(level: &str) -> Result<(), JournalError> {
     let targets = targets(&effective(level))?;
     if let Some(filter) = FILTER.get() {
@@ -79,7 +79,7 @@ pub fn set_level(level: &str) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What the environment says goes before the configuration.
+/// Returns the level in force: the environment overrides the configuration.
 fn effective(level: &str) -> String {
     std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned())
 }
@@ -90,7 +90,7 @@ fn priorities() -> PriorityMappings {
 }
 
 fn targets(level: &str) -> Result<Targets, JournalError> {
-    // The empty string is a level to tracing (error), but hardly to whoever wrote it.
+    // To tracing the empty string is the level error; an operator who wrote it hardly meant that.
     if let Ok(ours) = LevelFilter::from_str(level)
         && !level.is_empty()
     {

@@ -1,25 +1,25 @@
-//! What any daemon on a host needs, and nothing about jobs.
+//! Foundation of a daemon on a host, without any knowledge of jobs.
 //!
 //! | module | is | is not |
 //! |---|---|---|
 //! | [`clock`] | the only place that reads a clock | a source of timers |
-//! | [`command`] | the command line of a daemon, and what comes before it serves | what it serves |
-//! | [`config`] | TOML files and drop-ins, with errors that point | a schema: that is the daemon's |
-//! | [`journal`] | where log lines go | what is logged |
-//! | [`notify`], [`activation`] | what we and systemd tell each other | D-Bus |
+//! | [`command`] | the command line of a daemon, and acts other than serving | the service |
+//! | [`config`] | TOML files and drop-ins, with errors that point | a schema: each daemon has its own |
+//! | [`journal`] | where log lines go | the content of log lines |
+//! | [`notify`], [`activation`] | messages between a daemon and systemd | D-Bus |
 //! | [`shutdown`] | the signals that end or reload a daemon | a supervisor |
-//! | [`fault`] | moments at which tests kill a daemon | in a build for sites: there it is nothing |
-//! | [`trust`], [`scripts`] | who can write what root executes; the scripts of a directory | what is run, and when |
+//! | [`fault`] | moments at which tests kill a daemon | in a build for sites |
+//! | [`trust`], [`scripts`] | who can write files that root executes; the scripts of a directory | a decision to run one |
 //! | [`accounts`] | users and groups of this host | a cache |
 //! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
-//! | [`enroll`] | the door at which a node asks for its certificate, both sides of it | that decision |
-//! | [`munge`] | munge's two programs: makes a credential, reads one | what a credential is good for |
-//! | [`program`] | a program that is asked something, within limits | a shell; what it says |
+//! | [`enroll`] | the door at which a node asks for its certificate, both sides | a decision about who gets one |
+//! | [`munge`] | munge's two programs: makes a credential, reads one | a decision about a credential's use |
+//! | [`program`] | a child program with one question, within limits | a shell |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
-//! | [`varlink`] | the local socket: server and blocking client | interfaces: these are the daemon's |
+//! | [`varlink`] | the local socket: server and blocking client | interfaces: each daemon has its own |
 //!
-//! This crate knows no job, no rank and no message. It does no work when nothing happens: no module runs a timer when idle.
+//! The crate knows no job, no rank and no message. An idle daemon does no work here: no module runs a timer when idle.
 
 pub mod accounts;
 pub mod activation;

@@ -1,5 +1,5 @@
-//! munge(7): who of which user made a text, between hosts that share a key. Asked through its two programs, so that nothing is linked that a host may not
-//! have ([`crate::program`]).
+//! munge(7): proof of which user on which host made a text, among hosts that share a key. This module runs munge's two
+//! programs ([`crate::program`]) instead of linking a library that a host may lack.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,28 @@ use std::time::Duration;
 
 use crate::program::{ProgramError, Said, ask};
 
-/// Where packages put them.
+/// Path of the programs in distribution packages.
 pub const MUNGE: &str = "/usr/bin/munge";
 pub const UNMUNGE: &str = "/usr/bin/unmunge";
 
 /// munged answers within milliseconds. An `unmunge` that knows no `--numeric` looks names up besides.
 const LIMIT: Duration = Duration::from_secs(4);
-/// Of what is asked of `unmunge`; it says its lines in an order of its own.
+/// Fields to ask of `unmunge`; it prints them in its own order.
 const KEYS: &str = "STATUS,UID,ENCODE_HOST";
-/// Addresses and ids, and no names for them: nobody's resolver is asked, and nobody waits for it.
+/// Asks for addresses and ids instead of names, so that decoding never waits for a resolver.
 const NUMERIC: &str = "--numeric";
 
-/// A credential that is good: who made it, where, and what it says.
+/// Valid credential: its maker, its origin and its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     pub uid: u32,
-    /// The address that munged of the host of its origin takes for its own. Whoever has munge's key can write any.
+    /// Address that munged on the credential's host believes to be its own. Any holder of munge's key can write any
+    /// address.
     pub origin: Ipv4Addr,
     pub payload: Vec<u8>,
 }
 
-/// Why there is no credential, or nothing in it.
+/// Why a credential could not be made, or was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MungeError {
@@ -43,10 +44,11 @@ pub enum MungeError {
 }
 
 impl MungeError {
-    /// Whether anybody could have brought this about, who has no key of munge's.
+    /// Could a stranger without munge's key have caused this error?
     pub fn is_of_strangers(&self) -> bool {
         match self {
-            // munge(3): the credential is malformed, or made by another key. What is expired, rewound or replayed was good once.
+            // munge(3): the credential is malformed, or another key made it. An expired, rewound or replayed credential
+            // was good once.
             Self::Failed { status, .. } => matches!(status.code(), Some(8..=14)),
             Self::NoCredential => true,
             Self::Program(_) | Self::Odd { .. } => false,
@@ -69,10 +71,11 @@ pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError>
     }
 }
 
-/// What a credential says, if munge takes it for good: by the same key, in its time, not decoded here before.
+/// Decodes a credential. munge accepts it only if the same key made it, within its lifetime, and if this host has not
+/// decoded it before.
 ///
 /// # Errors
-/// [`MungeError`], with munge's word for what is wrong with it.
+/// [`MungeError`], with munge's own words.
 pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeError> {
     if !is_credential(credential) {
         return Err(MungeError::NoCredential);
@@ -86,7 +89,7 @@ pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeEr
     read(&said).map_err(|why| MungeError::Odd { program: program.to_owned(), why: why.to_owned() })
 }
 
-/// It has looked at its arguments, and at no credential yet.
+/// Did this `unmunge` refuse the option `--numeric`? It checks its arguments before it reads the credential.
 fn knows_no_numeric(said: &Said) -> bool {
     let complaints = String::from_utf8_lossy(&said.complaints);
     said.status.code() == Some(1) && complaints.contains("option") && complaints.contains(NUMERIC)
@@ -99,7 +102,8 @@ fn is_credential(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Lines of `KEY: number`, or `KEY: text (number)` of a munge that knows no `--numeric`; an empty one; and the payload, which may have any lines.
+/// Parses lines of `KEY: number`, or `KEY: text (number)` from a munge without `--numeric`, then an empty line and the
+/// payload, which may contain any lines.
 fn read(said: &[u8]) -> Result<Decoded, &'static str> {
     let ends = said.windows(2).position(|two| two == b"\n\n").ok_or("no empty line")?;
     let (head, payload) = (std::str::from_utf8(&said[..ends]).map_err(|_| "no text")?, &said[ends + 2..]);
@@ -132,7 +136,7 @@ fn hint(status: ExitStatus) -> &'static str {
     }
 }
 
-/// Its standard output, if it has ended well.
+/// Returns the program's standard output if it exited with 0.
 fn well(program: &Path, said: Said) -> Result<Vec<u8>, MungeError> {
     if said.status.success() {
         return Ok(said.output);
@@ -156,7 +160,7 @@ mod tests {
     #[test]
     fn what_unmunge_says_is_read_whole_or_not_at_all() {
         let decoded = |payload: &str| Decoded { uid: 0, origin: "10.0.0.3".parse().unwrap(), payload: payload.into() };
-        // The payload is the sender's: none of it is metadata.
+        // The sender controls the payload: no line of it is metadata.
         let forged = "x\nUID: root (1000)\n\nSTATUS: Success (17)\n";
         for good in [GOOD, NAMED] {
             assert_eq!(read(good.as_bytes()), Ok(decoded("")));
@@ -212,14 +216,14 @@ mod tests {
         }
         let error = decode(Path::new("/no/such"), "MUNGE:abc:").await.unwrap_err().to_string();
         assert!(error.starts_with("cannot run /no/such: ") && error.contains("is munge installed"), "{error}");
-        // What is no credential is shown to nobody.
+        // A text that is no credential is refused before the program runs.
         let error = decode(Path::new("/no/such"), "MUNGE:a b:").await.unwrap_err();
         assert!(matches!(error, MungeError::NoCredential), "{error}");
     }
 
-    /// Otherwise it asks a resolver for the name of an address that the sender has written.
+    /// Without `--numeric`, unmunge asks a resolver for the name of an address that the sender wrote.
     #[tokio::test]
-    async fn unmunge_is_asked_for_numbers_and_an_old_one_for_what_it_knows() {
+    async fn unmunge_is_asked_for_numbers_if_it_knows_the_option() {
         let dir = tempfile::tempdir().unwrap();
         let asked = dir.path().join("asked");
         let knows = format!("echo \"$*\" >>{0}\nprintf '{1}'", asked.display(), GOOD.replace('\n', "\\n"));

@@ -1,6 +1,6 @@
-//! What the daemon tells its service manager (sd_notify(3)). Without `NOTIFY_SOCKET` nothing happens.
+//! Notifications from the daemon to its service manager (sd_notify(3)). Without `NOTIFY_SOCKET` they do nothing.
 //!
-//! A notification that cannot be sent is logged and otherwise ignored: it is a courtesy, the daemon does not depend on it.
+//! A failed notification is logged and otherwise ignored: the daemon does not depend on it.
 
 use libsystemd::daemon::{NotifyState, notify};
 
@@ -16,7 +16,8 @@ pub fn status(status: &str) {
     send(&[NotifyState::Status(one_line(status))]);
 }
 
-/// The configuration is being read again; [`ready`] ends that. Carries MONOTONIC_USEC, which `Type=notify-reload` insists on.
+/// Tells systemd that the daemon reads its configuration again; [`ready`] ends the reload. Carries MONOTONIC_USEC,
+/// which `Type=notify-reload` requires.
 pub fn reloading() {
     let stamp = NotifyState::Other(format!("MONOTONIC_USEC={}", clock::mono_us()));
     send(&[NotifyState::Reloading, stamp]);
@@ -27,7 +28,7 @@ pub fn stopping(status: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(one_line(status))]);
 }
 
-/// A line break in a status would begin another assignment, such as MAINPID=.
+/// Replaces control characters: a line break in a status would begin another assignment, such as MAINPID=.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

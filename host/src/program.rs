@@ -1,5 +1,5 @@
-//! A program that is asked something: its input on standard input, its answer on standard output. No shell, no environment; there is a bound for its time and for
-//! what it says. Past them it is killed, with whatever it has begun.
+//! Child program with one question: the question goes to its standard input, the answer comes from its standard output.
+//! No shell, no environment. Time and output are bounded; past a bound, the program and its children are killed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-/// Of what it says, on each of its outputs. Those that we ask say some hundred bytes.
+/// Most bytes on each output. The programs in use write some hundred bytes.
 const MOST: u64 = 16 * 1024;
 
-/// How it ended, and what it said.
+/// Exit status and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub status: ExitStatus,
@@ -21,7 +21,7 @@ pub struct Said {
     pub complaints: Vec<u8>,
 }
 
-/// Why it has not answered.
+/// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
@@ -33,10 +33,10 @@ pub enum ProgramError {
     TooMuch { program: PathBuf },
 }
 
-/// Runs it to its end, which comes within the limit. Dropped before: it is killed.
+/// Runs the program to its end, within the limit. Dropping the future kills it.
 ///
 /// # Errors
-/// [`ProgramError`]. How it ends is no error here.
+/// [`ProgramError`]. An exit status other than 0 is no error here.
 pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Duration) -> Result<Said, ProgramError> {
     let failed = |source| ProgramError::Run { program: program.to_owned(), source };
     let mut child = Command::new(program)
@@ -53,7 +53,7 @@ pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Durati
     let mut group = Group::of(&child);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let talk = async {
-        // All three at once: a full pipe holds up whoever does not read the other.
+        // Feeds and reads all three pipes at once: a program blocks on a full pipe that its parent does not read.
         let ((), output, complaints) = tokio::join!(feed(stdin, input), most(stdout), most(stderr));
         let (Some(output), Some(complaints)) = (output, complaints) else {
             return Err(ProgramError::TooMuch { program: program.to_owned() });
@@ -66,24 +66,24 @@ pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Durati
     tokio::time::timeout(limit, talk).await.map_err(late)?
 }
 
-/// Whoever ends before it has read all says why by its status.
+/// Writes the input. Ignores errors: a program that ends early says why by its status.
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(input).await;
     }
 }
 
-/// All of it; none if that is too much.
+/// Reads everything; `None` if the output exceeds the bound.
 async fn most(from: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        // What came before an error is what there is.
+        // After a read error, the bytes read so far count.
         let _ = from.take(MOST + 1).read_to_end(&mut bytes).await;
     }
     (bytes.len() as u64 <= MOST).then_some(bytes)
 }
 
-/// The program and whatever it begins: killed when this is dropped before it was reaped.
+/// Process group of the program and its children; dropping it before the program was reaped kills the group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -99,7 +99,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It is there: nobody has reaped its first process.
+            // The group still exists, because its first process is not reaped yet.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
@@ -117,14 +117,15 @@ pub(crate) mod tests {
         let (path, new) = (dir.path().join("program"), dir.path().join("new"));
         std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // A copy made over there: what this process has open for writing, a fork of another test may hold for a moment ("text file busy").
+        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
+        // would fail with "text file busy".
         let copied = std::process::Command::new("cp").arg("--remove-destination").args([&new, &path]).status();
         assert!(copied.unwrap().success());
         path
     }
 
     #[tokio::test]
-    async fn it_is_asked_on_its_standard_input_and_has_no_environment_and_says_no_more_than_so_much() {
+    async fn a_program_has_stdin_no_environment_and_a_bounded_output() {
         let dir = tempfile::tempdir().unwrap();
         let talks = program(&dir, "/bin/cat; echo \"$1 $PERILOG_LOG$HOME\"; echo no >&2; exit 3");
         let said = ask(&talks, &["a b"], b"abc", LIMIT).await.unwrap();
@@ -150,7 +151,7 @@ pub(crate) mod tests {
         let error = asked.await.unwrap().unwrap_err().to_string();
         assert!(error.contains("not done within 5s, and killed"), "{error}");
         let pid = std::fs::read_to_string(&file).unwrap();
-        // Until init has noticed, it is a zombie.
+        // The process is a zombie until init reaps it.
         let lives = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
             stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -1,6 +1,7 @@
-//! The scripts of a directory, as root executes them: perilog-runner runs what is found here, and `perilog doctor` looks with the same eyes.
+//! Scripts of a directory, as root executes them. perilog-runner runs the scripts found here; `perilog doctor` lists
+//! them by the same rules.
 //!
-//! What happens to be there and is no script is skipped: editors' and packages' leavings in silence, the rest with a reason.
+//! Entries that are no scripts are skipped: leftovers of editors and packages silently, all others with a reason.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::trust::{self, Untrusted};
 
-/// One name in a directory of scripts.
+/// Entry of a directory of scripts.
 #[derive(Debug)]
 pub enum Entry {
     Script {
@@ -18,9 +19,9 @@ pub enum Entry {
         name: String,
         path: PathBuf,
     },
-    /// Left out, and somebody may have meant it.
+    /// Skipped entry that the administrator may have meant as a script.
     Skipped { path: PathBuf, why: &'static str },
-    /// Nothing of the directory is to be run with this in it.
+    /// Problem that forbids running any script of the directory.
     Wrong(Wrong),
 }
 
@@ -34,10 +35,11 @@ pub enum Wrong {
     Name { path: PathBuf },
 }
 
-/// What is in `directory`, an absolute path, by the bytes of the names. Memory is bounded by the directory, which only root can write.
+/// Lists the entries of `directory`, an absolute path, in byte order of their names. Its size bounds the memory used;
+/// only root can write it.
 ///
 /// # Errors
-/// [`Wrong`]: it cannot be read, or others than root can write it or something on the way to it.
+/// [`Wrong`]: the directory cannot be read, or other users than root can write it or a parent.
 pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     trust::check(directory)?;
     let unreadable = |source: io::Error| Wrong::Unreadable { path: directory.to_owned(), source };
@@ -67,7 +69,7 @@ fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
     }
 }
 
-/// What editors, rpm and dpkg leave beside a script; hidden files too.
+/// Did an editor, rpm or dpkg leave this file behind? Hidden files count too.
 fn is_leaving(name: &[u8]) -> bool {
     let extension = name.rsplit(|b| *b == b'.').next().filter(|e| e.len() < name.len()).unwrap_or_default();
     name.starts_with(b".")

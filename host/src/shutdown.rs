@@ -1,12 +1,13 @@
-//! The signals that end or reload a daemon: SIGTERM and SIGINT ([`Signal::Terminate`]), SIGHUP ([`Signal::Reload`]).
+//! Signals that end or reload a daemon: SIGTERM and SIGINT ([`Signal::Terminate`]), SIGHUP ([`Signal::Reload`]).
 //!
-//! Made once at start, before anything that a signal must not cut in half; from then on those signals no longer kill the process.
+//! The daemon installs the handlers at its start, before any work that a signal must not interrupt. From then on these
+//! signals no longer kill the process.
 
 use std::io;
 
 use tokio::signal::unix::{self, SignalKind};
 
-/// What we were asked to do.
+/// Request of the service manager or an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// End in good order.
@@ -15,7 +16,7 @@ pub enum Signal {
     Reload,
 }
 
-/// The stream of signals. Several of one kind that come before they are looked at count as one.
+/// Stream of signals. Several signals of one kind between two reads count as one.
 #[derive(Debug)]
 pub struct Signals {
     term: unix::Signal,
@@ -41,7 +42,7 @@ impl Signals {
             Some(()) = self.term.recv() => Signal::Terminate,
             Some(()) = self.int.recv() => Signal::Terminate,
             Some(()) = self.hup.recv() => Signal::Reload,
-            // Without its driver no signal will ever come; whoever waits is being torn down with the runtime.
+            // The runtime's signal driver is gone, so the runtime is shutting down and will drop this future.
             else => std::future::pending().await,
         }
     }

@@ -1,10 +1,12 @@
-//! Who can write a path: what root executes must be root's alone, with every directory and symbolic link on the way to it.
+//! Write access to a path: root alone may be able to write a file that root executes, and every directory and symbolic
+//! link on the way to it.
 //!
-//! Strict on purpose. A directory with the sticky bit (/tmp) is one that others can write. A group's write bit passes only where the group is
-//! root's and no access control list hides behind it (with a list, that bit is its mask: acl(5)).
+//! The check is strict on purpose. Other users can write a directory with the sticky bit (/tmp). A group's write bit
+//! passes only for root's group, and only without an access control list: with one, that bit is the list's mask
+//! (acl(5)).
 //!
-//! Between this check and the execution only root can change anything, which is what the check is for; so a script is executed by its
-//! path (a `#!` line would not survive a descriptor that closes on exec).
+//! Between this check and the execution, only root can change the path; the check proves exactly that. So the caller
+//! executes the script by its path (a `#!` line would not survive a descriptor that closes on exec).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,7 +19,7 @@ use std::path::{Component, Path, PathBuf};
 /// As many as the kernel follows (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// Why root shall not execute a path: the first thing on the way to it that is in the way.
+/// Why root must not execute a path: the first obstacle on the way to it.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
     #[error("{}: {who} can write it; only root may", path.display())]
@@ -30,13 +32,13 @@ pub enum Untrusted {
     Links { path: PathBuf },
 }
 
-/// Who else than root can write a file.
+/// Writer of a file besides root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
     Owner(u32),
     Everyone,
     Group(u32),
-    /// Whoever the file's access control list names.
+    /// A user or group in the file's access control list.
     Listed,
 }
 
@@ -51,10 +53,10 @@ impl fmt::Display for Writer {
     }
 }
 
-/// Checks the absolute path `path` and everything on the way to it, through symbolic links.
+/// Checks the absolute path `path` and every directory and symbolic link on the way.
 ///
 /// # Errors
-/// [`Untrusted`]: the first thing that others than root can write, or that is missing.
+/// [`Untrusted`]: the first element that other users can write, or that is missing.
 pub fn check(path: &Path) -> Result<(), Untrusted> {
     if !path.is_absolute() {
         return Err(Untrusted::Relative { path: path.to_owned() });
@@ -76,7 +78,7 @@ pub fn check(path: &Path) -> Result<(), Untrusted> {
             real = next;
             continue;
         }
-        // Whoever could change the link could write the directory that holds it, which was examined.
+        // A user who can change the link can write its directory, which was examined above.
         links += 1;
         if links > MAX_LINKS {
             return Err(Untrusted::Links { path: path.to_owned() });
@@ -111,7 +113,7 @@ fn examine(path: &Path, meta: &Metadata) -> Result<(), Untrusted> {
     }
 }
 
-/// Who else than root can write a file of this owner, group and mode.
+/// Returns who else than root can write a file of this owner, group and mode.
 fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<Writer> {
     if uid != 0 {
         Some(Writer::Owner(uid))
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_way_is_walked_through_links() {
-        // /proc/self is a link that root made; what it leads to exists and is nobody's to write when we are root.
+        // /proc/self is a link made by root; its target exists, and as root no other user can write it.
         assert!(check(Path::new("/proc/../proc/version")).is_ok());
         assert!(check(Path::new("/nowhere/at/all")).unwrap_err().to_string().starts_with("/nowhere: "));
         assert!(check(Path::new("/tmp/x")).is_err());

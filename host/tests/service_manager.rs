@@ -1,5 +1,5 @@
-//! What we and the service manager tell each other: through the environment and inherited descriptors, so each case is a process of its own, made by
-//! running this very program again as the ignored test of that name.
+//! Messages between a daemon and its service manager, through the environment and inherited descriptors. Each case
+//! needs a process of its own, so a test runs this program again with the ignored test that it names.
 
 // A test that cannot go on says where.
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,7 @@ use std::time::Duration;
 use perilog_host::{activation, journal, notify};
 use rustix::io::{FdFlags, fcntl_getfd};
 
-/// Runs the ignored test `name` of this program, after `prepare` in a shell whose process it then is.
+/// Runs the ignored test `name` of this program after `prepare`, in a shell that then becomes the program.
 fn child(name: &str, prepare: &str) -> Command {
     let mut command = Command::new("sh");
     command

@@ -1,4 +1,4 @@
-//! The local socket as others see it: a plain Python client, and a server that runs out of descriptors.
+//! The local socket as other programs see it: a plain Python client, and a server that runs out of descriptors.
 
 // A test that cannot go on says where.
 #![allow(clippy::unwrap_used)]
@@ -64,11 +64,11 @@ async fn with_server(bounds: Bounds, test: impl FnOnce(&Path) + Send + 'static) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_python_introspects_streams_and_is_known_by_its_credentials() {
+async fn plain_python_introspects_streams_and_shows_credentials() {
     let bounds = Bounds { per_stranger: 5, ..Bounds::default() };
     with_server(bounds, |path| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/varlink_client.py");
-        // From stdin: the script must be readable by the user that it becomes.
+        // The script comes from stdin: the user that it becomes must be able to read it.
         let output = Command::new("python3")
             .args(["-", path.to_str().unwrap()])
             .stdin(std::fs::File::open(script).unwrap())
@@ -96,7 +96,7 @@ fn a_server_out_of_descriptors_serves_again_when_there_are_some() {
 #[ignore = "run by a_server_out_of_descriptors_serves_again_when_there_are_some"]
 async fn flooded() {
     with_server(Bounds::default(), |path| {
-        // The last one waits in the queue behind the others, until they are gone.
+        // The last client waits in the queue behind the others, until they disconnect.
         let flood = "import socket, sys
 def connect():
     s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1]); return s

@@ -1,5 +1,5 @@
-//! The list of what was issued grows with each boot of a node, and must not for ever: past some size nobody could be revoked by it. What nobody needs any more
-//! leaves it.
+//! Pruning of issued.jsonl. The list grows with each boot of a node; without a limit it would become too large to read
+//! when an operator revokes a host.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -8,16 +8,20 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 
 use super::{ISSUED, Issued, Lock, canonical};
 
-/// So long after its end a certificate is kept: clocks differ.
+/// Keeps a certificate in the list for this time after its end, because clocks differ.
 const KEPT_MS: u64 = 86_400_000;
 
-/// Drops lines of what was enrolled and has run out, but for each host's newest (by which it is known that the host was thrown out) and what is revoked; how
-/// many. What is no record stays. The list is whole at any moment, with its mode and owner.
+/// Drops the lines of enrolled certificates that have run out, and returns how many.
 ///
-/// Only where no session stands on what has run out: it could not be ended by a revocation of its host any more ([`super::run_out`]).
+/// Three kinds of line stay: the newest certificate of each host (the evidence that an operator revoked the host),
+/// revoked certificates, and lines that are no record. At every moment the list is complete on disk, with its mode and
+/// owner.
+///
+/// Call it only where no session depends on a certificate that has run out: revoking the host could no longer end that
+/// session ([`super::run_out`]).
 ///
 /// # Errors
-/// Of the files; the list is as it was.
+/// I/O errors; the list is then unchanged.
 pub fn forget(lock: &Lock, revoked: &HashSet<String>, now_ms: u64) -> io::Result<usize> {
     let path = lock.dir().join(ISSUED);
     let text = fs::read(&path)?;
@@ -64,7 +68,7 @@ mod tests {
     const NOW: u64 = 10 * KEPT_MS;
 
     #[test]
-    fn what_has_run_out_leaves_the_list_but_for_the_newest_what_is_revoked_and_what_somebody_has_issued() {
+    fn forget_keeps_the_newest_the_revoked_and_the_hand_issued() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path()).unwrap();
         let path = dir.path().join(ISSUED);
@@ -86,7 +90,7 @@ mod tests {
             issued("07", "n0", over, Some(1)),
         ];
         remember(&lock, &list[..3]).unwrap();
-        // What a later release may write, and a line that was cut off.
+        // A record that a later release may write, and a line that a crash cut off.
         let odd = "{\"of\":\"another kind\"}\n{\"serial\":\"08";
         fs::write(&path, [fs::read(&path).unwrap().as_slice(), odd.as_bytes()].concat()).unwrap();
         remember(&lock, &list[3..]).unwrap();

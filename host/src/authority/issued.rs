@@ -1,8 +1,8 @@
-//! What an authority has issued: issued.jsonl in its directory, a line for each certificate. So that a host's certificates can be revoked when nobody
-//! has them any more.
+//! Certificates that an authority has issued: issued.jsonl in its directory, one line per certificate. With this list
+//! the operator can revoke a host whose certificates are lost.
 //!
-//! A write that was cut off (a crash, a full disk) leaves a line that is no record. It stays alone: the next record begins a line of its own. Whoever reads
-//! skips it and says so.
+//! A write that a crash or a full disk cut off leaves a line that is no record. The next record begins on a new line,
+//! so the damage stays in one line. Readers skip that line and report it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use super::{Lock, canonical};
 
 pub const ISSUED: &str = "issued.jsonl";
 
-/// One certificate. Reading skips what a later version has added.
+/// Certificate that the authority issued. Reading skips fields that a later version added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
     /// Hexadecimal, two digits a byte, without colons.
@@ -24,20 +24,23 @@ pub struct Issued {
     pub names: Vec<String>,
     /// Milliseconds since the epoch.
     pub not_after_ms: u64,
-    /// When the controller gave it to a host that asked for it; none where somebody has issued it.
+    /// Time at which the controller issued it to a host that enrolled; `None` if an operator issued it by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolled_ms: Option<u64>,
 }
 
 impl Issued {
-    /// Whether it is this host's (canonical).
+    /// Is this certificate for `host` (canonical)?
     pub fn is_of(&self, host: &str) -> bool {
         self.names.iter().any(|name| canonical(name) == host)
     }
 }
 
-/// The certificates of a host (canonical) that are to be revoked with it, of a list in the order of its issue: all that a machine's asking has not made too
-/// many, which is all that somebody has issued, what was enrolled and has not run out, and the newest, by which it is known that the host was thrown out.
+/// Returns the certificates of `host` (canonical) to revoke with it, in the order of their issue.
+///
+/// Those are all certificates issued by hand, the enrolled ones that have not run out, and the newest enrolled one: it
+/// is the evidence that the operator revoked the host. Without this limit, a machine that enrols at each boot would
+/// fill the revocation list.
 pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
     let its: Vec<&Issued> = issued.iter().filter(|issued| issued.is_of(host)).collect();
     let newest = its.last().map(|newest| newest.serial.clone());
@@ -45,8 +48,11 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
     its.into_iter().filter(counts).collect()
 }
 
-/// The serial numbers that [`of_host`] has left out: sessions may stand on them. `revoked`: what is on the list. Of a host that is all up to the last of its
-/// certificates that is revoked, also where a token has brought the host back since: who had a session before may be another.
+/// Returns the serial numbers that [`of_host`] leaves out of a revocation: sessions may still depend on them. `revoked`
+/// holds the serials on the revocation list.
+///
+/// For a host, that is every certificate up to its last revoked one, even if a token has re-enrolled the host since:
+/// the older session may belong to another machine.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {
@@ -69,11 +75,11 @@ impl Issued {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     pub issued: Vec<Issued>,
-    /// Lines that are no record, the first of the text being 1.
+    /// Numbers of the lines that are no record, counted from 1.
     pub skipped: Vec<usize>,
 }
 
-/// Reads lines of the list: all of it, or what was added.
+/// Reads lines of the list: all of it, or an appended part.
 pub fn known(text: &[u8]) -> Known {
     let mut known = Known::default();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -86,15 +92,15 @@ pub fn known(text: &[u8]) -> Known {
     known
 }
 
-/// Adds certificates to the list of the authority that is locked; they are on disk when it returns.
+/// Appends certificates to the list of the locked authority; they are on disk on return.
 ///
 /// # Errors
-/// Of the file.
+/// I/O errors of the file.
 pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     let path = lock.dir().join(ISSUED);
     let is_new = !path.try_exists()?;
     let mut options = OpenOptions::new();
-    // Root adds to it in a directory of somebody else's: where a link leads is not for them to say.
+    // Root appends in a directory that another user owns: that user must not redirect the write with a symbolic link.
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     options.read(true).append(true).create(true).mode(0o600).custom_flags(no_link);
     let mut file = options.open(path)?;
@@ -108,11 +114,11 @@ pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     }
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    // A file without a name in its directory is gone with the power.
+    // Without an fsync of the directory, a power cut loses the new file's name.
     if is_new { File::open(lock.dir())?.sync_all() } else { Ok(()) }
 }
 
-/// Whether what is added begins a line.
+/// Does appended text begin a new line?
 fn ends_a_line(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(true);
@@ -132,10 +138,10 @@ mod tests {
         Issued { serial: serial.to_owned(), role: "node".to_owned(), names, not_after_ms: 1, enrolled_ms: None }
     }
 
-    /// A node that boots often is given many certificates: the list of a host that was thrown out must not grow with all that it ever had. Its sessions end
-    /// all the same, those that began with one that has run out, too.
+    /// A node that boots often receives many certificates, and the revocation list must not grow with all of them. Its
+    /// sessions end all the same, including sessions that began with a certificate that has run out.
     #[test]
-    fn what_a_machine_was_given_and_has_run_out_is_left_out_but_for_the_newest_and_ends_its_sessions() {
+    fn run_out_certificates_are_not_listed_but_end_their_sessions() {
         let enrolled = |serial: &str, host: &str, until_ms: u64| Issued {
             names: vec![host.to_owned()],
             not_after_ms: until_ms,
@@ -159,13 +165,15 @@ mod tests {
             gone
         };
         assert_eq!(gone(&["01", "04", "05"]), ["02", "05"]);
-        // Somebody has brought it back: its newest is good. This once let a session go on that stood before the revocation, on what had run out then.
+        // The operator re-enrolled the host: its newest certificate is good. Earlier, a session from before the
+        // revocation went on here with a certificate that had run out.
         assert_eq!(gone(&["01", "04"]), ["02"]);
         assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
-    /// The machine lost its power in the middle of a write: what comes after it was once glued to what was there, and no list could be read any more.
+    /// The machine loses power in the middle of a write. Earlier, the next record was glued to the torn line, and no
+    /// reader could parse the list any more.
     #[test]
     fn a_line_that_was_cut_off_stays_alone_and_is_told() {
         let dir = tempfile::tempdir().unwrap();
@@ -178,12 +186,12 @@ mod tests {
             remember(&lock, &[issued("03")]).unwrap();
             let known = known(&std::fs::read(&path).unwrap());
             let serials: Vec<_> = known.issued.iter().map(|issued| issued.serial.as_str()).collect();
-            // All but its end was written: it is whole.
+            // Only the final newline is missing: the record is whole.
             let (expect, skipped) =
                 if cut == whole.len() - 1 { (&["01", "02", "03"][..], vec![]) } else { (&["01", "03"][..], vec![2]) };
             assert_eq!((serials.as_slice(), known.skipped), (expect, skipped), "{cut} of {}", whole.len());
         }
-        // What a file system puts in the place of what it lost; and text that is none.
+        // Zero bytes that a file system puts in place of lost data, and bytes that are no text.
         let odd = [whole.as_slice(), &[0; 64], b"\n\xff\xfe\n", whole.as_slice()].concat();
         let known = known(&odd);
         assert_eq!((known.issued.len(), known.skipped), (4, vec![3, 4]));

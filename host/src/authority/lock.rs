@@ -1,11 +1,11 @@
-//! One at a time in an authority's directory: whoever signs, revokes, or adds to its lists. Between looking at the revocation list and the certificate that is
-//! signed because of it, nobody revokes.
+//! Lock on an authority's directory: one process at a time signs, revokes, or appends to its lists. So no revocation
+//! comes between a check of the revocation list and the certificate signed because of that check.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Until it is dropped, whoever else asks waits, in whichever process (flock(2) of the directory).
+/// Exclusive lock across processes (flock(2) of the directory); other callers wait until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     dir: PathBuf,
@@ -13,17 +13,17 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits until nobody else has it.
+    /// Waits for the lock.
     ///
     /// # Errors
-    /// There is no such directory, or it cannot be read.
+    /// The directory does not exist or cannot be read.
     pub fn take(dir: &Path) -> io::Result<Self> {
         let file = File::open(dir)?;
         file.lock()?;
         Ok(Self { dir: dir.to_owned(), _file: file })
     }
 
-    /// None where somebody else has it.
+    /// Takes the lock if it is free; returns `None` if another process or thread has it.
     ///
     /// # Errors
     /// As for [`Self::take`].
@@ -36,7 +36,7 @@ impl Lock {
         }
     }
 
-    /// What is locked.
+    /// Returns the locked directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -1,7 +1,8 @@
-//! What an authority is, whoever keeps it: `perilog ca` for an administrator, the controller for the nodes that it enrols. A directory:
+//! Certificate authority: `perilog ca` uses one for an administrator, the controller for the nodes that it enrols. Its
+//! directory:
 //!
 //! ```text
-//!   ca.pem, ca-key.pem     itself            issued.jsonl   whom it gave which certificate
+//!   ca.pem, ca-key.pem     the authority     issued.jsonl   each certificate it issued, and to whom
 //!   crl.pem                what it revoked
 //! ```
 //! Keys are EC P-256. Times are milliseconds since the epoch.
@@ -31,23 +32,24 @@ pub const CA_CERT: &str = "ca.pem";
 pub const CA_KEY: &str = "ca-key.pem";
 pub const CRL: &str = "crl.pem";
 
-/// Certificates begin a little before they are made: a node's clock may be behind.
+/// Backdates each certificate: a node's clock may be behind.
 pub const BACKDATED_MS: u64 = 3_600_000;
 
-/// The one form of a host's name, in which it is certified, revoked and looked up: DNS names are the same in capitals and with final dots (RFC 4343, RFC 1034
-/// section 3.1), and whoever compares others lets a host be two.
+/// Returns the canonical form of a host name, in which perilog certifies, revokes and looks up hosts. DNS names are
+/// equal regardless of case and final dots (RFC 4343, RFC 1034 section 3.1); comparing other forms would make one host
+/// two.
 pub fn canonical(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// What `rcgen` takes for a moment.
+/// Converts milliseconds to the time type of `rcgen`.
 macro_rules! moment {
     ($ms:expr) => {
         date_time_ymd(1970, 1, 1) + Duration::from_secs($ms / 1000)
     };
 }
 
-/// A certificate and its key, both PEM.
+/// Certificate and its private key, both PEM.
 #[derive(Debug)]
 pub struct Made {
     pub cert: String,
@@ -61,24 +63,24 @@ pub struct Made {
 pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
     let mut params = lasting(from_ms, until_ms);
     params.distinguished_name.push(DnType::CommonName, name);
-    // It signs nodes and controllers, never another authority.
+    // This authority signs nodes and controllers, never another authority.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     Ok(Made { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// What every certificate begins with.
+/// Returns the parameters that every certificate starts from.
 pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
-    // Its own default subject would be "rcgen self signed cert".
+    // The default subject of rcgen would be "rcgen self signed cert".
     params.distinguished_name = DistinguishedName::new();
     params.not_before = moment!(from_ms);
     params.not_after = moment!(until_ms);
     params
 }
 
-/// A certificate that counts no more.
+/// Revoked certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revoked {
     /// Hexadecimal, two digits a byte.
@@ -86,10 +88,10 @@ pub struct Revoked {
     pub at_ms: u64,
 }
 
-/// A revocation list (PEM; RFC 5280, section 5), good until `until_ms`: whoever has no newer one goes by it.
+/// Signs a revocation list (PEM; RFC 5280, section 5). Hosts without a newer list use it until `until_ms`.
 ///
 /// # Errors
-/// The authority may not sign lists (its key usage).
+/// The authority's key usage does not allow signing lists.
 pub fn revocations(
     issuer: &Issuer<'_, KeyPair>,
     number: u64,
@@ -114,10 +116,10 @@ pub fn revocations(
     params.signed_by(issuer)?.pem()
 }
 
-/// The serial numbers (hexadecimal, two digits a byte) on a revocation list (PEM).
+/// Returns the serial numbers (hexadecimal, two digits a byte) on a revocation list (PEM).
 ///
 /// # Errors
-/// A sentence: it is none.
+/// A sentence that says why `pem` is no revocation list.
 pub fn revoked(pem: &[u8]) -> Result<HashSet<String>, String> {
     let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
     let block = block.ok_or("no revocation list in PEM form")?;
@@ -132,21 +134,23 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Of hexadecimal digits, two a byte.
+/// Decodes hexadecimal digits, two a byte.
 fn bytes(hexadecimal: &str) -> Vec<u8> {
     let digits = |at: usize| hexadecimal.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
     (0..hexadecimal.len()).step_by(2).filter_map(digits).collect()
 }
 
-/// A key that somebody has, and asks to have certified. Nothing else of what they ask for counts: names, usages and times are the signer's.
+/// Public key that a host asks the authority to certify. Everything else in the request is ignored: the signer chooses
+/// names, usages and times.
 #[derive(Debug)]
 pub struct Requested(CertificateSigningRequestParams);
 
 impl Requested {
-    /// Of a signing request (PEM, PKCS #10) whose signature is right: whoever sent it has the key. EC P-256 alone.
+    /// Reads a signing request (PEM, PKCS #10) and checks its signature, which proves that the sender has the key.
+    /// Accepts EC P-256 only.
     ///
     /// # Errors
-    /// A sentence for whoever sent it.
+    /// A sentence for the sender.
     pub fn read(pem: &str) -> Result<Self, String> {
         let read =
             CertificateSigningRequestParams::from_pem(pem).map_err(|error| format!("no good request: {error}"))?;
@@ -193,18 +197,18 @@ pub fn key() -> Result<String, Error> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
 }
 
-/// The public half (SubjectPublicKeyInfo, DER) of a key (PEM).
+/// Returns the public half (SubjectPublicKeyInfo, DER) of a private key (PEM).
 ///
 /// # Errors
-/// It is no key.
+/// `key` is no key.
 pub fn public_key(key: &str) -> Result<Vec<u8>, Error> {
     Ok(KeyPair::from_pem(key)?.subject_public_key_info())
 }
 
-/// A signing request (PEM) of a key (PEM).
+/// Makes a signing request (PEM) for a private key (PEM).
 ///
 /// # Errors
-/// It is no key.
+/// `key` is no key.
 pub fn request(key: &str) -> Result<String, Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -216,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_gets_a_host_as_a_client_and_nothing_that_it_asks_for() {
+    fn a_signing_request_decides_nothing_but_the_key() {
         let made = new("test", 0, 4_000_000_000_000).unwrap();
         let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key).unwrap()).unwrap();
         // Asks to be an authority and a controller of all names.
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_none_or_is_signed_by_another_key_is_refused() {
+    fn a_malformed_or_wrongly_signed_request_is_refused() {
         let csr = request(&key().unwrap()).unwrap();
         assert!(Requested::read(&csr).is_ok());
         let other = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();

@@ -1,7 +1,7 @@
-//! Which keys a table may have, and which of them was meant.
+//! Keys that a table may have, and the key that a misspelt one probably meant.
 //!
-//! Serde tells a deserialiser the fields of a struct, and nobody else. So we pretend to be a document that has nothing but the way to the table
-//! in question, and note what its type asks for.
+//! Serde tells the fields of a struct to a deserialiser only. So the probe here pretends to be a document that contains
+//! only the path to the table, and notes the fields that the type asks for.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(super) fn reword(message: &str) -> String {
     message.replacen("missing field `", "missing key `", 1).replacen("unknown field `", "unknown key `", 1)
 }
 
-/// `path` ends in a key that its table does not know; `fields` are those that it does.
+/// Describes an unknown key: `path` ends in it, `fields` are the keys that its table knows.
 pub(super) fn unknown_key(path: &[Step], fields: Option<&[&str]>) -> String {
     let key = match path.last() {
         Some(Step::Key(key)) => key.as_str(),
@@ -39,7 +39,7 @@ fn listed(fields: &[&str]) -> String {
     }
 }
 
-/// The field that was most likely meant: near enough that a slip of the fingers explains it.
+/// Returns the field nearest to `key`, if a typing slip can explain the difference.
 fn nearest<'f>(key: &str, fields: &[&'f str]) -> Option<&'f str> {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let key = plain(key);
@@ -72,11 +72,12 @@ fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
-/// The fields of the struct that holds the last key of `path`; none if it is no struct, or one that cannot be reached this way.
+/// Returns the fields of the struct that holds the last key of `path`; `None` if it is no struct, or the probe cannot
+/// reach it.
 pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'static str]> {
     let (_, way) = path.split_last()?;
     let found = Cell::new(None);
-    // Always ends in an error: a document with nothing in it.
+    // This always fails: the document is empty.
     let _ = T::deserialize(Probe { way, found: &found });
     found.get()
 }
@@ -86,8 +87,9 @@ const ANY: &str = "name";
 /// Tables within tables; ours have half as many.
 const DEPTH: usize = 8;
 
-/// Every key that a file of this type may have, with the tables that it is in, sorted: `tls.ca`, `action.NAME.timeout`. A table whose keys a site
-/// chooses has `NAME` in their place; one that holds plain values (variables) is a key like any other.
+/// Returns every key that a file of this type may have, with its tables, sorted: `tls.ca`, `action.NAME.timeout`.
+/// `NAME` stands for a key that the site chooses in a table of tables; a table of plain values (variables) counts as
+/// one key.
 pub fn keys<T: DeserializeOwned>() -> Vec<String> {
     let mut found = Vec::new();
     let mut open: Vec<(Vec<Step>, String)> = vec![(Vec::new(), String::new())];
@@ -110,14 +112,14 @@ pub fn keys<T: DeserializeOwned>() -> Vec<String> {
     found
 }
 
-/// A document of one way, and what its end asks for.
+/// Document that contains one path; it records which fields the type at its end asks for.
 #[derive(Clone, Copy)]
 struct Probe<'p> {
     way: &'p [Step],
     found: &'p Cell<Option<&'static [&'static str]>>,
 }
 
-/// The probe is over; what it was for is noted.
+/// Error that ends the probe after it noted the fields.
 #[derive(Debug)]
 struct Over;
 
@@ -172,7 +174,7 @@ impl<'de> de::Deserializer<'de> for Probe<'_> {
     }
 }
 
-/// A table or array with the one thing that is on the way.
+/// Table or array that contains only the element on the path.
 struct One<'p> {
     key: Option<&'p str>,
     value: Probe<'p>,
@@ -182,7 +184,7 @@ impl<'de> MapAccess<'de> for One<'_> {
     type Error = Over;
 
     fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Over> {
-        // Asked for a second time: the first one did not end in a struct, so there is nothing to find.
+        // A second request: the first element did not end in a struct, so there are no fields to find.
         let key = self.key.take().ok_or(Over)?;
         seed.deserialize(key.into_deserializer()).map(Some)
     }

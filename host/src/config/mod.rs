@@ -7,11 +7,11 @@
 //!    | ^^^^^^^^
 //! ```
 //!
-//! Every file is checked alone (a wrong value must not hide behind the drop-in that replaces it), then all are merged and checked as a whole
-//! (only then can a key be missing). All that is wrong comes in one report. Spans survive the merge, so the last check, too, points into the
-//! right file.
+//! The loader checks every file alone, because a drop-in must not hide a wrong value that it replaces. Then it merges
+//! all files and checks the whole, because only then can a key be missing. One report names all problems. Spans survive
+//! the merge, so the last check also points into the right file.
 //!
-//! The files say what root runs, so a file or directory that others can write is refused.
+//! The files decide what root runs, so the loader refuses a file or directory that other users can write.
 
 mod known;
 mod origin;
@@ -33,10 +33,10 @@ pub use self::origin::Origins;
 pub use self::reload::{Change, Changes};
 pub use self::report::{ConfigError, Problem};
 
-/// After that many problems nobody reads on; it also bounds the passes over a hopeless file.
+/// Most problems in one report; it also bounds the passes over a hopeless file.
 const MAX_PROBLEMS: usize = 20;
 
-/// A configuration and the files that it came from, in the order in which they were read.
+/// Configuration with the files it came from, in the order in which they were read.
 #[derive(Debug, Clone)]
 pub struct Loaded<T> {
     pub value: T,
@@ -46,7 +46,7 @@ pub struct Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// The same files, and what follows from them.
+    /// Converts the value and keeps the files and origins.
     pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Loaded<U> {
         Loaded { value: then(self.value), files: self.files, origins: self.origins }
     }
@@ -60,10 +60,11 @@ pub enum MainFile {
     Optional,
 }
 
-/// Reads `file` and then the `*.toml` in `dropins`, byte-sorted; a later value replaces an earlier one, tables are merged, arrays are not.
+/// Reads `file`, then the `*.toml` in `dropins` in byte order. A later value replaces an earlier one; tables are
+/// merged, arrays are replaced whole.
 ///
-/// `T` needs no `deny_unknown_fields`: unknown keys are refused here, with a hint. `T` must not use `flatten` or `untagged`, which hide keys
-/// and positions from us. A missing `dropins` directory is an empty one.
+/// `T` needs no `deny_unknown_fields`: the loader refuses unknown keys with a hint. `T` must not use `flatten` or
+/// `untagged`, which hide keys and positions from the loader. A missing `dropins` directory counts as empty.
 pub fn load<T: DeserializeOwned>(
     file: &Path,
     main: MainFile,
@@ -93,7 +94,7 @@ pub fn load<T: DeserializeOwned>(
     finish(value, problems).map(|(value, origins)| Loaded { value, files: sources.paths(), origins })
 }
 
-/// The same for a text in memory, named `name` in errors: for tests of a schema, and for configurations that are handed over.
+/// Reads a text in memory, with `name` in its errors: for tests of a schema, and for configurations passed as text.
 pub fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
     let mut problems = Vec::new();
     let mut sources = Sources::default();
@@ -118,7 +119,8 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
         if errors.is_empty() {
             let tree = Tree::new(table, source.base);
             let (_, found) = examine::<T>(tree.clone());
-            // What is said of a whole table may be untrue of a part of it: the merged check will tell.
+            // A complaint about a whole table may be untrue of one file's part of it; the merged check reports it if it
+            // holds.
             let lone = found.into_iter().filter(|finding| !finding.of_table);
             problems.extend(lone.map(|finding| finding.into_problem(sources, main)));
             merged.merge(tree);
@@ -129,7 +131,7 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
             Problem::at(sources, &source.path, span, None, error.message().to_owned())
         }));
     }
-    // What a file that cannot be read does not say is not missing.
+    // An unreadable file may contain the keys that seem to be missing.
     if !readable {
         return None;
     }
@@ -139,12 +141,12 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
     value.map(|value| (value, origins))
 }
 
-/// One thing that is wrong in a tree.
+/// Problem found in a tree.
 struct Finding {
     span: Option<std::ops::Range<usize>>,
     path: Vec<Step>,
     message: String,
-    /// It was said of a table as a whole (a key is missing, two do not fit), not of a value or a key.
+    /// Is the complaint about a table as a whole (a key is missing, two keys conflict), not about one value or key?
     of_table: bool,
 }
 
@@ -155,7 +157,7 @@ impl Finding {
     }
 }
 
-/// Deserialises again and again, each time without the values that were found wrong, so that one pass reports them all.
+/// Deserialises repeatedly, each time without the values found wrong so far, so that one report names them all.
 fn examine<T: DeserializeOwned>(whole: Tree<'_>) -> (Option<T>, Vec<Finding>) {
     let mut tree = whole.clone();
     let mut findings: Vec<Finding> = Vec::new();
@@ -180,7 +182,7 @@ fn examine<T: DeserializeOwned>(whole: Tree<'_>) -> (Option<T>, Vec<Finding>) {
         // Said of something that we took a part out of: our doing, not the file's.
         if !removed.iter().any(|path| path.starts_with(&place.path)) {
             findings.push(Finding {
-                // What is wrong with everything is wrong at no line.
+                // A problem of the whole document has no line.
                 span: error.span().filter(|_| !place.path.is_empty()),
                 path: place.path.clone(),
                 message: known::reword(error.message()),

@@ -1,10 +1,10 @@
-//! Where each value of a configuration was written, and the configuration that is in force with that beside it:
+//! Origins of configuration values, and the printed configuration in force with each origin beside its value:
 //!
 //! ```text
 //! max-tasks = 64                          # /etc/perilog/agent.d/10-site.toml:4
 //! ```
 //!
-//! What is printed is a configuration itself: read again it gives the same.
+//! The output is itself a configuration: reading it gives the same values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use super::report::printable;
 use super::source::Sources;
 use super::tree::{Step, Tree, dotted};
 
-/// What no file says.
+/// Origin of a value that no file sets.
 const DEFAULT: &str = "default";
 /// The column of the origins; a longer line has its own.
 const COLUMN: usize = 40;
 
-/// Files and lines, by dotted key. A key that is not here has its default.
+/// Files and lines, by dotted key. A key that is absent has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins(BTreeMap<String, (PathBuf, usize)>);
 
 impl Origins {
-    /// Of all values of the merged tree: of several files the one that counts.
+    /// Collects the origins of all values in the merged tree; if several files set a value, the last one counts.
     pub(super) fn of(tree: &Tree<'_>, sources: &Sources) -> Self {
         let mut origins = BTreeMap::new();
         each_value(tree.root().get_ref(), &mut Vec::new(), &mut |path, span| {
@@ -52,10 +52,10 @@ fn place(file: &Path, line: usize) -> String {
 }
 
 impl<T: Serialize> Loaded<T> {
-    /// All of it, defaults filled in, each value with its origin.
+    /// Prints the whole configuration with defaults filled in, each value with its origin.
     ///
     /// # Errors
-    /// Text, if a value has no TOML form; none of ours does.
+    /// Text, if a value has no TOML form; perilog's types all have one.
     pub fn print(&self) -> Result<String, String> {
         let bare = toml::to_string(&self.value).map_err(|error| error.to_string())?;
         let table = DeTable::parse(&bare).map_err(|error| error.to_string())?;
@@ -80,7 +80,7 @@ impl<T: Serialize> Loaded<T> {
     }
 }
 
-/// Every value that is no table, with the span of its text. An array is one value: drop-ins replace it whole.
+/// Visits every value that is no table, with the span of its text. An array is one value: drop-ins replace it whole.
 fn each_value(table: &DeTable<'_>, path: &mut Vec<Step>, take: &mut impl FnMut(&[Step], std::ops::Range<usize>)) {
     for (key, value) in table {
         path.push(Step::Key(key.get_ref().to_string()));

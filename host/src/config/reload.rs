@@ -1,4 +1,4 @@
-//! What a reload changes, key by key: what counts from now on, and what counts from the next start of the daemon.
+//! Changes that a reload makes, key by key: those in force at once, and those that wait for a restart of the daemon.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use toml::Value;
 use super::Loaded;
 use super::tree::{Step, dotted};
 
-/// A key whose value is another now, and where the new one is from.
+/// Key whose value changed, with the origin of the new value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub key: String,
@@ -25,17 +25,18 @@ impl fmt::Display for Change {
 /// All that differs, in the order of the keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Against what was read last: it counts from now on.
+    /// Changes against the last read configuration, in force from now on.
     pub applied: Vec<Change>,
-    /// Against what the daemon was started with: it counts from the next start on. Told at each reload until then.
+    /// Changes against the configuration at the daemon's start, in force after its next start. Each reload repeats them
+    /// until then.
     pub waiting: Vec<Change>,
 }
 
 impl Changes {
-    /// `takes_restart`: keys, or tables with all in them, that a daemon looks at only when it starts.
+    /// Compares configurations. `takes_restart` names keys, or whole tables, that a daemon reads only at its start.
     ///
     /// # Errors
-    /// Text, if a value has no TOML form; none of ours does.
+    /// Text, if a value has no TOML form; perilog's types all have one.
     pub fn between<T: Serialize>(
         started: &T,
         last: &T,
@@ -54,7 +55,7 @@ impl Changes {
         })
     }
 
-    /// Says it in the journal, a line for each key. `unit`: whose restart it takes.
+    /// Logs each change on a line. `unit` names the service to restart.
     pub fn tell(&self, unit: &str) {
         if self.applied.is_empty() && self.waiting.is_empty() {
             tracing::info!("the configuration was read again; nothing has changed");
@@ -87,7 +88,7 @@ fn collect(table: toml::Table, path: &mut Vec<Step>, found: &mut BTreeMap<String
         path.push(Step::Key(key));
         match value {
             Value::Table(inner) => {
-                // So that a table without a key of its own, [action.noop], is seen to come and go.
+                // Records an empty table such as `[action.noop]`, so that adding or removing it shows as a change.
                 if inner.is_empty() && path.len() > 1 {
                     found.insert(dotted(path), Value::Boolean(true));
                 }

@@ -1,4 +1,4 @@
-//! What a configuration error looks like to the person who made it.
+//! Configuration errors as the operator reads them.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,15 +15,15 @@ pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// Problem in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: PathBuf,
     /// Line and column (in characters), from 1; none when the file as a whole is meant.
     pub position: Option<(usize, usize)>,
-    /// The dotted key, where one is meant.
+    /// The dotted key, if the problem is about a key.
     pub key: Option<String>,
-    /// What is wrong and what is expected.
+    /// The problem, and the expected value.
     pub message: String,
     /// The line and how many of its characters are meant.
     excerpt: Option<Box<(String, usize)>>,
@@ -35,7 +35,7 @@ impl ConfigError {
         let order: Vec<PathBuf> = problems.iter().map(|problem| problem.file.clone()).collect();
         let rank = |problem: &Problem| order.iter().position(|file| *file == problem.file);
         problems.sort_by_key(|problem| (rank(problem), problem.position));
-        // A file that is checked alone and with the others says the same thing twice.
+        // The check of each file and the check of the whole report the same problem twice.
         let mut once: Vec<Problem> = Vec::with_capacity(problems.len());
         for problem in problems {
             if !once.contains(&problem) {
@@ -105,7 +105,7 @@ impl fmt::Display for Problem {
         };
         let number = line.to_string();
         let gutter = " ".repeat(number.len());
-        // A tab under a tab, so that the caret stands where it should at any tab width.
+        // Pads with a tab under a tab, so that the caret is in place at any tab width.
         let pad: String = excerpt.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let missing = (column - 1).saturating_sub(excerpt.chars().count());
         write!(f, "\n {gutter} |\n {number} | {}", printable(excerpt))?;
@@ -113,7 +113,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A file must not steer the terminal of whoever reads what is wrong with it.
+/// Removes control characters: text from a file must not steer the reader's terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

@@ -12,10 +12,10 @@ use super::report::Problem;
 
 /// No configuration of ours is larger; a larger file is some other file.
 const MAX_FILE: u64 = 1024 * 1024;
-/// Nor has one more drop-ins.
+/// Most drop-ins of one configuration.
 const MAX_DROPINS: usize = 256;
 
-/// One file; `base` is where its text begins when all texts are counted through.
+/// Configuration file; `base` is the offset of its text in the concatenation of all files.
 #[derive(Debug)]
 pub(super) struct Source {
     pub path: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Sources(Vec<Source>);
 
 impl Sources {
     pub(super) fn add(&mut self, path: &Path, text: String) {
-        // One more than the length, so that the end of one text is not the beginning of the next.
+        // One more than the length, so that the end of one text differs from the beginning of the next.
         let base = self.0.last().map_or(0, |source| source.base + source.text.len() + 1);
         self.0.push(Source { path: path.to_owned(), text, base });
     }
@@ -42,14 +42,14 @@ impl Sources {
         self.0.iter().map(|source| source.path.clone()).collect()
     }
 
-    /// The file that a span lies in, and the span there.
+    /// Returns the file that contains `span`, and the span relative to that file.
     pub(super) fn home(&self, span: &Range<usize>) -> Option<(&Source, Range<usize>)> {
         let source = self.0.iter().rev().find(|source| source.base <= span.start)?;
         Some((source, span.start - source.base..span.end.saturating_sub(source.base)))
     }
 }
 
-/// The text of a file that only root (or we ourselves) can have written; none if there is no such file.
+/// Returns the text of a file that only root or this process's user can write; `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
     let whole = |message: String| Problem::of_file(path, message);
     let mut file = match File::open(path) {
@@ -74,7 +74,8 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
         .map_err(|error| whole(format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
 }
 
-/// The `*.toml` of a directory, byte-sorted; none if there is no such directory. Hidden files do not count: editors leave them.
+/// Returns the `*.toml` files of a directory in byte order; none if the directory does not exist. Skips hidden files,
+/// which editors leave behind.
 pub(super) fn dropins_of(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     let whole = |message: String| Problem::of_file(directory, message);
     let entries = match std::fs::read_dir(directory) {
@@ -98,7 +99,7 @@ pub(super) fn dropins_of(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     Ok(paths)
 }
 
-/// Whoever can write a directory can put another file in the place of the one that we believe.
+/// Refuses a directory that other users can write: they could replace a trusted file.
 fn trust_directory(directory: Option<&Path>) -> Result<(), Problem> {
     let directory = match directory {
         Some(path) if path.as_os_str().is_empty() => Path::new("."),

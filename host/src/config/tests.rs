@@ -13,7 +13,7 @@ struct Limits {
     tasks: Option<u32>,
 }
 
-/// Stands for any value that checks itself.
+/// Stands for any value that validates itself.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(try_from = "String")]
 struct Even(u32);
@@ -281,7 +281,7 @@ fn node(files: &Files) -> Loaded<Node> {
 }
 
 #[test]
-fn each_value_is_printed_with_the_line_that_it_is_from_and_reads_back() {
+fn printed_values_name_their_line_and_read_back() {
     let files = Files::new(&[
         ("main.toml", "max-tasks = 3\n[action.'a b']\nuser = 'x # \"y\"'\ncwd = '/'\n"),
         ("d/10.toml", "\n\nmax-tasks = 4\naction.'a b'.user = 'u\\n'\nnames = ['1',\n '2']\n"),
@@ -318,7 +318,7 @@ fn a_reload_tells_what_counts_now_and_what_at_the_next_start() {
     assert_eq!(keys(&changes.waiting), [format!("max-tasks ({main}:2)")]);
     assert_eq!(changes.remark().as_deref(), Some("restart needed for max-tasks"));
 
-    // Read once more nothing is new, and what waits still does; taken back, it waits no more.
+    // A second read reports no new change and keeps the waiting one. Reverting the key clears it.
     let changes = Changes::between(&started, &second.value, &second, &late).unwrap();
     assert_eq!((changes.applied.len(), changes.waiting.len()), (0, 1));
     fs::write(files.path("main.toml"), "log = 'debug'\nmax-tasks = 3\n").unwrap();

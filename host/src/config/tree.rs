@@ -1,11 +1,11 @@
-//! The tree of a TOML document whose spans count through all files, so that they still point home after a merge.
+//! Tree of a TOML document whose spans count through all files, so that they stay valid after a merge.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// One step from the root to a value.
+/// Step from a value to a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Key(String),
@@ -84,8 +84,8 @@ impl<'i> Tree<'i> {
         merge_tables(self.root.get_mut(), other.root.into_inner());
     }
 
-    /// Finds what an error of the deserialiser means: by its span, and among equal spans (an implicit table has that of its header) by its
-    /// keys. The root, if nothing fits.
+    /// Finds the value that a deserialiser's error means: by its span, and among equal spans by its keys (an implicit
+    /// table has the span of its header). Returns the root if no value fits.
     pub(super) fn locate(&self, error: &toml::de::Error) -> Place {
         let Some(span) = error.span() else {
             return Place::ROOT;
@@ -97,7 +97,7 @@ impl<'i> Tree<'i> {
         named.or_else(|| places.pop()).unwrap_or(Place::ROOT)
     }
 
-    /// Takes a value out (the whole array, if it is in one); false if there is none.
+    /// Removes a value, or the whole array that contains it; returns false if it does not exist.
     pub(super) fn remove(&mut self, path: &[Step]) -> bool {
         let keys: Vec<&str> = path.iter().map_while(as_key).collect();
         let Some((last, parents)) = keys.split_last() else {
@@ -141,7 +141,7 @@ fn keys_only(path: &[Step]) -> String {
     path.iter().filter_map(as_key).collect::<Vec<_>>().join(".")
 }
 
-/// The deserialiser shows its keys only when it has no text to show.
+/// Returns the keys of an error. The deserialiser shows its keys only if it has no text to show.
 fn keys_of(error: &toml::de::Error) -> Option<String> {
     let mut error = error.clone();
     error.set_input(None);

@@ -16,29 +16,29 @@ use crate::tls::{ServerTls, dns_names, serial_number};
 
 /// Visitors at once. Those beyond wait in the listen queue.
 const MAX_VISITORS: usize = 64;
-/// Of one address: nobody keeps the others out with a few silent connections.
+/// Most visitors from one address: one machine cannot keep others out with a few silent connections.
 const MAX_FROM_ONE: usize = 4;
-/// For one visitor's question, from its first byte to its last; and again for the answer to reach it.
+/// Limit for a visitor's question, from its first byte to its last, and again for sending the answer.
 const VISIT_LIMIT: Duration = Duration::from_secs(10);
-/// For the decision between: others are asked for it, and a disk.
+/// Limit for the registrar's decision, which waits for other threads and a disk.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
-/// Between two visitors: 250 a second. A handshake and two signatures are a millisecond, so strangers take a quarter of a processor at most, and ten
-/// thousand nodes that boot at once are through within a minute.
+/// Pause between two visitors: 250 a second. A handshake and two signatures take a millisecond, so strangers use at
+/// most a quarter of a processor. Ten thousand nodes that boot at once pass within a minute.
 const PACE: Duration = Duration::from_millis(4);
 
-/// The certificate that a visitor has shown: of an authority that is taken here, and not run out.
+/// Certificate that a visitor showed; an accepted authority signed it, and it has not run out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Its DNS names, in their one form.
+    /// DNS names in canonical form.
     pub names: Vec<String>,
     /// Hexadecimal, two digits a byte.
     pub serial: String,
 }
 
-/// Who says what a visitor gets.
+/// Decides what a visitor receives.
 pub trait Registrar: Send + Sync + 'static {
-    /// The certificate (PEM), or why there is none, which is told to the visitor. What it returns has happened, and is on the disk. It is dropped where it
-    /// takes too long; what it has begun may happen all the same.
+    /// Returns the certificate (PEM), or a refusal to show the visitor. On return the decision is on disk. The door
+    /// drops this future after [`DECISION_LIMIT`]; work that it began may still finish.
     ///
     /// # Errors
     /// A sentence for the visitor.
@@ -49,11 +49,11 @@ pub trait Registrar: Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// Somebody did not get as far as asking.
+    /// Reports a visitor that did not get as far as asking.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
 }
 
-/// Answers for ever, or until `tls` says that there is none any more. `tls` may change for the connections from then on.
+/// Answers visitors until `tls` closes. A new value of `tls` applies to later connections.
 pub async fn serve<R: Registrar>(
     mut listener: Listener,
     mut tls: watch::Receiver<Option<ServerTls>>,
@@ -64,7 +64,7 @@ pub async fn serve<R: Registrar>(
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // Nobody closes it.
+        // This code never closes the semaphore.
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let incoming = tokio::select! {
             biased;
@@ -115,7 +115,7 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
     told.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
 }
 
-/// Who has said what it wants.
+/// Visitor that has sent its question.
 struct Visitor {
     peer: SocketAddr,
     stream: BufReader<Stream>,
@@ -126,7 +126,7 @@ struct Visitor {
 async fn hear(incoming: Incoming) -> Result<Visitor, String> {
     let said = |error: LinkError| plain(&error.to_string());
     let (peer, stream) = incoming.shake().await.map_err(said)?;
-    // One that cannot be read was not shown.
+    // An unreadable certificate counts as not shown.
     let shown = |cert| Some(Shown { names: dns_names(cert), serial: serial_number(cert)? });
     let shown = stream.peer_certificate().and_then(shown);
     let mut stream = BufReader::new(stream);

@@ -1,11 +1,14 @@
-//! The door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The asker knows the door by its certificate, as ever;
-//! the door knows the asker by a one-time token, by a credential of munge's in its place, or by the certificate that it has and wants to replace.
+//! Door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The node authenticates the
+//! door by the door's certificate. The door authenticates the node by a one-time token, by a munge credential, or by
+//! the certificate that the node wants to replace.
 //!
 //! ```text
 //!   {"host": "n0", "token": "..."|null, "munge": "...", "csr": "PEM"}\n    -->
 //!                                  <--    {"cert": "PEM"}\n  or  {"refused": "why"}\n
 //! ```
-//! Anybody may knock: what they may send has a size, a time, a number at once, for each address and for all, and a pace.
+//! Anybody may knock: what they may send has a size, a time, a number at once, for each address and for all, and a
+//! pace. Every host may knock, so visits are bounded in size, in time, in number (per address and in total) and in
+//! pace.
 
 mod door;
 
@@ -25,17 +28,17 @@ pub use door::{Registrar, Shown, serve};
 const MAX_ASK: u64 = 8 * 1024;
 /// A certificate, and a sentence.
 const MAX_ANSWER: u64 = 64 * 1024;
-/// For all of it, on the asking side: more than the other side takes.
+/// Limit for the whole exchange on the asking side: longer than the limits of the other side.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a node asks. A newer one may say more.
+/// Question of a node. Later versions may add fields.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub host: String,
-    /// None: the certificate that was shown says who asks.
+    /// One-time token. `None`: the shown certificate identifies the node.
     #[serde(default)]
     pub token: Option<String>,
-    /// A credential of munge's, made by root, of [`bound`]. Only a controller that enrols by munge looks at it.
+    /// Credential of munge over [`bound`], made by root. Only a controller that enrols by munge reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub munge: Option<String>,
     /// A signing request, PEM.
@@ -56,7 +59,7 @@ enum Answer {
     Refused(String),
 }
 
-/// Why there is no certificate.
+/// Why the node received no certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
@@ -70,17 +73,17 @@ pub enum AskError {
     Refused { address: String, why: String },
 }
 
-/// What a credential of munge's has to say, for this host name and this key (SubjectPublicKeyInfo, DER): it is good for nothing else, and what root has
-/// made for another purpose is not good for this.
+/// Returns the text that a munge credential must carry for this host name and key (SubjectPublicKeyInfo, DER). The text
+/// binds the credential to this purpose, so credentials that root made for other purposes do not count.
 pub fn bound(host: &str, key: &[u8]) -> String {
     let digest: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("perilog-enroll-1 {} {digest}\n", canonical(host))
 }
 
-/// Asks; the certificate (PEM).
+/// Asks for a certificate and returns it (PEM).
 ///
 /// # Errors
-/// [`AskError`]: the other side is away, or not the right one, or refuses.
+/// [`AskError`]: the other side is unreachable, is not the expected one, or refuses.
 pub async fn ask(dial: &Dial, ask: &Ask) -> Result<String, AskError> {
     let address = || dial.address.clone();
     let late = |_| AskError::TimedOut { address: address() };
@@ -110,7 +113,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// One line without its end; none if it is longer than `most`.
+/// Reads one line without its end; `None` if it is longer than `most`.
 async fn read_line(stream: &mut BufReader<impl AsyncRead + Unpin>, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     stream.take(most).read_until(b'\n', &mut line).await?;
@@ -121,7 +124,7 @@ async fn read_line(stream: &mut BufReader<impl AsyncRead + Unpin>, most: u64) ->
     }
 }
 
-/// What the other side says goes to logs: one line of plain characters, not too many.
+/// Cleans text from the other side for logs: one line of plain characters, bounded in length.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(500).collect()
 }

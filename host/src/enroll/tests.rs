@@ -11,7 +11,7 @@ use crate::link::{Keepalive, Listener, bind};
 use crate::tls::tests::{Authority, CLIENT, SERVER};
 use crate::tls::{ClientTls, Clients, ServerTls, TlsFiles};
 
-/// Says what it sees.
+/// Registrar that reports each question to the test.
 struct Clerk(mpsc::Sender<String>);
 
 impl Registrar for Clerk {
@@ -32,7 +32,7 @@ impl Registrar for Clerk {
 
 struct Bed {
     ca: Authority,
-    /// Another one, whose certificates the door takes.
+    /// Second authority, whose client certificates the door accepts.
     nodes: Authority,
     address: String,
     said: mpsc::Receiver<String>,
@@ -78,7 +78,7 @@ async fn who_asks_is_answered_with_or_without_a_certificate() {
     let error = ask(&bed.anonymous(), &question("n1", None)).await.unwrap_err().to_string();
     assert!(error.ends_with("refuses: nosuch host"), "{error}");
     bed.said().await;
-    // The door tells whoever shows a certificate by it.
+    // The door knows a visitor by its certificate.
     let shown = |files: TlsFiles| ClientTls::load(&TlsFiles { ca: bed.ca.issue("x", CLIENT).ca, ..files }).unwrap();
     let (own, revoked, foreign) = (
         bed.dial(shown(bed.nodes.issue_with("N0.", CLIENT, |params| params.serial_number = Some(0xabcu64.into())))),
@@ -92,7 +92,7 @@ async fn who_asks_is_answered_with_or_without_a_certificate() {
         let said = bed.said().await;
         assert!(said.starts_with("away:") && said.contains(part), "{said}");
     }
-    // And who asks tells the door by its certificate.
+    // The visitor knows the door by the door's certificate.
     let stranger = Authority::new();
     let fooled = bed.dial(ClientTls::load_anonymous(&stranger.issue("n9", CLIENT)).unwrap());
     let error = ask(&fooled, &question("n0", Some("t"))).await.unwrap_err().to_string();
@@ -124,7 +124,7 @@ async fn a_silent_visitor_is_dropped_at_the_limit() {
 }
 
 #[tokio::test]
-async fn a_decision_that_is_not_made_ends_at_its_limit_and_the_visitor_is_told() {
+async fn a_visitor_is_told_when_the_decision_exceeds_its_limit() {
     let mut bed = Bed::new();
     let dial = bed.anonymous();
     let asked = tokio::spawn(async move { ask(&dial, &question("slow", Some("t"))).await });

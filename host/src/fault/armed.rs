@@ -1,4 +1,4 @@
-//! What passing a point does where it can be armed.
+//! Fault points in builds that can arm them.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, raise};
 
 use super::{DIRECTORY, POINTS};
 
-/// Threads that pass at once count one after the other.
+/// Threads that pass at the same time count one after the other.
 static PASSING: Mutex<()> = Mutex::new(());
 
 pub fn point(name: &str) {
@@ -19,7 +19,8 @@ pub fn point(name: &str) {
         let _passing = PASSING.lock().unwrap_or_else(PoisonError::into_inner);
         order(&Path::new(DIRECTORY).join(name))
     };
-    // To this thread, so that nothing of it happens after it: another may be the one that takes a signal to the process.
+    // Signals this thread, so that the code behind the point does not run: a signal to the process may be delivered to
+    // another thread.
     let sprung = match order {
         Ok(None) => return,
         Ok(Some(signal)) => raise(signal).map_err(io::Error::from),
@@ -49,7 +50,7 @@ pub async fn point_when_waiting<F: Future>(name: &str, call: F) -> F::Output {
     .await
 }
 
-/// What this passing is to do. Takes the file away, or counts it down.
+/// Returns the signal for this passing. Removes the file, or counts it down.
 fn order(path: &Path) -> io::Result<Option<Signal>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

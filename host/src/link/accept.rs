@@ -12,10 +12,10 @@ use tokio_rustls::TlsAcceptor;
 use super::{Keepalive, Link, LinkError, Stream};
 use crate::tls::ServerTls;
 
-/// Handshakes under way at once. More would only make each of them slower (they are bound by the processor) and take memory; those beyond wait
-/// in the listen queue.
+/// Most handshakes under way at once. The processor bounds them, so more would slow each one down and take memory.
+/// Further connections wait in the listen queue.
 const MAX_HANDSHAKES: usize = 256;
-/// What one handshake may take. A peer that says nothing holds a place for so long.
+/// Limit of one handshake. A silent peer holds a place for this time.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// After an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -44,7 +44,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `listener` is from [`bind`] or from socket activation; without `tls` it is plain text. Needs a running tokio runtime.
+    /// Wraps a listener from [`bind`] or from socket activation; without `tls` the link is plain text. Needs a running
+    /// tokio runtime.
     pub fn new(listener: std::net::TcpListener, tls: Option<ServerTls>, keepalive: Keepalive) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let tcp = TcpListener::from_std(listener)?;
@@ -65,11 +66,12 @@ impl Listener {
         self.handshakes.available_permits()
     }
 
-    /// The next connection, once there is room for one more handshake. Never fails: it logs and pauses. Cancel safe.
+    /// Returns the next connection, once there is room for another handshake. Never fails: on an error it logs and
+    /// pauses. Cancel safe.
     pub async fn next(&self) -> Incoming {
         let place = match self.handshakes.clone().acquire_owned().await {
             Ok(place) => place,
-            // Closed: but nobody closes it.
+            // This code never closes the semaphore.
             Err(_) => std::future::pending().await,
         };
         let mut failing = false;
@@ -78,7 +80,7 @@ impl Listener {
                 Ok((tcp, peer)) => {
                     return Incoming { peer, tcp, tls: self.tls.clone(), keepalive: self.keepalive, _place: place };
                 }
-                // The peer gave up while it waited in the queue: the next one may have not.
+                // The peer gave up while waiting in the queue; try the next connection.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     if !failing {
@@ -92,7 +94,7 @@ impl Listener {
     }
 }
 
-/// A connection that has not shaken hands. Holds its place among the handshakes.
+/// Connection before its handshake. Holds its place among the handshakes.
 #[derive(Debug)]
 pub struct Incoming {
     pub peer: SocketAddr,
@@ -111,7 +113,7 @@ impl Incoming {
         Ok(Link::new(peer, stream))
     }
 
-    /// For those who limit it themselves, and speak no frames.
+    /// Completes the handshake without a limit, for callers that have their own limit and speak no frames.
     pub(crate) async fn shake(self) -> Result<(SocketAddr, Stream), LinkError> {
         let failed = |source| LinkError::of(self.peer, source);
         self.keepalive.apply(&self.tcp).map_err(failed)?;

@@ -14,18 +14,19 @@ use super::{Keepalive, Link, LinkError, Stream};
 use crate::clock;
 use crate::tls::ClientTls;
 
-/// From where root dials (rcmd(3)): only root may take a port below 1024 (ip(7), unless `ip_unprivileged_port_start` says otherwise), and those below 600 are
-/// for services.
+/// Ports from which root dials (rcmd(3)). Only root may bind a port below 1024 (ip(7), unless
+/// `ip_unprivileged_port_start` changes that); those below 600 belong to services.
 const ROOTS: Range<u16> = 600..1024;
-/// What a management controller takes off the wire on many machines before the host sees it (IPMI, AMT).
+/// Ports that a management controller (IPMI, AMT) intercepts on many machines before the host sees the packets.
 const MANAGEMENT: [u16; 2] = [623, 664];
-/// Ports that this host wants left alone: services that begin later (bindresvport(3)).
+/// File of ports to leave alone, for services that start later (bindresvport(3)).
 const BLACKLIST: &str = "/etc/bindresvport.blacklist";
 
-/// For the name, the connection and the handshake together. Long enough for a controller that all its agents dial at once.
+/// Limit for name lookup, connection and handshake together. It is long enough for a controller that all its agents
+/// dial at once.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Whom to dial, and how.
+/// Address to dial, and how to dial it.
 #[derive(Debug, Clone)]
 pub struct Dial {
     /// `host:port`.
@@ -35,9 +36,9 @@ pub struct Dial {
     /// None: plain text.
     pub tls: Option<ClientTls>,
     pub keepalive: Keepalive,
-    /// For all of it: name, connection, handshake.
+    /// Limit for name lookup, connection and handshake together.
     pub limit: Duration,
-    /// From a port of root's ([`is_roots`]): whoever lets us in sees that no user of this host dials.
+    /// Dials from a port below 1024 ([`is_roots`]), which proves to the peer that root dials, not a user of this host.
     pub as_root: bool,
 }
 
@@ -56,10 +57,10 @@ impl Dial {
     }
 }
 
-/// Dials and shakes hands. All addresses of the host are tried in turn.
+/// Dials and shakes hands. Tries all addresses of the host in turn.
 ///
-/// A server that refuses our certificate says so only when we read from the link (RFC 8446 4.4.2): the handshake is over for us before it has
-/// looked.
+/// A server that refuses the client's certificate says so only when the client reads from the link (RFC 8446 4.4.2):
+/// the client's handshake ends before the server checks the certificate.
 pub async fn dial(dial: &Dial) -> Result<Link, LinkError> {
     let late = |_| LinkError::TimedOut { peer: dial.address.clone(), limit: dial.limit };
     let (peer, stream) = tokio::time::timeout(dial.limit, connect(dial)).await.map_err(late)??;
@@ -86,7 +87,8 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
     Ok((peer, Stream::Tls(Box::new(stream.into()))))
 }
 
-/// The first address that answers. Each has its share of the time: one that swallows packets must not use up that of the next.
+/// Returns a connection to the first address that answers. Each address has its share of the time, so one that drops
+/// packets leaves time for the next.
 pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration, as_root: bool) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
@@ -102,18 +104,18 @@ pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration, as_root:
     Err(last)
 }
 
-/// Whether a peer's port says that root of its host has opened it.
+/// Does a peer's port prove that root of its host opened the connection?
 pub fn is_roots(port: u16) -> bool {
     ROOTS.contains(&port)
 }
 
-/// Numbers, one a line; `#` and what is behind it does not count.
+/// Reads port numbers, one a line; `#` begins a comment.
 fn left_alone(blacklist: &str) -> HashSet<u16> {
     let numbers = blacklist.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok());
     numbers.chain(MANAGEMENT).collect()
 }
 
-/// One that is taken, or was a minute ago, is passed over.
+/// Connects from a free port of [`ROOTS`]; skips ports in use, now or a minute ago.
 async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
     // A host without the list has nothing to leave alone.
     let left_alone = left_alone(&std::fs::read_to_string(BLACKLIST).unwrap_or_default());

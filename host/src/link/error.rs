@@ -1,4 +1,4 @@
-//! What goes wrong between us and a peer.
+//! Errors of a link.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::tls::TlsFault;
 
-/// What went wrong between us and a peer, which is named in it.
+/// Error between this host and a peer; it names the peer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -22,7 +22,7 @@ pub enum LinkError {
     TimedOut { peer: String, limit: Duration },
     #[error("{peer}: {fault} ({source})")]
     Tls { peer: String, fault: TlsFault, source: io::Error },
-    /// Told from any other error, because whoever sends it speaks another protocol or means harm.
+    /// A variant of its own, because the peer speaks another protocol or means harm.
     #[error("{peer}: a frame is larger than {limit} bytes")]
     FrameTooLarge { peer: String, limit: usize },
     #[error("{peer}: the connection was cut off")]
@@ -32,7 +32,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The TLS fault behind it, if there is one.
+    /// Returns the TLS fault that caused the error, if any.
     pub fn tls_fault(&self) -> Option<TlsFault> {
         match self {
             Self::Tls { fault, .. } => Some(*fault),

@@ -11,10 +11,11 @@ use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 
 use super::{LinkError, Stream};
 
-/// The largest frame. Whoever has more to say says it in pages.
+/// Largest frame. Senders split larger content into pages.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-/// What an idle connection keeps for reading: larger than nearly every message. (The codec's own 8 KiB is 80 MB at ten thousand connections.)
+/// Read buffer of an idle connection: larger than nearly every message. (The codec's own 8 KiB is 80 MB at ten thousand
+/// connections.)
 const READ_BUFFER: usize = 512;
 
 pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWriter) {
@@ -56,12 +57,12 @@ impl FrameReader {
     }
 }
 
-/// Writes frames, without copying them: one encoding of a fan-out serves every connection.
+/// Writes frames without copying them: one encoding of a fan-out serves every connection.
 #[derive(Debug)]
 pub struct FrameWriter {
     peer: SocketAddr,
     half: WriteHalf<Stream>,
-    /// What of the last frame is not written yet.
+    /// Unwritten part of the last frame.
     rest: Option<Chain<Bytes, Bytes>>,
 }
 
@@ -90,7 +91,7 @@ impl FrameWriter {
 
     async fn write_rest(&mut self) -> Result<(), LinkError> {
         if let Some(rest) = &mut self.rest {
-            // Advances `rest` by what was written, also when it is dropped.
+            // Advances `rest` by the written bytes, even if the future is dropped.
             self.half.write_all_buf(rest).await.map_err(|error| LinkError::of(self.peer, error))?;
             self.rest = None;
         }

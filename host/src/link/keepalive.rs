@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// How the kernel watches a silent connection (tcp(7)), instead of a heartbeat of ours: a heartbeat wakes every node.
+/// Settings by which the kernel watches a silent connection (tcp(7)). A heartbeat of the daemon's own would wake every
+/// node.
 ///
-/// A peer whose host died is noticed after `idle` + `interval` * `count` (60 s) when we are silent, and after `user_timeout` when we are not.
+/// The kernel notices a peer whose host died after `idle` + `interval` * `count` (60 s) if this side is silent, and
+/// after `user_timeout` if it has unacknowledged data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     /// TCP_KEEPIDLE.

@@ -1,4 +1,4 @@
-//! Frames over TCP or TLS. A frame is bytes: what they mean is for others to say.
+//! Frames over TCP or TLS. A frame is bytes; callers give them meaning.
 //!
 //! ```text
 //!   dial ───────────────┐                     ┌─ FrameReader ─ next()
@@ -6,10 +6,11 @@
 //!   Listener ─ Incoming ┘   (within a limit)  └─ FrameWriter ─ send()
 //! ```
 //!
-//! A silent connection costs nothing: the kernel watches it ([`Keepalive`]), no timer of ours runs. Buffers begin small and become small again
-//! after a large frame, because there may be ten thousand connections.
+//! A silent connection costs nothing: the kernel watches it ([`Keepalive`]) and no timer runs. A daemon may have ten
+//! thousand connections, so buffers start small and shrink again after a large frame.
 //!
-//! Without certificates the link is plain text: for closed fabrics, by a switch that the daemons document. Then nobody is who they say they are.
+//! Without certificates the link is plain text, for closed fabrics, by a switch that the daemons document. A plain-text
+//! peer's identity is unproven.
 
 mod accept;
 mod dial;
@@ -30,13 +31,13 @@ use std::net::SocketAddr;
 
 use crate::tls::PeerChain;
 
-/// One connection, ready for frames.
+/// Connection that is ready for frames.
 #[derive(Debug)]
 pub struct Link {
     pub peer: SocketAddr,
     /// DNS names in the peer's verified certificate; none in plain text.
     pub names: Vec<String>,
-    /// What the peer showed; empty in plain text.
+    /// Certificates that the peer showed; empty in plain text.
     pub chain: PeerChain,
     pub reader: FrameReader,
     pub writer: FrameWriter,

@@ -29,7 +29,7 @@ impl Stream {
         PeerChain::of(self.peer_certificates())
     }
 
-    /// The peer's own certificate; none in plain text, or where it has shown none.
+    /// Returns the peer's own certificate; `None` in plain text, or if the peer showed none.
     pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.peer_certificates().first()
     }

@@ -52,7 +52,7 @@ async fn frames_of_all_sizes_arrive_whole_and_in_order() {
         };
         let ((), got) = tokio::join!(send, receive);
         assert!(got == frames, "tls {tls}: frames differ");
-        // And the other way round, while one side is closed.
+        // Sends in the other direction while one side is closed.
         b.writer.send("back".into()).await.unwrap();
         assert_eq!(a.reader.next().await.unwrap().unwrap(), "back");
     }
@@ -82,7 +82,7 @@ async fn a_frame_over_the_limit_is_told_apart() {
     assert!(error.to_string().contains(&raw.local_addr().unwrap().to_string()), "{error}");
     let refused = link.writer.send(vec![0; MAX_FRAME + 1].into()).await;
     assert!(matches!(refused, Err(LinkError::FrameTooLarge { .. })));
-    // Nothing of it was written: the next frame is read as such.
+    // The writer wrote no byte of the refused frame: the peer reads the next frame correctly.
     link.writer.send("ok".into()).await.unwrap();
     let mut seen = [0; 6];
     raw.read_exact(&mut seen).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_frame_over_the_limit_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_cut_inside_a_frame_is_an_error_and_one_between_frames_an_end() {
+async fn a_cut_inside_a_frame_is_an_error_between_frames_an_end() {
     let (listener, address) = listener(None);
     for (bytes, ends) in [(&b"\0\0\0\x05ab"[..], false), (b"\0\0", false), (b"\0\0\0\x01x", true)] {
         let mut raw = TcpStream::connect(&address).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_dropped_send_is_finished_by_the_next() {
         let (mut a, mut b) = pair(tls).await;
         let big = Bytes::from(vec![7; MAX_FRAME]);
         let mut dropped = 0;
-        // Until the socket's buffers are full, a send is done at once; then one is dropped half-way.
+        // A send completes at once until the socket's buffers are full; then the test drops one half-way.
         loop {
             let send = a.writer.send(big.clone());
             tokio::pin!(send);
@@ -251,11 +251,11 @@ async fn dialling_nobody_is_an_error_that_names_them() {
     assert_eq!(Dial::plain("ctl.example:5").server_name, "ctl.example");
 }
 
-/// Root alone gets such a port, and whoever is not is told what is missing.
+/// Only root may bind such a port; another user gets an error that names the missing privilege.
 #[tokio::test]
 async fn who_dials_as_root_comes_from_a_port_of_roots() {
     let (listener, address) = listener(None);
-    // They stand: each has a port of its own.
+    // The connections stay open, so each has a port of its own.
     let (mut links, mut ports) = (Vec::new(), std::collections::BTreeSet::new());
     for _ in 0..3 {
         let (as_root, as_anybody) = (Dial { as_root: true, ..Dial::plain(&address) }, Dial::plain(&address));

@@ -1,4 +1,4 @@
-//! What a failed handshake means to an operator, and whether it is worth another try.
+//! Failed TLS handshakes: their meaning for an operator, and whether a retry can help.
 
 use std::io;
 
@@ -28,7 +28,7 @@ pub enum TlsFault {
     BadCertificate,
     #[error("the peer showed no certificate")]
     NoCertificate,
-    /// Its alert says what it dislikes about us; its log says more.
+    /// The peer's alert names its objection; the peer's log says more.
     #[error("the peer refused us")]
     RefusedByPeer,
     #[error("the peer speaks no TLS 1.3, or no TLS at all")]
@@ -36,7 +36,7 @@ pub enum TlsFault {
 }
 
 impl TlsFault {
-    /// Finds the TLS fault inside an I/O error, if there is one.
+    /// Returns the TLS fault inside an I/O error, if any.
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref::<Error>().map(Self::of_rustls)
     }
@@ -55,7 +55,7 @@ impl TlsFault {
         match error {
             E::NotValidYet | E::NotValidYetContext { .. } => Self::NotYetValid,
             E::Expired | E::ExpiredContext { .. } => Self::Expired,
-            // An authority that was made anew under its old name: its name is known, its signature is not.
+            // An authority that was created anew under its old name: the name is known, the signature does not match.
             E::UnknownIssuer | E::BadSignature => Self::UnknownAuthority,
             E::NotValidForName | E::NotValidForNameContext { .. } => Self::WrongName,
             E::InvalidPurpose | E::InvalidPurposeContext { .. } => Self::WrongUsage,

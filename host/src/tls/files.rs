@@ -1,4 +1,4 @@
-//! PEM files to what rustls takes, with errors that name the file and what to do.
+//! Loads PEM files into rustls types, with errors that name the file and the remedy.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -56,7 +56,7 @@ impl TlsError {
     }
 }
 
-/// Authorities and their revocation lists.
+/// Trusted authorities and their revocation lists.
 pub(super) struct Trusted {
     pub roots: RootCertStore,
     pub crls: Vec<CertificateRevocationListDer<'static>>,
@@ -86,7 +86,8 @@ impl Trusted {
     }
 }
 
-/// When our own certificate begins and ends, milliseconds since the epoch; none where there is no such file.
+/// Returns when this host's certificate begins and ends, in milliseconds since the epoch; `None` if the file does not
+/// exist.
 pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
     if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
@@ -99,7 +100,7 @@ pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
     Ok(Some((ms(first.validity().not_before), ms(first.validity().not_after))))
 }
 
-/// What the files hold.
+/// Content of the certificate files.
 pub(super) struct Loaded {
     pub trusted: Trusted,
     pub chain: Vec<CertificateDer<'static>>,
@@ -122,7 +123,7 @@ enum Readable {
     ByOwner,
 }
 
-/// All PEM sections of one kind; at least one.
+/// Reads all PEM sections of one kind; fails if there are none.
 fn all<T: PemObject>(path: &Path, what: &'static str, readable: Readable) -> Result<Vec<T>, TlsError> {
     let text = read(path, readable)?;
     let items: Vec<T> = T::pem_slice_iter(&text)

@@ -1,4 +1,4 @@
-//! What a controller answered to an enrolment, looked at before it takes the place of a certificate that works.
+//! Check of a certificate that a controller issued, before it replaces a certificate that works.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -8,10 +8,10 @@ use super::dns_names;
 use super::usage::{Usage, says};
 use crate::authority::{canonical, public_key};
 
-/// Confirms that `pem` is a certificate of this key (PEM) for this host as a client, and good now.
+/// Confirms that `pem` certifies this key (PEM) for this host as a client, and is valid now.
 ///
 /// # Errors
-/// Which of these it is not.
+/// A sentence that names the failed check.
 pub fn check_issued(pem: &str, key: &str, host: &str, now_ms: u64) -> Result<(), String> {
     let der =
         CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| format!("it is no certificate: {error}"))?;
@@ -39,7 +39,7 @@ mod tests {
     use crate::tls::tests::{Authority, CLIENT, SERVER};
 
     #[test]
-    fn only_a_certificate_of_this_key_for_this_host_as_a_client_replaces_one() {
+    fn only_a_client_certificate_of_this_key_and_host_is_accepted() {
         let ca = Authority::new();
         let (good, other) = (ca.issue("n1", CLIENT), ca.issue("n2", CLIENT));
         let server = ca.issue("n1s", SERVER);

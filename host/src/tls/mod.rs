@@ -1,11 +1,13 @@
 //! Certificates and mutual TLS 1.3 (RFC 8446).
 //!
-//! Each side shows a certificate and demands one. The authority's *extended key usage* keeps the sides apart: a node's certificate says clientAuth
-//! only, so that a key stolen from a node cannot play the controller, and one that says nothing is refused. What a verified certificate is allowed to say is for the caller to decide,
-//! by the names in it ([`dns_names`]).
+//! Each side shows a certificate and demands one. The *extended key usage* keeps the sides apart: a node's certificate
+//! allows clientAuth only, so a key stolen from a node cannot play the controller. A certificate without an extended
+//! key usage is refused. The caller decides what a verified peer may do, by the names in its certificate
+//! ([`dns_names`]).
 //!
-//! TLS 1.2 is off, and so is resumption: a session that is resumed was not verified again, and ten thousand of them take memory.
-//! The provider is ring, handed in and never taken from a process-wide default (docs/decisions/0002).
+//! TLS 1.2 is off. Resumption is off too: the peer of a resumed session is not verified again, and ten thousand
+//! sessions take memory. The provider is ring, passed explicitly and never taken from a process-wide default
+//! (docs/decisions/0002).
 
 mod fault;
 mod files;
@@ -37,13 +39,13 @@ use self::files::Loaded;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TlsFiles {
-    /// Certificates of the authorities that we trust.
+    /// Certificates of the trusted authorities.
     pub ca: PathBuf,
-    /// Our certificate, then those between it and an authority.
+    /// This host's certificate, then the intermediate certificates.
     pub cert: PathBuf,
-    /// Our private key. Nobody but its owner may read it.
+    /// This host's private key. Only its owner may be able to read it.
     pub key: PathBuf,
-    /// Revocation list. With one, a certificate whose authority is not covered by it is refused.
+    /// Revocation list. If set, a certificate is refused unless a list of its authority covers it.
     #[serde(default)]
     pub crl: Option<PathBuf>,
 }
@@ -52,9 +54,9 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Only where there are revocation lists.
+    /// Present only with revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
-    /// Serial numbers that no list names, because their certificates have run out.
+    /// Serial numbers of revoked certificates that have run out, so no list names them.
     revoked_too: Arc<HashSet<String>>,
     names: Arc<[String]>,
 }
@@ -66,7 +68,8 @@ pub struct ClientTls {
     names: Arc<[String]>,
 }
 
-/// One authority more, whose certificates are good for clients only. It always has a list: without it the revoked would be let in.
+/// Additional authority whose certificates count for clients only. A revocation list is mandatory, or revoked clients
+/// would get in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
     pub ca: PathBuf,
@@ -74,12 +77,12 @@ pub struct Clients {
 }
 
 impl ServerTls {
-    /// Reads the files. Called again for a reload; connections that stand keep what they were made with.
+    /// Reads the files. A reload calls it again; open connections keep their settings.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         Self::load_with(files, None)
     }
 
-    /// The same, and clients of another authority are let in, too.
+    /// Reads the files, and also accepts clients of another authority.
     pub fn load_with(files: &TlsFiles, clients: Option<&Clients>) -> Result<Self, TlsError> {
         let Loaded { mut trusted, chain, key } = files::load(files)?;
         if let Some(Clients { ca, crl }) = clients {
@@ -94,13 +97,15 @@ impl ServerTls {
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
 
-    /// Sessions that stand on these certificates (serial numbers) are over, too: they have run out, and no list names them ([`crate::authority::run_out`]).
+    /// Also treats sessions of these serial numbers as revoked: their certificates have run out, so no list names them
+    /// ([`crate::authority::run_out`]).
     #[must_use]
     pub fn and_revoked(self, serials: HashSet<String>) -> Self {
         Self { revoked_too: Arc::new(serials), ..self }
     }
 
-    /// For whoever may have no certificate yet. One that is shown must be of `clients`.
+    /// Builds the side that also accepts clients without a certificate. A certificate that a client shows must be from
+    /// `clients`.
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { chain, key, .. } = files::load(files)?;
         let verifier = client_verifier(files::Trusted::load(&clients.ca, Some(&clients.crl))?);
@@ -134,7 +139,7 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// Reads the files. Called again for a reload; connections that stand keep what they were made with.
+    /// Reads the files. A reload calls it again; open connections keep their settings.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let Loaded { trusted, chain, key } = files::load(files)?;
         let names = chain.first().map(dns_names).unwrap_or_default().into();
@@ -162,7 +167,8 @@ impl ClientTls {
 }
 
 impl TlsFiles {
-    /// When our own certificate begins and ends, milliseconds since the epoch; none where there is no such file.
+    /// Returns when this host's certificate begins and ends, in milliseconds since the epoch; `None` if the file does
+    /// not exist.
     pub fn validity(&self) -> Result<Option<(u64, u64)>, TlsError> {
         files::validity(&self.cert)
     }

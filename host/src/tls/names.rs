@@ -1,4 +1,4 @@
-//! Whom a certificate names.
+//! Names in a certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -6,10 +6,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authority::{canonical, hexadecimal};
 
-/// The DNS names (subjectAltName, RFC 5280 4.2.1.6) of a certificate, in their one form ([`canonical`]).
+/// Returns the DNS names (subjectAltName, RFC 5280 4.2.1.6) of a verified certificate in canonical form
+/// ([`canonical`]).
 ///
-/// The common name does not count (RFC 9525), nor do wildcards: they name no host. The certificate must be verified already; one that cannot be
-/// read names nobody.
+/// The common name does not count (RFC 9525), and neither do wildcards, which name no host. An unreadable certificate
+/// has no names.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
         return Vec::new();
@@ -29,8 +30,8 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The serial number of a certificate: hexadecimal, two digits a byte, as a revocation list is read ([`crate::authority::revoked`]). It must be verified
-/// already; none of one that cannot be read.
+/// Returns the serial number of a verified certificate in the form of [`crate::authority::revoked`]: hexadecimal, two
+/// digits a byte. `None` if the certificate is unreadable.
 pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Some(hexadecimal(&certificate.serial.to_bytes_be()))

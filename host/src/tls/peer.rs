@@ -1,10 +1,10 @@
-//! What a peer showed, kept for as long as its session: a revocation list may come to name it.
+//! Certificates of a connected peer, kept for the whole session: a later revocation list may name them.
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::{ServerTls, TlsFault, serial_number};
 
-/// A peer's certificate and those between it and an authority; some hundred bytes.
+/// A peer's certificate and its intermediate certificates; some hundred bytes.
 #[derive(Debug, Clone)]
 pub struct PeerChain {
     chain: Box<[CertificateDer<'static>]>,
@@ -12,16 +12,17 @@ pub struct PeerChain {
 }
 
 impl PeerChain {
-    /// Of a chain that has just been verified.
+    /// Wraps a chain that the TLS handshake has just verified.
     pub(crate) fn of(chain: &[CertificateDer<'static>]) -> Self {
         Self { chain: chain.into(), verified: UnixTime::now() }
     }
 }
 
 impl ServerTls {
-    /// Whether the peer of a session that stands has been revoked since. Nothing else ends one: not a new authority, nor that time has passed.
+    /// Has the peer of an open session been revoked since its handshake? Neither a new authority nor the certificate's
+    /// end closes a session.
     ///
-    /// Costs two signatures' checks where there is a list, and nothing where there is none.
+    /// Costs two signature checks with a revocation list, and nothing without.
     pub fn has_revoked(&self, peer: &PeerChain) -> bool {
         let Some((first, between)) = peer.chain.split_first() else { return false };
         if !self.revoked_too.is_empty() && serial_number(first).is_some_and(|serial| self.revoked_too.contains(&serial))
@@ -29,7 +30,8 @@ impl ServerTls {
             return true;
         }
         let Some(verifier) = &self.revocations else { return false };
-        // As of then: a certificate that has run out since would be called expired, and not that it is on the list.
+        // Verifies as of the handshake: a certificate that has run out since would be reported as expired, not as
+        // revoked.
         let verified = verifier.verify_client_cert(first, between, peer.verified);
         verified.is_err_and(|error| TlsFault::of_rustls(&error) == TlsFault::Revoked)
     }
@@ -67,7 +69,7 @@ mod tests {
         let with = ServerTls::load(&TlsFiles { crl: Some(ca.revoke(66)), ..ctl }).unwrap();
         assert!(with.has_revoked(&bad) && !with.has_revoked(&good));
         assert!(!with.has_revoked(&PeerChain::of(&[])), "plain text");
-        // What was left out of the list, because it has run out.
+        // Serial numbers left out of the list because their certificates have run out.
         let with = with.and_revoked(["43".to_owned()].into());
         assert!(with.has_revoked(&bad) && with.has_revoked(&good) && !with.has_revoked(&peer(68)));
     }

@@ -12,7 +12,7 @@ use rcgen::{
 use super::*;
 use crate::link::{self, Dial, Keepalive, LinkError, Listener};
 
-/// A directory with an authority and what it issues.
+/// Directory with an authority and the certificates that it issued.
 pub(crate) struct Authority {
     dir: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -88,7 +88,8 @@ impl Authority {
     }
 }
 
-/// What either side makes of the other: the client's view, then the server's. The client learns of a refusal only when it reads (RFC 8446 4.4.2).
+/// Returns how each side judges the other: the client's view, then the server's. The client learns of a refusal only
+/// when it reads (RFC 8446 4.4.2).
 async fn meet(
     server: &TlsFiles,
     client: &TlsFiles,
@@ -127,7 +128,7 @@ async fn each_side_learns_the_other_names() {
     assert_eq!(ServerTls::load(&server).unwrap().names(), ["ctl.example"]);
 }
 
-/// A key stolen from a node must not play the controller, whatever its names say.
+/// A key stolen from a node must not play the controller, whatever names its certificate has.
 #[tokio::test]
 async fn a_node_certificate_is_no_server() {
     let ca = Authority::new();
@@ -220,7 +221,7 @@ fn files_are_refused_with_their_path_and_what_to_do() {
         }
     }
     assert!(ClientTls::load(&good).is_ok());
-    // Root may let a group read its key; of anybody else that is refused.
+    // Root may let a group read its key; other owners may not.
     fs::set_permissions(&good.key, Permissions::from_mode(0o640)).unwrap();
     assert_eq!(ClientTls::load(&good).is_ok(), rustix::process::geteuid().is_root());
 }
@@ -241,7 +242,7 @@ fn only_host_names_count() {
     assert!(dns_names(&rustls::pki_types::CertificateDer::from(vec![1, 2, 3])).is_empty());
 }
 
-/// An authority that was made anew has its old name, and nothing else.
+/// An authority that was created anew shares only its name with the old one.
 #[tokio::test]
 async fn an_authority_of_the_same_name_is_a_stranger() {
     let (ours, theirs) = (Authority::new(), Authority::new());
@@ -249,7 +250,8 @@ async fn an_authority_of_the_same_name_is_a_stranger() {
     assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
 }
 
-/// OpenSSL, through Python: rustls as we build it cannot speak TLS 1.2 at all. Two connections, the second with what the first was given.
+/// Client of OpenSSL, through Python, because perilog's build of rustls cannot speak TLS 1.2. It connects twice, the
+/// second time with the session from the first.
 const CLIENT_SIDE: &str = r#"
 import socket, ssl, sys
 port, version, ca, cert, key = sys.argv[1:]
@@ -270,7 +272,7 @@ for _ in range(2):
             print(error.reason)
 "#;
 
-/// The same from the other side; it hands out tickets as OpenSSL does.
+/// Server of OpenSSL; it hands out tickets as OpenSSL does by default.
 const SERVER_SIDE: &str = r#"
 import socket, ssl, sys
 version, ca, cert, key = sys.argv[1:]
@@ -298,7 +300,7 @@ fn python(script: &str, arguments: &[&str], files: &TlsFiles) -> std::process::C
     command.stdout(std::process::Stdio::piped()).spawn().expect("python3, which `cargo xtask test` asks for")
 }
 
-/// What a client of OpenSSL's makes of our server, twice; and how many handshakes our side took.
+/// Dials perilog's server with OpenSSL twice. Returns the client's output and the number of completed handshakes.
 async fn openssl_dials(version: &str) -> (Vec<String>, usize) {
     let ca = Authority::new();
     let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -316,7 +318,7 @@ async fn openssl_dials(version: &str) -> (Vec<String>, usize) {
     (said(client), taken)
 }
 
-/// What a server of OpenSSL's makes of our client, twice; and how many handshakes our side took.
+/// Answers perilog's client with OpenSSL twice. Returns the server's output and the number of completed handshakes.
 async fn openssl_answers(version: &str) -> (Vec<String>, usize) {
     use std::io::BufRead;
     let ca = Authority::new();
@@ -361,7 +363,7 @@ async fn no_session_is_resumed_and_no_ticket_handed_out() {
 
 /// To webpki a certificate without an extended key usage is good for both sides.
 #[tokio::test]
-async fn a_certificate_that_does_not_say_which_side_it_is_for_is_refused_by_both() {
+async fn both_sides_refuse_a_certificate_without_key_usage() {
     let ca = Authority::new();
     let (ctl, node) = (ca.issue("ctl", SERVER), ca.issue("n1", CLIENT));
     let (mute_ctl, mute_node) = (ca.issue("mute-ctl", &[]), ca.issue("mute-n1", &[]));

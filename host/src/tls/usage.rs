@@ -1,5 +1,5 @@
-//! The extended key usage (RFC 5280 4.2.1.12) that keeps the two sides apart, demanded: to webpki a certificate without any is good for both, and a
-//! key whose certificate was made by hand could play the controller.
+//! Mandatory extended key usage (RFC 5280 4.2.1.12), which keeps the two sides apart. webpki accepts a certificate
+//! without one for both sides, so a key with a hand-made certificate could play the controller.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) enum Usage {
     Server,
 }
 
-/// Does the certificate say that it is for this side?
+/// Does the certificate allow this usage?
 pub(crate) fn says(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     match (certificate.extended_key_usage(), usage) {
@@ -81,7 +81,7 @@ impl ClientCertVerifier for OfClients {
     }
 }
 
-/// The same of servers.
+/// Verifier of server certificates that also demands the usage for servers.
 #[derive(Debug)]
 pub(super) struct OfServers(pub(super) Arc<WebPkiServerVerifier>);
 

@@ -1,32 +1,33 @@
-//! One method call.
+//! Call of a method on the local socket.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::{PeerCred, ReplySink};
 
-/// One method call.
+/// Call of a method, with the sink for its replies.
 #[derive(Debug)]
 pub struct Call {
     /// Full name, `io.perilog.Agent.Status`.
     pub method: String,
     /// The text of an object, not looked into: `{}` if the client sent none.
     pub(super) parameters: Box<RawValue>,
-    /// The client takes more than one reply.
+    /// Does the client accept more than one reply?
     pub more: bool,
     pub peer: PeerCred,
     pub reply: ReplySink,
 }
 
 impl Call {
-    /// The parameters as a type. On failure the client has been told which one is wrong (`InvalidParameter`), and there is nothing left to do.
+    /// Parses the parameters. On failure the client has been told the wrong parameter (`InvalidParameter`), and the
+    /// call is over.
     ///
-    /// `T` with `deny_unknown_fields` refuses what it does not know; a misspelt option must not be taken for none. No tree is made of them on the way: a
-    /// request becomes no larger than its type.
+    /// A `T` with `deny_unknown_fields` refuses unknown parameters, so a misspelt option is not silently ignored. No
+    /// tree is built on the way: a request takes no more memory than its type.
     pub async fn parse<T: DeserializeOwned>(self) -> Option<(T, PeerCred, ReplySink)> {
         let Self { parameters, peer, reply, .. } = self;
         let parsed = parse(&parameters);
-        // A client that does not read its answer keeps nothing of its request.
+        // Drops the request first: a client that does not read its answer must not keep it in memory.
         drop(parameters);
         match parsed {
             Ok(parameters) => Some((parameters, peer, reply)),

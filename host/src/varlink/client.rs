@@ -18,7 +18,7 @@ pub enum CallError {
     /// No daemon listens, or it does not let us in.
     #[error("{}: {source}", path.display())]
     NotThere { path: PathBuf, source: io::Error },
-    /// It went away. What was asked may have happened or not.
+    /// The daemon closed the connection. It may have carried out the request or not.
     #[error("the daemon closed the connection")]
     Closed,
     #[error("no answer within {0:?}")]
@@ -37,7 +37,8 @@ pub enum CallError {
 pub struct Client {
     stream: BufReader<UnixStream>,
     limit: Option<Duration>,
-    /// A stream was left, or a call failed, with replies still to come: no later one could be told from them.
+    /// The caller left a stream, or a call failed, with replies outstanding: a later reply could not be matched to its
+    /// call.
     spent: bool,
 }
 
@@ -57,7 +58,8 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream), limit: None, spent: false })
     }
 
-    /// How long one reply may take, and the writing of one request; none (as at first) is for ever. Not zero.
+    /// Limits the time for reading one reply and for writing one request. `None`, the initial value, means no limit.
+    /// Must not be zero.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> Result<(), CallError> {
         let stream = self.stream.get_ref();
         stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)).map_err(CallError::Io)?;
@@ -65,7 +67,7 @@ impl Client {
         Ok(())
     }
 
-    /// One call and its answer; `parameters` is an object or null.
+    /// Calls a method and returns its reply; `parameters` is an object or null.
     pub fn call(&mut self, method: &str, parameters: Value) -> Result<Value, CallError> {
         self.send(json!({ "method": method, "parameters": parameters }))?;
         match self.receive()? {
@@ -80,7 +82,7 @@ impl Client {
     /// All replies of a streaming call; the iterator ends after the last one or an error.
     pub fn call_more(&mut self, method: &str, parameters: Value) -> Result<Replies<'_>, CallError> {
         self.send(json!({ "method": method, "parameters": parameters, "more": true }))?;
-        // Until the last reply was seen: whoever leaves early leaves the rest on the wire.
+        // Cleared after the last reply: a caller that leaves early leaves replies on the wire.
         self.spent = true;
         Ok(Replies { client: Some(self) })
     }
@@ -93,7 +95,7 @@ impl Client {
         bytes.push(0);
         if let Err(error) = self.stream.get_ref().write_all(&bytes) {
             let error = self.io(error);
-            // A daemon that has no seat for us says so and closes before it reads anything.
+            // A daemon without a free seat sends an error and closes before it reads the request.
             let said = matches!(error, CallError::Closed).then(|| self.receive());
             return Err(match said {
                 Some(Err(said @ CallError::Remote { .. })) => said,
@@ -104,7 +106,7 @@ impl Client {
         Ok(())
     }
 
-    /// One reply, and whether others follow.
+    /// Receives a reply, and whether more follow.
     fn receive(&mut self) -> Result<(Value, bool), CallError> {
         let mut bytes = Vec::new();
         let read = (&mut self.stream).take(MAX_REPLY).read_until(0, &mut bytes);
@@ -140,10 +142,11 @@ impl Client {
     }
 }
 
-/// The replies of a streaming call. Left before its end, it leaves a connection on which every further call is [`CallError::Closed`].
+/// Replies of a streaming call. If dropped early, every further call on the connection fails with
+/// [`CallError::Closed`].
 #[derive(Debug)]
 pub struct Replies<'a> {
-    /// None after the last reply.
+    /// `None` after the last reply.
     client: Option<&'a mut Client>,
 }
 

@@ -1,4 +1,4 @@
-//! One client: its requests in turn, each answered before the next is looked at.
+//! Connection of one client: answers each request before it reads the next.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub(super) async fn serve<S: Service>(
     }
 }
 
-/// One call, from its request to the pen that comes back; none if nothing can follow.
+/// Handles one call from its request until the pen returns; `None` if the connection must end.
 async fn answer<S: Service>(
     request: Request,
     requests: &mut Requests,
@@ -72,7 +72,7 @@ async fn answer<S: Service>(
     let (reply, mut back) = ReplySink::new(&method, (more, oneway), pen, gone, waiters);
     let handled = async {
         match parameters {
-            // There is no protocol to upgrade to.
+            // perilog has no protocol to upgrade to.
             _ if upgrade => drop(reply.invalid_parameter("upgrade").await),
             None => drop(reply.invalid_parameter("parameters").await),
             Some(parameters) => {
@@ -95,7 +95,7 @@ async fn answer<S: Service>(
             },
             () = requests.gone(), if watching => {
                 watching = false;
-                // Nobody listens if the sink is used up already.
+                // The receiver is gone if the sink was already used up.
                 let _ = say_gone.send(true);
             }
         }

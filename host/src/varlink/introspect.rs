@@ -54,8 +54,8 @@ struct WhichInterface {
     interface: String,
 }
 
-/// Answers `call` itself, or hands it to the service if that defines the method and lets the peer in. Before an error is written the request is
-/// dropped: the client may be slow to read it.
+/// Answers `call` from the interface descriptions, or passes it to the service if the service defines the method and
+/// permits the peer. Drops the request before writing an error, because the client may read slowly.
 pub(super) async fn dispatch<S: Service>(service: &S, call: Call) {
     let known = service.describe();
     let (interface, method) = call.method.rsplit_once('.').unwrap_or(("", &call.method));

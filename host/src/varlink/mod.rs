@@ -1,4 +1,4 @@
-//! The local socket: Varlink on the wire (varlink.org), a small server and a small blocking client.
+//! Local socket: Varlink on the wire (varlink.org), a small server and a small blocking client.
 //!
 //! ```text
 //!   accept ── seat? ── connection ──┬─ request ─> Service::call ─> ReplySink ─┐
@@ -6,12 +6,13 @@
 //!                          └──────────────────── the pen comes back ──────────┘
 //! ```
 //!
-//! A message is JSON and a NUL byte. Whatever a client does, it does to itself: each connection is a task of its own, a request has a largest size, a
-//! reply must be read within a limit, connections are counted per user, and an error of accept(2) makes a pause, not an end. There is no idle
-//! timeout and no timer when nothing happens; a connection that is idle gives up its seat when a newcomer finds none.
+//! A message is JSON and a NUL byte. A client can harm only itself: each connection is a task of its own, requests have
+//! a largest size, and the client must read a reply within a limit. Connections are counted per user, and an error of
+//! accept(2) causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives up its
+//! seat when a newcomer finds none.
 //!
-//! Not here: upgrades to another protocol, and who may do what. A [`Service`] sees the peer's credentials and decides, before the parameters of a call
-//! are parsed.
+//! Not here: upgrades to another protocol, and permissions. A [`Service`] sees the peer's credentials and decides
+//! before the parameters of a call are parsed.
 
 mod call;
 mod client;
@@ -35,7 +36,7 @@ pub use self::server::serve;
 pub use self::socket::{SocketError, bind};
 pub use self::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS};
 
-/// One interface and its definition in the Varlink language.
+/// Interface and its definition in the Varlink language.
 #[derive(Debug, Clone, Copy)]
 pub struct InterfaceDescription {
     /// `io.perilog.Agent`.
@@ -44,7 +45,7 @@ pub struct InterfaceDescription {
     pub text: &'static str,
 }
 
-/// What `org.varlink.service.GetInfo` says.
+/// Answer to `org.varlink.service.GetInfo`.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     pub vendor: &'static str,
@@ -53,27 +54,31 @@ pub struct About {
     pub url: &'static str,
 }
 
-/// What a daemon offers on its local socket.
+/// Service that a daemon offers on its local socket.
 pub trait Service: Send + Sync + 'static {
     fn about(&self) -> About;
 
-    /// All interfaces but `org.varlink.service`, which is served for you. Only methods that these texts define are ever called.
+    /// Returns all interfaces but `org.varlink.service`, which the server answers. The server calls only methods that
+    /// these texts define.
     fn describe(&self) -> &'static [InterfaceDescription];
 
-    /// Is this peer root, or one that may change something? Its requests may be large and its seats are many; those of others are small and few.
+    /// Is this peer root, or allowed to change state? Trusted peers may send large requests and have many seats; others
+    /// have small requests and few seats.
     fn trusts(&self, peer: &PeerCred) -> bool {
         peer.is_root()
     }
 
-    /// Lets `peer` call `method` (its name without the interface), or not. Nothing of the call but these two is known yet.
+    /// Permits `peer` to call `method` (its name without the interface), before the call's parameters are parsed.
     ///
     /// # Errors
     /// Text for `PermissionDenied` of the method's interface.
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String>;
 
-    /// One call that was let in. Runs in the task of its connection: a slow one blocks nobody else, and the connection's next request waits for it.
+    /// Handles a permitted call. It runs in the task of its connection: a slow call blocks no other client, and the
+    /// connection's next request waits for it.
     ///
-    /// It is not stopped when the client goes away: a stream selects on [`ReplySink::closed`], a single answer just fails with [`Gone`].
+    /// The call goes on when the client disconnects: a stream selects on [`ReplySink::closed`], a single answer fails
+    /// with [`Gone`].
     fn call(&self, call: Call) -> impl Future<Output = ()> + Send;
 }
 

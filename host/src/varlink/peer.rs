@@ -1,10 +1,10 @@
-//! Who is on the other end.
+//! Peer on the other end of the local socket.
 
 use std::io;
 
 use tokio::net::UnixStream;
 
-/// Who is on the other end, as the kernel knew them when they connected (SO_PEERCRED, unix(7)).
+/// Credentials of the peer at the time of its connect(2), from the kernel (SO_PEERCRED, unix(7)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCred {
     pub uid: u32,
@@ -32,8 +32,8 @@ impl PeerCred {
     }
 }
 
-/// Supplementary groups of a process, believed only while it runs as `uid`: the id may be another process's by now, but then one of the same
-/// user, who could have connected from it just as well.
+/// Returns the supplementary groups of a process, if it still runs as `uid`. The pid may belong to another process by
+/// now, but only one of the same user, who could have connected from it as well.
 fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     let status = match pid {
         1.. => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),

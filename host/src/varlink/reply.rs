@@ -1,4 +1,4 @@
-//! Where the replies of one call go.
+//! Replies of one call.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use tokio::sync::{oneshot, watch};
 use super::Service;
 use super::seats::{Full, Waiters, Waiting};
 
-/// How long a client may leave one reply unread once its socket is full. Then it is cut off; a stream is taken up again by sequence number.
+/// Longest time that a client may leave a reply unread once its socket is full. Past it the server closes the
+/// connection; the client resumes a stream by its sequence number.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The client went away, or is too slow.
@@ -18,10 +19,11 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 #[error("the client is gone")]
 pub struct Gone;
 
-/// Where the replies of one call go. Nothing leaves for a `oneway` call.
+/// Sink for the replies of one call. A `oneway` call gets no replies.
 ///
-/// It may be moved into another task: the connection's next request waits until it is used up or dropped. Dropped before a last reply it makes
-/// `org.varlink.service.MethodNotImplemented`, or, in mid-stream, an end of the connection.
+/// The sink may move into another task; the connection's next request waits until the sink is used up or dropped.
+/// Dropping it before the first reply sends `org.varlink.service.MethodNotImplemented`; dropping it in mid-stream ends
+/// the connection.
 #[derive(Debug)]
 pub struct ReplySink {
     method: String,
@@ -62,7 +64,7 @@ impl Pen {
             return Err(Gone);
         }
         let bytes = framed(message).ok_or(Gone)?;
-        // Until all is written: whoever drops this half-way leaves half a message.
+        // Broken until the write completes: a caller that drops this future half-way leaves half a message.
         self.state = PenState::Broken;
         match tokio::time::timeout(WRITE_LIMIT, self.half.write_all(&bytes)).await {
             Ok(Ok(())) => {
@@ -80,13 +82,13 @@ impl Pen {
         }
     }
 
-    /// What a call that said nothing gets.
+    /// Answers a call that the service left without a reply.
     pub(super) async fn not_implemented(&mut self, method: &str) -> Result<(), Gone> {
         self.write(&not_implemented(method), PenState::Finished).await
     }
 }
 
-/// A message as it is written.
+/// Encodes a message for the wire.
 pub(super) fn framed(message: &Value) -> Option<Vec<u8>> {
     let mut bytes = serde_json::to_vec(message).ok()?;
     bytes.push(0);
@@ -126,7 +128,8 @@ impl ReplySink {
         self.write(&json!({ "parameters": value }), PenState::Finished).await
     }
 
-    /// One of several replies. A client that did not ask for `more` gets `org.varlink.service.ExpectedMore`, and the call is over.
+    /// Sends one of several replies. A client that did not ask for `more` gets `org.varlink.service.ExpectedMore`, and
+    /// the call is over.
     pub async fn more(&mut self, value: Value) -> Result<(), Gone> {
         if !self.more {
             let error = json!({ "error": "org.varlink.service.ExpectedMore", "parameters": {} });
@@ -146,8 +149,8 @@ impl ReplySink {
         self.error("org.varlink.service.InvalidParameter", json!({ "parameter": parameter })).await
     }
 
-    /// A seat of the waiting kind, to be held while the call waits for something to happen. Where there is none the client has been told (`Busy` of the
-    /// method's interface), and there is nothing left to do.
+    /// Takes a waiting seat, to hold while the call waits for an event. If none is free, the client has been told
+    /// (`Busy` of the method's interface), and the call is over.
     pub async fn wait(&mut self) -> Result<Waiting, Gone> {
         match self.waiters.wait() {
             Ok(waiting) => Ok(waiting),
@@ -160,7 +163,7 @@ impl ReplySink {
         }
     }
 
-    /// Resolves once the client is gone; never if it stays. Cancel safe; a stream selects on it.
+    /// Resolves once the client has disconnected; otherwise never. Cancel safe, for a stream's select.
     pub async fn closed(&self) {
         // An error means that the connection itself is no more.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
@@ -186,7 +189,7 @@ impl Drop for ReplySink {
             if self.oneway {
                 pen.state = PenState::Finished;
             }
-            // Nobody waits for it: the connection is over.
+            // Send fails if the connection is over.
             let _ = back.send(pen);
         }
     }

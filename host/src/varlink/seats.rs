@@ -1,4 +1,5 @@
-//! How many connections there may be, so that no user keeps the others, or root, from being served, and no waiting client keeps a command out.
+//! Bounds on connections. No user can keep root or other users from being served, and waiting clients cannot keep
+//! commands out.
 //!
 //! ```text
 //!   a stranger's connection      a seat of its user's few
@@ -6,7 +7,7 @@
 //!   no seat is left              the connection that has been idle for the longest gives up its seat; if none is idle, the newcomer is turned away
 //! ```
 //!
-//! Clients that wait have fewer seats than there are connections, so the rest is always left to commands.
+//! Fewer seats allow waiting than there are connections, so commands always find the rest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,27 +17,27 @@ use tokio::sync::Notify;
 /// How many connections there may be at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of root and of users that the service trusts ([`super::Service::trusts`]), together.
+    /// Seats of root and of users that the service trusts ([`super::Service::trusts`]), together.
     pub trusted: usize,
-    /// Of `trusted`, how many only root can have.
+    /// Seats of `trusted` that only root can take.
     pub for_root: usize,
-    /// Of `trusted`, how many may wait for something to happen. The others are for commands.
+    /// Seats of `trusted` that may wait for an event. The others are for commands.
     pub waiting: usize,
-    /// Of all strangers together.
+    /// Seats of all strangers together.
     pub strangers: usize,
-    /// Of one stranger.
+    /// Seats of one stranger.
     pub per_stranger: usize,
 }
 
 impl Bounds {
-    /// All connections that these bounds allow.
+    /// Returns the number of connections that these bounds allow.
     pub const fn connections(&self) -> usize {
         self.trusted + self.strangers
     }
 }
 
 impl Default for Bounds {
-    /// Fits within the 4096 descriptors of a node's agent, where each hook of a job that runs there waits.
+    /// The default fits into the 4096 descriptors of a node's agent, where each hook of a local job waits.
     fn default() -> Self {
         Self { trusted: 1_024, for_root: 64, waiting: 768, strangers: 256, per_stranger: 8 }
     }
@@ -54,7 +55,7 @@ struct Taken {
     trusted: usize,
     waiting: usize,
     strangers: HashMap<u32, usize>,
-    /// Connections without a request, those that have been so for the longest first.
+    /// Connections without a request, longest idle first.
     idle: BTreeMap<u64, (Holder, Arc<Notify>)>,
     next: u64,
 }
@@ -66,19 +67,19 @@ enum Holder {
     Stranger(u32),
 }
 
-/// One taken seat; free again when dropped.
+/// Taken seat; dropping it frees it.
 #[derive(Debug)]
 pub(super) struct Seat {
     holder: Holder,
     bounds: Bounds,
     taken: Arc<Mutex<Taken>>,
-    /// Its place among the idle, while it is.
+    /// Number among the idle connections, while this one is idle.
     idle: Option<u64>,
-    /// Tells the connection that its seat is another's now.
+    /// Notifies the connection that it lost its seat.
     lost: Arc<Notify>,
 }
 
-/// One taken seat of the waiting kind; free again when dropped.
+/// Taken waiting seat; dropping it frees it.
 #[derive(Debug)]
 pub struct Waiting {
     taken: Option<Arc<Mutex<Taken>>>,
@@ -94,10 +95,10 @@ impl Seats {
         Self { bounds, taken: Arc::default() }
     }
 
-    /// A seat for a connection of this user.
+    /// Takes a seat for a connection of this user.
     ///
     /// # Errors
-    /// Text for the client: all seats are taken, and none of their connections is idle.
+    /// Text for the client: all seats are taken, and no connection is idle.
     pub(super) fn take(&self, uid: u32, trusted: bool) -> Result<Seat, Full> {
         let holder = if trusted { Holder::Trusted } else { Holder::Stranger(uid) };
         let mut taken = lock(&self.taken);
@@ -134,7 +135,7 @@ impl Seat {
         self.lost.notified().await;
     }
 
-    /// What its calls take seats of the waiting kind from.
+    /// Returns the pool of waiting seats for the connection's calls.
     pub(super) fn waiters(&self) -> Waiters {
         Waiters { holder: self.holder, most: self.bounds.waiting, taken: self.taken.clone() }
     }
@@ -152,7 +153,7 @@ impl Waiters {
     /// # Errors
     /// Text for the client: as many wait as may.
     pub(super) fn wait(&self) -> Result<Waiting, Full> {
-        // Strangers have so few seats that waiting takes them from nobody else.
+        // Strangers have so few seats that their waiting calls leave enough for others.
         if self.holder != Holder::Trusted {
             return Ok(Waiting { taken: None });
         }
@@ -186,7 +187,7 @@ impl Taken {
         }
     }
 
-    /// Gives the seat of the connection that has been idle for the longest to a newcomer of its kind.
+    /// Gives the seat of the longest-idle connection to a newcomer of its kind.
     fn evict(&mut self, newcomer: Holder, full: &Full) -> Result<(), Full> {
         let own_only = match newcomer {
             Holder::Stranger(uid) => self.strangers.contains_key(&uid),
@@ -230,7 +231,7 @@ impl Taken {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
-        // A seat that was given away is counted as another's.
+        // A seat that was given away counts for its new holder.
         if self.idle.is_none_or(|number| taken.idle.remove(&number).is_some()) {
             taken.discount(self.holder);
         }
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_newcomer_gets_the_seat_of_the_connection_that_was_idle_for_the_longest() {
+    async fn a_newcomer_gets_the_seat_of_the_longest_idle_connection() {
         let seats = Seats::new(BOUNDS);
         let mut held: Vec<Seat> = (0..3).map(|_| seats.take(0, true).unwrap()).collect();
         held[2].idle();
@@ -284,7 +285,7 @@ mod tests {
         held[2].lost().await;
         assert!(!held[2].busy() && held[1].busy() && held[0].busy());
         assert!(seats.take(0, true).is_err(), "nobody is idle");
-        // A seat that was given away is not free again with its first holder.
+        // Dropping the first holder does not free a seat that was given away.
         held.remove(2);
         assert!(seats.take(0, true).is_err());
         drop(newcomer);

@@ -16,7 +16,8 @@ use crate::complaints::{Each, LINES, WINDOW_MS, Window};
 /// After an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves for ever; an error means that it could not begin. Dropping the future ends all connections. Needs a running tokio runtime.
+/// Serves until dropped; an error means that it could not begin. Dropping the future ends all connections. Needs a
+/// running tokio runtime.
 pub async fn serve<S: Service>(
     listener: std::os::unix::net::UnixListener,
     service: Arc<S>,
@@ -32,7 +33,7 @@ pub async fn serve<S: Service>(
         tokio::select! {
             Some(ended) = connections.join_next(), if !connections.is_empty() => {
                 if let Err(error) = ended {
-                    // A bug of ours: it ends one connection, and must be seen.
+                    // A bug in perilog: it ends one connection and must be visible.
                     tracing::error!(%error, "a connection of the local socket ended in a panic");
                 }
             }
@@ -72,7 +73,7 @@ fn admit<S: Service>(
             connections.spawn(connection::serve(stream, peer, seat, service.clone(), warnings.clone()));
         }
         Err(full) => {
-            // A client that hears nothing would wait in the dark.
+            // Tells the client why; without an answer it would wait.
             if let Some(bytes) = reply::framed(&reply::busy(&**service, &full.to_string())) {
                 let _ = stream.try_write(&bytes);
             }
@@ -81,14 +82,15 @@ fn admit<S: Service>(
     }
 }
 
-/// Users that have lines of their own.
+/// Most users with journal lines of their own.
 const MOST_USERS: usize = 1_024;
 
-/// What is said of clients that misbehave: so many lines of each user in a window, so that none fills the journal.
+/// Warnings about clients that misbehave: a bounded number of lines per user and window, so that no user fills the
+/// journal.
 #[derive(Debug)]
 pub(super) struct Warnings {
     each: Each<u32>,
-    /// Where there are too many users.
+    /// Shared window, once there are too many users.
     others: Mutex<Window>,
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Clients that wait while we are busy, or while all seats are taken; the kernel cuts it to net.core.somaxconn.
+/// Clients that may wait while the daemon is busy or all seats are taken; the kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
 /// Why the local socket cannot be made.
@@ -22,11 +22,12 @@ pub enum SocketError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Binds the local socket: a stale one is replaced, a live one refused; `mode` as for chmod(2), `group` a gid.
+/// Binds the local socket. Replaces a stale socket and refuses a live one; `mode` as for chmod(2), `group` a gid.
 ///
-/// A symbolic link is followed: /run/perilog is root's, and a daemon that is not root has its socket in a directory of its own.
+/// Follows a symbolic link: /run/perilog belongs to root, and a daemon that is not root has its socket in a directory
+/// of its own.
 ///
-/// Nobody can connect before mode and group are what was asked for: until listen(2) a bound socket refuses.
+/// Clients can connect only after mode and group are set: a bound socket refuses until listen(2).
 pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, SocketError> {
     let path = &leads_to(path);
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
@@ -45,7 +46,7 @@ pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<UnixListener, 
     bound().map_err(failed)
 }
 
-/// Where the link at `path` leads, whether or not there is something; `path` itself where there is no link.
+/// Returns the target of the link at `path`, whether or not the target exists; `path` itself if it is no link.
 fn leads_to(path: &Path) -> PathBuf {
     match (std::fs::read_link(path), path.parent()) {
         (Ok(target), Some(parent)) => parent.join(target),
@@ -53,7 +54,7 @@ fn leads_to(path: &Path) -> PathBuf {
     }
 }
 
-/// Takes away what a daemon that died has left, and nothing else.
+/// Removes the socket of a daemon that died, and no other file.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     match path.symlink_metadata() {
@@ -65,7 +66,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        // A full queue, too, is somebody's queue.
+        // A full queue also proves a live daemon.
         Ok(_) => return Err(SocketError::InUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             return Err(SocketError::InUse { path: path.to_owned() });

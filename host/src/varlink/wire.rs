@@ -10,18 +10,19 @@ use serde_json::value::RawValue;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::OwnedReadHalf;
 
-/// The largest request. The largest reasonable one, an action over all ranks of a large cluster with its environment, is a tenth of it.
+/// Largest request. The largest reasonable one, an action over all ranks of a large cluster with its environment, takes
+/// a tenth of it.
 pub const MAX_REQUEST: usize = 1024 * 1024;
 /// The largest request of a peer that may only look: a method and a job's id, or some nodes.
 pub const MAX_REQUEST_OF_STRANGERS: usize = 8 * 1024;
-/// What an idle connection keeps for reading.
+/// Read buffer of an idle connection.
 const READ_BUFFER: usize = 1024;
 
-/// A method call as it comes (varlink.org/Method-Call); its parameters are a text that has not been looked into.
+/// Method call from the wire (varlink.org/Method-Call); its parameters are unparsed text.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// None if they are no object.
+    /// `None` if the parameters are no object.
     pub(super) parameters: Option<Box<RawValue>>,
     pub(super) more: bool,
     pub(super) oneway: bool,
@@ -66,14 +67,14 @@ pub(super) enum WireError {
     Io(#[from] io::Error),
 }
 
-/// The requests of one client.
+/// Requests of one client.
 #[derive(Debug)]
 pub(super) struct Requests {
     half: OwnedReadHalf,
     /// The largest request.
     most: usize,
     buffer: BytesMut,
-    /// So much of the buffer has no NUL.
+    /// Length of the buffer's beginning that contains no NUL.
     searched: usize,
     ended: bool,
 }
@@ -100,10 +101,10 @@ impl Requests {
         }
     }
 
-    /// Resolves when the client is gone. Reads on meanwhile, as far as one request goes; cancel safe.
+    /// Resolves when the client has disconnected. Meanwhile reads ahead, up to one request; cancel safe.
     ///
-    /// Two clients are not noticed here but when a reply cannot be written: one that pipelined more than that, and one that closed its writing
-    /// half first (as `nc -N` does; it still waits for the answer) and the other half later.
+    /// Two kinds of client are noticed only when a reply cannot be written. One pipelined more than a request. The
+    /// other closed its writing half first, as `nc -N` does while it waits for the answer, and the other half later.
     pub(super) async fn gone(&mut self) {
         while !self.ended && self.buffer.len() <= self.most {
             if self.read().await.is_err() {
@@ -140,7 +141,7 @@ impl Requests {
         self.buffer.advance(1);
         self.searched = 0;
         if self.buffer.is_empty() {
-            // Nothing is kept between requests: most connections make one and then wait, or make none.
+            // Frees the buffer between requests: most connections send one request and then wait, or send none.
             self.buffer = BytesMut::new();
         }
         Some(message)

@@ -1,4 +1,4 @@
-//! Clients that behave, and what they are told when they err.
+//! Clients that behave, and the errors for their mistakes.
 
 use super::*;
 
@@ -55,7 +55,7 @@ async fn the_service_describes_itself() {
 }
 
 #[tokio::test]
-async fn requests_in_one_write_are_answered_in_order_and_oneway_ones_not_at_all() {
+async fn pipelined_requests_are_answered_in_order_oneway_ones_never() {
     let bed = bed();
     let mut raw = Raw::connect(&bed).await;
     let mut bytes = Vec::new();
@@ -144,7 +144,7 @@ async fn the_blocking_client_calls_and_streams() {
         assert!(matches!(refused.next(), Some(Err(CallError::Remote { .. }))));
         assert!(refused.next().is_none());
         client.call("test.echo.Echo", json!({ "text": "x" })).unwrap();
-        // A stream that is left makes the connection useless, and says so.
+        // Leaving a stream makes the connection useless, and later calls say so.
         client.call_more("test.echo.Count", json!({ "to": 5 })).unwrap().next().unwrap().unwrap();
         assert!(matches!(client.call("test.echo.Echo", json!({ "text": "x" })), Err(CallError::Closed)));
         let mut client = Client::connect(&path).unwrap();

@@ -16,7 +16,7 @@ async fn garbage_ends_its_own_connection_only() {
 }
 
 #[tokio::test]
-async fn a_request_over_the_limit_ends_its_connection_and_one_at_it_does_not() {
+async fn only_a_request_over_the_limit_ends_its_connection() {
     let bed = bed();
     let mut raw = Raw::connect(&bed).await;
     let frame = json!({ "method": "test.echo.Echo", "parameters": { "text": "" } }).to_string().len();
@@ -71,7 +71,7 @@ async fn a_hundred_clients_are_served_beside_stalled_and_slow_ones() {
     stalled.stream.readable().await.unwrap();
     let mut slow = Raw::connect(&bed).await;
     slow.send(json!({ "method": "test.echo.Slow" })).await;
-    // One that pipelines and reads nothing: its requests pile up in its own socket.
+    // A client that pipelines and reads nothing: its requests pile up in its own socket.
     let greedy = Raw::connect(&bed).await;
     let request = [&b"{\"method\":\"test.echo.Echo\",\"parameters\":{\"text\":\"x\",\"times\":50000}}\0"[..]].concat();
     while greedy.stream.try_write(&request).is_ok() {
@@ -100,18 +100,19 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     let before = tokio::time::Instant::now();
     bed.service.client_left.notified().await;
     assert!(before.elapsed() >= Duration::from_secs(10), "{:?}", before.elapsed());
-    // What is left in the socket is complete messages and the beginning of one that was never finished.
+    // The socket still holds complete messages and the beginning of a torn one.
     let mut rest = Vec::new();
     stalled.stream.read_to_end(&mut rest).await.unwrap();
     assert!(rest.len() > 100_000);
 }
 
-/// Found by a review: a megabyte of small objects became a tree of 95 MB before anybody was asked who it is, and stayed while the refusal was not read.
+/// Found by a review: a megabyte of small objects became a tree of 95 MB before the peer was checked, and stayed while
+/// the client did not read the refusal.
 #[tokio::test]
-async fn a_stranger_is_refused_before_its_parameters_are_parsed_and_its_requests_are_small() {
+async fn a_stranger_is_refused_before_its_parameters_are_parsed() {
     let bed = strange_bed(Bounds::default());
     let mut raw = Raw::connect(&bed).await;
-    // No such parameters: parsed, they would be InvalidParameter.
+    // The method has no such parameters: if they were parsed, the answer would be InvalidParameter.
     let refused = raw.call("test.echo.Secret", json!({ "a": [{ "": 0 }, { "": 0 }] })).await;
     assert_eq!(refused["error"], "test.echo.PermissionDenied");
     assert_eq!(refused["parameters"]["text"], "Secret is for nobody");

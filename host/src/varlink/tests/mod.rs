@@ -33,7 +33,7 @@ method Wait() -> (n: int)
 method Secret(text: string) -> ()
 ";
 
-/// A server that should say something and does not fails a test; it must not hang it.
+/// Limit for a server that fails to answer: the test must fail instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ struct Echo {
     calls: AtomicUsize,
     client_left: Notify,
     slow: Notify,
-    /// Whether clients are strangers to it.
+    /// Does the service treat clients as strangers?
     strange: AtomicBool,
 }
 
@@ -192,7 +192,7 @@ impl Raw {
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    /// None at the end.
+    /// Reads a reply; `None` at the end of the connection.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(at) = self.rest.iter().position(|&b| b == 0) {

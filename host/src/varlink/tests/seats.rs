@@ -1,4 +1,4 @@
-//! Clients that are more than there are seats for: each hears it at once, and commands find a seat beside those that wait.
+//! More clients than seats: each is told at once, and commands find a seat beside waiting clients.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn text(answer: &Value) -> &str {
     answer["parameters"]["text"].as_str().unwrap()
 }
 
-/// Found by a hunt: 768 clients that waited closed the socket for the command that they waited for, without a word.
+/// Found by a hunt: 768 waiting clients closed the socket to the very command that they waited for, without a message.
 #[tokio::test]
 async fn commands_find_a_seat_beside_those_that_wait() {
     let bed = bed_of(BOUNDS);
