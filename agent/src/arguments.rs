@@ -36,19 +36,21 @@ pub const PROGRAM: Program = Program {
 const RUN_DIR: &str = "--run-dir";
 const AWAIT_TASKS: &str = "--await-tasks";
 
-/// What must outlive the agent. Absolute: the runner is told this path, and has another working directory.
+/// Returns the directory for files that must outlive the agent. The path is absolute, because the runner has another
+/// working directory.
 ///
 /// # Errors
-/// Text: there is no working directory to begin from.
+/// Text: there is no working directory to resolve a relative path.
 pub fn run_dir(arguments: &Arguments) -> Result<PathBuf, String> {
     let given = arguments.own(RUN_DIR).unwrap_or("/run/perilog");
     std::path::absolute(given).map_err(|error| format!("{RUN_DIR} {given}: {error}"))
 }
 
-/// How long scripts get of a node that goes down, where that is what is waited for: a Flux Standard Duration (RFC 23).
+/// Returns how long a node that shuts down waits for its scripts, if `--await-tasks` is given: a Flux Standard Duration
+/// (RFC 23).
 ///
 /// # Errors
-/// Text: it is none.
+/// Text: the value is no duration.
 pub fn await_tasks(arguments: &Arguments) -> Result<Option<Duration>, String> {
     let Some(value) = arguments.own(AWAIT_TASKS) else { return Ok(None) };
     let span = Span::parse(value).map_err(|error| format!("{AWAIT_TASKS} {value}: {error}"))?;

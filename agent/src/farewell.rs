@@ -1,4 +1,5 @@
-//! `perilog-agent --await-tasks LIMIT`: what a node that goes down waits for (perilog-shutdown.service stops with it, before everything else).
+//! `perilog-agent --await-tasks LIMIT`: the wait of a node that shuts down (perilog-shutdown.service stops with it,
+//! before all other units).
 //!
 //! ```text
 //!   scripts run ──────> none runs ──────> the controller has every outcome ──> done
@@ -6,8 +7,9 @@
 //!        └─> TERM ─ GRACE ─> KILL ─ REAPED ─┘         └─> done: the node goes down, and the outcome is lost with it
 //! ```
 //!
-//! It is a process beside the agent, which collects and tells as always; so this looks at what the agent looks at (cgroups, the spool) and
-//! decides nothing about tasks. A task whose script announced the boot is not waited for: its script may wait for that boot itself.
+//! This process runs beside the agent, which collects and reports as always. It watches the same sources (cgroups, the
+//! spool) and decides nothing about tasks. It does not wait for a task whose script announced the reboot: that script
+//! may wait for the reboot itself.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,16 +25,16 @@ use crate::inotify::{Inotify, WatchFlags};
 use crate::spool::{Spool, SpoolError};
 use crate::systemd::Cgroups;
 
-/// From a script's TERM to its KILL.
+/// Time from a script's TERM to its KILL.
 const GRACE_MS: u64 = 30_000;
-/// For the kernel to end what was killed, and the agent to see it.
+/// Time for the kernel to end killed processes, and for the agent to see it.
 const REAPED_MS: u64 = 10_000;
 /// For outcomes to arrive: the controller answers in milliseconds, or is away.
 const ACKNOWLEDGED_MS: u64 = 10_000;
 /// Between two looks where the kernel does not tell that a cgroup is empty (cgroup v1).
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why nobody can wait.
+/// Why waiting is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum FarewellError {
     #[error(transparent)]
@@ -41,16 +43,16 @@ pub enum FarewellError {
     Io { doing: &'static str, source: io::Error },
 }
 
-/// What is there, by stem.
+/// State of this host's tasks, by stem.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Scripts, or what they left behind, run.
+    /// Stems of tasks whose scripts, or processes left behind by them, run.
     running: BTreeSet<String>,
-    /// Nothing runs, and the controller has not acknowledged the outcome.
+    /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged.
     untold: BTreeSet<String>,
 }
 
-/// What to do, and until when to wait for something new; milliseconds of CLOCK_MONOTONIC.
+/// Next step, and how long to wait for a change; milliseconds of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },
@@ -59,7 +61,7 @@ enum Step {
     Done,
 }
 
-/// How far it has come.
+/// Stage of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting { until_ms: u64 },
@@ -89,7 +91,7 @@ impl Stage {
         match self {
             Self::Waiting { .. } => (Self::Terminated { until_ms: now_ms + GRACE_MS }, Step::Terminate),
             Self::Terminated { .. } => (Self::Killed { until_ms: now_ms + REAPED_MS }, Step::Kill),
-            // A process that the kernel cannot end, or a task that began after all: the node goes down.
+            // The kernel cannot end a process, or a task began after all: the node goes down.
             Self::Killed { .. } | Self::Quiet { .. } => (self, Step::Done),
         }
     }
@@ -104,7 +106,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     let mut stage = Stage::Waiting { until_ms: clock::mono_ms().saturating_add(limit_ms) };
     let mut said = String::new();
     loop {
-        // Watched before it is looked at: what changes in between is told.
+        // Watches before it looks, so that a change in between wakes it.
         let inotify = Inotify::new().map_err(io("inotify"))?;
         let told = watch(&inotify, &spool, &cgroups);
         let seen = look(&spool, &cgroups)?;
@@ -115,7 +117,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
             Step::Wait { until_ms } => {
                 let rest = clock::until(until_ms);
                 let rest = if told { rest } else { rest.min(LOOK) };
-                // Past it there is another look, too.
+                // After the timeout, it looks again.
                 if let Ok(Err(error)) = tokio::time::timeout(rest, inotify.next()).await {
                     return Err(FarewellError::Io { doing: "inotify", source: error });
                 }
@@ -133,10 +135,10 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     }
 }
 
-/// Has the kernel tell of everything that may change what [`look`] sees; `false` where it cannot.
+/// Watches everything that can change the result of [`look`]; `false` where the kernel cannot.
 fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-    // What is gone by now will not be seen either.
+    // A task that is gone by now will not be seen either.
     let _gone = inotify.add(&spool.tasks(), names);
     for stem in spool.stems().unwrap_or_default() {
         let _gone = inotify.add(&spool.task(&stem), names);
@@ -196,7 +198,7 @@ async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
     );
     match command.status().await {
         Ok(status) if status.success() => {}
-        // One of them may have ended just now. What has not is looked at again.
+        // A unit may have ended just now. The next look checks the others again.
         Ok(status) => tracing::warn!("systemctl kill: {status}"),
         Err(error) => tracing::error!("cannot run systemctl: {error}"),
     }

@@ -1,4 +1,4 @@
-//! inotify(7) as a stream of events: the kernel tells us what changed, so that nothing has to be asked for on a timer.
+//! inotify(7) as a stream of events: the kernel reports changes, so no timer is needed.
 
 use std::io;
 use std::path::Path;
@@ -7,22 +7,23 @@ use rustix::fs::inotify::{self, CreateFlags};
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::net::unix::pipe;
 
-/// Room for some dozens of events a read, and for one with the longest name; what does not fit comes with the next read.
+/// Room for some dozens of events in one read, and for one with the longest name; the next read returns the rest.
 const BUFFER: usize = 4096;
 
-/// One event. `watch` is what [`Inotify::add`] gave, or -1 when the kernel's own queue ran over ([`ReadFlags::QUEUE_OVERFLOW`]).
+/// Event. `watch` is the number from [`Inotify::add`], or -1 if the kernel's own queue overflowed
+/// ([`ReadFlags::QUEUE_OVERFLOW`]).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Happened {
     pub watch: i32,
     pub what: ReadFlags,
-    /// The entry of a watched directory; none if it is no UTF-8 (no name of ours).
+    /// Entry of a watched directory; `None` if its name is no UTF-8, and so none of perilog's.
     pub name: Option<String>,
 }
 
-/// One inotify instance.
+/// Instance of inotify.
 #[derive(Debug)]
 pub struct Inotify {
-    /// Not a pipe, but read like one: tokio's one safe way to wait for a descriptor of another kind.
+    /// Read like a pipe: tokio's only safe way to wait for another kind of descriptor.
     fd: pipe::Receiver,
 }
 
@@ -38,7 +39,7 @@ impl Inotify {
         Ok(inotify::add_watch(&self.fd, path, what)?)
     }
 
-    /// Stops watching. That the kernel did so before is no error.
+    /// Stops watching. Ignores that the kernel may have stopped before.
     pub fn remove(&self, watch: i32) {
         let _gone_before = inotify::remove_watch(&self.fd, watch);
     }
@@ -57,8 +58,8 @@ impl Inotify {
     }
 }
 
-/// `struct inotify_event`: watch, mask, cookie and length of the name, each of 32 bits; then the name, filled up with NUL. The kernel gives whole
-/// ones only.
+/// Parses `struct inotify_event`: watch, mask, cookie and length of the name, each of 32 bits; then the name, padded
+/// with NUL. The kernel returns whole events only.
 fn parse(mut bytes: &[u8]) -> Vec<Happened> {
     let mut all = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<16>() {

@@ -1,4 +1,5 @@
-//! How much of anything goes into a frame. Together they keep every message under [`crate::MAX_FRAME`]; tests build the largest of each.
+//! Bounds on the parts of a frame. Together they keep every message under [`crate::MAX_FRAME`]; tests build the largest
+//! of each.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +8,29 @@ use perilog_core::{HostList, IdSet};
 
 use crate::frame::MAX_FRAME;
 
-/// The texts of an action's ranks (RFC 22) and of its hosts (RFC 29, folded), together. What they leave of a frame takes any environment that
-/// is admitted: its bytes, at most twelve around each variable, and 8 KiB of ids. 65,536 hosts without any pattern in their names, at eight bytes
-/// each, take 576 KiB; 65,536 ranks of which every second is missing 394 KiB.
+/// Most bytes for the texts of an action's ranks (RFC 22) and hosts (RFC 29, folded), together. The rest of a frame
+/// fits any admitted environment: its bytes, at most twelve around each variable, and 8 KiB of ids. 65,536 hosts
+/// without a pattern in their names, at eight bytes each, take 576 KiB; every second rank of 65,536 takes 394 KiB.
 pub const MAX_LAYOUT_TEXT: usize = MAX_FRAME - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
 /// Variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
 pub const MAX_ENV: usize = 4096;
 /// Bytes in one part of an answer; the agent says more in further parts.
 pub const MAX_ANSWER: usize = 256 * 1024;
-/// Tasks in one Forget.
+/// Most tasks in one Forget.
 pub const MAX_FORGET: usize = 16_000;
-/// Tasks in one page of Hello, for which it is certain that the page fits. The agent's machine makes no larger ones, and bounds their lists, too.
+/// Tasks in one page of Hello; a page of this size always fits. The agent's machine makes no larger pages, and bounds
+/// their lists too.
 pub const MAX_PAGE: usize = 512;
 
-/// A text that only people read.
+/// Bytes of a text for people.
 pub(crate) const TEXT: usize = 4 * 1024;
-/// The same within a list, where all of them together would not fit.
+/// Bytes of a text for people in a list that would not fit otherwise.
 pub(crate) const LISTED_TEXT: usize = 256;
 /// A list of hosts or ranks within a page of Hello that would not fit.
 pub(crate) const LISTED_SET: usize = 256;
 /// Processes of a phase: what an operator would look at, not a process table.
 pub(crate) const PROCESSES: usize = 32;
-/// The same in a page of Hello that would not fit.
+/// Processes in a page of Hello that would not fit otherwise.
 pub(crate) const LISTED_PROCESSES: usize = 2;
 
 /// A Start that would not fit into a frame.
@@ -40,10 +42,11 @@ pub struct TooLarge {
     pub most: usize,
 }
 
-/// Does a Start over these fit? Asked before a job is added or an action is begun; what passes here is sent whole.
+/// Does a Start over these ranks and hosts fit? The controller checks this before it adds a job or begins an action. A
+/// Start within the bounds is sent whole.
 ///
 /// # Errors
-/// [`TooLarge`] names the part that does not.
+/// [`TooLarge`] names the part that does not fit.
 pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, String>) -> Result<(), TooLarge> {
     check_layout(ranks.to_string().len(), hosts.to_string().len())?;
     let parts = [

@@ -1,10 +1,10 @@
-//! What can be wrong with a message: the one error of all decoders, and the path to the field that it is in.
+//! Errors of a message: one type for all decoders, with the path to the wrong field.
 
 use std::fmt;
 
 use perilog_core::ParseError;
 
-/// A frame that is no message. The session it came from has to end: whoever sent it does not speak this protocol.
+/// Malformed frame. The receiver ends the session, because the sender does not speak this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {message}: {field}{why}", field = self.place())]
 pub struct DecodeError {
@@ -24,7 +24,7 @@ impl DecodeError {
 /// Why a body gives no message.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// It is of a kind that this version does not know.
+    /// The value is of a kind that this version does not know.
     Unknown,
     /// `path` is collected from the inside out.
     Bad { path: Vec<&'static str>, why: String },
@@ -76,12 +76,12 @@ impl<T, E: Into<Fault>> At<T> for Result<T, E> {
     }
 }
 
-/// A field that must be there.
+/// Returns a mandatory field.
 pub(crate) fn need<T>(field: Option<T>) -> Result<T, Fault> {
     field.ok_or_else(|| Fault::bad("missing"))
 }
 
-/// A kind that must be there: an empty `oneof` is one of a version to come.
+/// Returns a mandatory kind: an empty `oneof` comes from a later version.
 pub(crate) fn known<T>(kind: Option<T>) -> Result<T, Fault> {
     kind.ok_or(Fault::Unknown)
 }

@@ -1,4 +1,4 @@
-//! One Start to many ranks: what they have in common is encoded once.
+//! Start for many ranks: encodes the common part once.
 
 use bytes::{Buf, Bytes};
 use perilog_core::task::Start;
@@ -9,7 +9,7 @@ use crate::frame::seal;
 use crate::to_agent::START;
 use crate::wire;
 
-/// Makes the frames of one action's Starts.
+/// Encoder of one action's Starts.
 #[derive(Debug, Clone)]
 pub struct StartFan {
     of: Start,
@@ -17,13 +17,13 @@ pub struct StartFan {
 }
 
 impl StartFan {
-    /// What the Starts of this action have in common: all of `start` but its rank, boot and commit.
+    /// Encodes the common part of this action's Starts: all of `start` except its rank, boot and commit.
     pub fn new(start: &Start) -> Self {
         let common = wire::Common::of(start).encode_to_vec();
         Self { of: start.clone(), common: common.into() }
     }
 
-    /// Would it make the frames of this Start too? A requeue's begin one by one, as their nodes come free.
+    /// Does the common part fit this Start? A requeued action's Starts begin one by one, as their nodes become free.
     pub fn is_for(&self, start: &Start) -> bool {
         let Start {
             task,
@@ -46,7 +46,7 @@ impl StartFan {
             && (job, action, ranks, hosts, env) == (&of.job, &of.action, &of.ranks, &of.hosts, &of.env)
     }
 
-    /// The frame for one rank, as [`crate::encode_to_agent`] would make it. `commit`: as of [`Start::commit`].
+    /// Returns the frame for one rank, equal to that of [`crate::encode_to_agent`]. `commit`: as of [`Start::commit`].
     pub fn for_rank(&self, rank: Rank, boot: &BootId, commit: u64) -> Bytes {
         debug_assert!(self.common.has_remaining(), "a Start has ids");
         seal(START, &wire::Start { common: self.common.clone(), rank: rank.0, boot: boot.to_string(), commit })

@@ -1,4 +1,4 @@
-//! The envelope: a number and a body, and the bound that a body is held to before it is read.
+//! Envelope of a message: a number and a body, and the bound on a body's fields before it is read.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -8,19 +8,19 @@ use crate::error::{At, DecodeError, Fault};
 /// The largest frame.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-/// Most fields in a record that has a list. An empty element of a list takes two bytes on the wire and some hundred in memory: this
-/// bound, not the frame, is what a hostile peer meets.
+/// Most fields in a record with a list. An empty list element takes two bytes on the wire and some hundred in memory:
+/// this bound limits a hostile peer, not the frame.
 pub const MAX_FIELDS: usize = 16_384;
 
-/// What a frame held.
+/// Content of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoded<T> {
     Known(T),
-    /// A message of this number, or a kind of it, that this version does not have. Answer `Unsupported` and go on.
+    /// Message number, or a kind of that message, that this version does not have. Answer `Unsupported` and go on.
     Unknown(u32),
 }
 
-/// A frame of this message.
+/// Encodes a message as a frame.
 pub(crate) fn seal(number: u16, body: &impl Message) -> Bytes {
     let mut frame = BytesMut::with_capacity(2 + body.encoded_len());
     frame.put_u16(number);
@@ -52,7 +52,7 @@ pub(crate) fn open<T>(
     }
 }
 
-/// Reads a record that has a list, or holds one that does.
+/// Reads a record that contains a list, directly or nested.
 pub(crate) fn record<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
     let fields = count_fields(bytes)?;
     if fields > MAX_FIELDS {
@@ -61,7 +61,7 @@ pub(crate) fn record<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
     Ok(M::decode(bytes)?)
 }
 
-/// The same for one that is carried as bytes within another.
+/// Reads such a record that is carried as bytes within another.
 pub(crate) fn nested<M: Message + Default>(bytes: &[u8], field: &'static str) -> Result<M, Fault> {
     record(bytes).at(field)
 }

@@ -22,7 +22,7 @@ const EXPECTS_BOOT: u16 = 9;
 const NAMES: [&str; 9] =
     ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
 
-/// What is in a frame beside an end or a page of Hello: number, ids, lengths. An ample bound.
+/// Ample bound for a frame's number, ids and lengths, beside an end or a page of Hello.
 const ASIDE: usize = 128;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -54,7 +54,7 @@ struct Moved {
 struct Finished {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// [`Ended`], encoded: its lists are bounded before it is read.
+    /// [`Ended`], encoded: the decoder bounds its lists before it reads them.
     #[prost(bytes = "vec", tag = "2")]
     ended: Vec<u8>,
 }
@@ -65,7 +65,7 @@ struct ExpectsBoot {
     task: Option<Task>,
     #[prost(uint64, optional, tag = "2")]
     within_ms: Option<u64>,
-    /// [`Ended`], encoded: its lists are bounded before it is read.
+    /// [`Ended`], encoded: the decoder bounds its lists before it reads them.
     #[prost(bytes = "vec", tag = "3")]
     ended: Vec<u8>,
 }
@@ -92,7 +92,8 @@ struct Unsupported {
     message: u32,
 }
 
-/// The frame of a message; never more than [`crate::MAX_FRAME`], where a page of Hello has at most [`crate::MAX_PAGE`] tasks.
+/// Encodes a message as a frame of at most [`crate::MAX_FRAME`] bytes, if a page of Hello has at most
+/// [`crate::MAX_PAGE`] tasks.
 pub fn encode_from_agent(message: &FromAgent) -> Bytes {
     match message {
         FromAgent::Hello(hello) => seal(HELLO, &Hello::of(hello, MAX_FRAME - ASIDE)),

@@ -1,8 +1,10 @@
-//! perilog's wire: messages to bytes and back. No sockets, no state. This page and the structures in `src/wire/` are its reference.
+//! perilog's wire protocol: messages to bytes and back. No sockets, no state. This page and the structures in
+//! `src/wire/` are its reference.
 //!
 //! # Frames
-//! A connection carries frames: four bytes of length (big endian), then at most [`MAX_FRAME`] bytes (the length is `perilog_host::link`'s).
-//! The first frame in each direction is the [`Preamble`]; both sides send theirs at once and wait for the other's. Every later frame is
+//! A connection carries frames: four bytes of length (big endian), then at most [`MAX_FRAME`] bytes
+//! (`perilog_host::link` handles the length). The first frame in each direction is the [`Preamble`]; each side sends
+//! its own at once and waits for the other. Every later frame is
 //!
 //! ```text
 //!   +--------+--------+---------------------------+
@@ -26,23 +28,28 @@
 //! | 11 | Unsupported | | |
 //!
 //! # How it may change
-//! * Versions N and N-1 work together ([`negotiate`]); a connection speaks the highest version that both know.
-//! * A field or message is added with a new number. Numbers are never used again, types never change, a field that was there keeps its meaning.
-//! * Unknown fields are skipped. An unknown message, or one of a kind that this side does not know (a new outcome, a new question), is
-//!   [`Decoded::Unknown`]: it is answered `Unsupported` and the session goes on. So a new kind is only sent to a peer of a version that has it.
-//! * `golden/` holds the bytes of every message; a change of them is a new version.
+//! * Versions N and N-1 work together ([`negotiate`]); a connection speaks the highest version that both sides know.
+//! * A field or message is added with a new number. Numbers are never reused, types never change, and an existing field
+//!   keeps its meaning.
+//! * Unknown fields are skipped. An unknown message, or an unknown kind of one (a new outcome, a new question), decodes
+//!   to [`Decoded::Unknown`]: the receiver answers `Unsupported` and the session goes on. So a sender uses a new kind
+//!   only with a peer of a version that has it.
+//! * `golden/` holds the bytes of every message; changing them requires a new version.
 //!
 //! # What is checked
-//! Ids, idsets and hostlists go through their constructors in core; [`DecodeError`] names message and field. Memory is bounded by the frame:
-//! no more than [`MAX_FIELDS`] fields in a list-bearing record, no more than a million host names in a message, whatever their brackets say.
-//! Any bytes give a message or an error, never a panic.
+//! Ids, idsets and hostlists go through their constructors in core; [`DecodeError`] names message and field. The frame
+//! bounds memory: at most [`MAX_FIELDS`] fields in a record with a list, at most a million host names in a message,
+//! whatever its brackets expand to. Any bytes give a message or an error, never a panic.
 //!
 //! # What fits
-//! Every encoder gives at most [`MAX_FRAME`] bytes, by these bounds: texts for people are cut to 4 KiB, output and forensics to 64 KiB
-//! ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256 ([`perilog_core::judge::MAX_LISTED`]), a part of an answer to [`MAX_ANSWER`],
-//! tasks of Forget to [`MAX_FORGET`]. A job and an action must pass [`check_start`] where they are asked for: ranks and hosts together have at most
-//! [`MAX_LAYOUT_TEXT`]. A Start past that (of a part whose texts are longer than those of the whole) is one that its node refuses, with the reason. An
-//! end that still does not fit loses the length of its listed texts and says so in its note.
+//! Every encoder produces at most [`MAX_FRAME`] bytes, by these bounds: texts for people are cut to 4 KiB, output and
+//! forensics to 64 KiB ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256
+//! ([`perilog_core::judge::MAX_LISTED`]), a part of an answer to [`MAX_ANSWER`], tasks of Forget to [`MAX_FORGET`].
+//!
+//! The controller checks a job and an action with [`check_start`] when it accepts them: ranks and hosts together have
+//! at most [`MAX_LAYOUT_TEXT`] bytes. A part of a job can have longer texts than the whole job. The node refuses a
+//! Start past the bound, with the reason. An end that still does not fit has its listed texts cut, and its note says
+//! so.
 
 mod bounds;
 mod error;

@@ -6,15 +6,15 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The lowest version of the protocol that this side speaks.
+/// Lowest protocol version that this side speaks.
 pub const LOWEST: u16 = 1;
-/// The highest one. It and the one before it work together.
+/// Highest protocol version that this side speaks. It works together with the version before.
 pub const HIGHEST: u16 = 1;
 
 const MAGIC: &[u8; 8] = b"perilog\0";
 const MAX_RELEASE: usize = 64;
 
-/// What a side says of itself.
+/// First frame of a side: its versions and release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
     pub lowest: u16,
@@ -23,14 +23,14 @@ pub struct Preamble {
     pub release: String,
 }
 
-/// What both sides will speak, and what the other one is.
+/// Agreed version, and the peer's release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     pub version: u16,
     pub release: String,
 }
 
-/// Why there can be no session.
+/// Why no session is possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     #[error("the peer does not speak perilog's protocol; it began with {0}")]
@@ -59,6 +59,8 @@ impl Preamble {
         frame.freeze()
     }
 
+    /// Decodes the peer's first frame.
+    ///
     /// # Errors
     /// [`Mismatch`]: what the peer is instead.
     pub fn decode(frame: &[u8]) -> Result<Self, Mismatch> {
@@ -74,17 +76,17 @@ impl Preamble {
         if lowest > highest {
             return Err(Mismatch::Malformed(format!("versions {lowest} to {highest}")));
         }
-        // What is longer, or follows in a version to come, is skipped. It goes to logs: nothing but plain characters.
+        // Skips longer text, and fields of later versions. The release goes to logs, so only plain characters remain.
         let release = release[..release.len().min(MAX_RELEASE)].split(|b| *b == 0).next().unwrap_or_default();
         let release = String::from_utf8_lossy(release).chars().filter(|c| !c.is_control()).collect();
         Ok(Self { lowest, highest, release })
     }
 }
 
-/// The version that this side and a peer with this preamble speak: the highest that both know.
+/// Returns the version that this side and a peer with this preamble speak: the highest that both know.
 ///
 /// # Errors
-/// [`Mismatch`] says what to put in the log; the connection ends.
+/// [`Mismatch`] is for the log; the connection ends.
 pub fn negotiate(frame: &[u8]) -> Result<Agreed, Mismatch> {
     agree(&Preamble::ours(""), &Preamble::decode(frame)?)
 }

@@ -1,4 +1,4 @@
-//! Whatever bytes come, a message or an error comes out; and what goes out fits.
+//! Any bytes decode to a message or an error, and every encoded message fits.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -179,11 +179,12 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     let Ok(Decoded::Known(ToAgent::Start(cut))) = decode_to_agent(&encode_to_agent(&ToAgent::Start(huge))) else {
         panic!()
     };
-    // Still more than a node takes: it is refused there, and not run with half an environment.
+    // Still more than a node takes: the node refuses the Start instead of running it with half an environment.
     assert!(perilog_core::environment::admit(&cut.env, &[]).is_err());
 }
 
-/// Found by a review: these were sent as empty texts. The first is a machine whose names fold badly, the second every second rank of two such.
+/// Found by a review: these were sent as empty texts. The first is a machine whose names fold badly, the second every
+/// second rank of two such machines.
 #[test]
 fn the_largest_machine_that_is_planned_for_fits() {
     let names =
@@ -244,7 +245,7 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
     assert_eq!(read.tasks.len(), MAX_PAGE);
     assert!(read.tasks.iter().zip(&hello.tasks).all(|(a, b)| a.task == b.task && a.job == b.job));
 
-    // As the agent's machine makes them: lists of half a frame, and these are kept.
+    // Lists of half a frame, as the agent's machine makes them, are kept.
     let hosts = hosts(1_000);
     hello.tasks.iter_mut().for_each(|held| (held.ranks, held.hosts) = (IdSet::from(0..=111), hosts.clone()));
     let frame = encode_from_agent(&FromAgent::Hello(hello));

@@ -1,4 +1,4 @@
-//! The bytes of every message, kept in `golden/`: what other versions of perilog are sent, and send.
+//! Bytes of every message, kept in `golden/`: the format that other versions of perilog send and receive.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

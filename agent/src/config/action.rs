@@ -1,4 +1,4 @@
-//! `[action.NAME]`: what this node runs for an action, and how it becomes a [`Plan`].
+//! `[action.NAME]`: the scripts that this node runs for an action, and their conversion to a [`Plan`].
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::values::{AbsolutePath, Limit, OwnVariable, ScriptName, Umask, UserNam
 
 /// High enough for any script, and no more than the default of fs.nr_open allows even without privilege.
 const NOFILE: i64 = 524_288;
-/// A hundred years: for a script that is to have no limit where the others have one.
+/// A hundred years: the limit of a script without a limit, in an action that has one.
 const FOREVER_MS: u64 = 3_155_760_000_000;
 
-/// The table as it is written. What it does not say has the default that is written here, and nowhere else.
+/// Table as written. Absent keys have the defaults written here, and nowhere else.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Action {
@@ -75,7 +75,7 @@ impl Default for Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tries {
-    /// Bounded, so that a script that always fails ends in sight of whoever waits.
+    /// Bounded, so that a script that always fails ends while its caller still waits.
     pub count: Within<0, 100>,
     pub backoff: Span,
     pub ceiling: Span,
@@ -87,7 +87,7 @@ impl Default for Tries {
     }
 }
 
-/// `[action.NAME.script."FILE"]`: what differs for one script.
+/// `[action.NAME.script."FILE"]`: settings of one script.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Script {
@@ -100,7 +100,7 @@ pub struct Script {
     pub retries: Option<Tries>,
 }
 
-/// The derived reader, and then the rules that concern more than one key.
+/// Applies the derived reader, then the rules that concern several keys.
 impl<'de> Deserialize<'de> for Action {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let action = Self::deserialize(deserializer)?;
@@ -126,14 +126,15 @@ impl Serialize for Action {
 }
 
 impl Action {
-    /// Fills in what follows from the action's name: without `directories` and `command` it is `/etc/perilog/NAME.d`.
+    /// Fills in defaults from the action's name: without `directories` and `command`, the directory is
+    /// `/etc/perilog/NAME.d`.
     pub(super) fn complete(&mut self, name: &ActionName) {
         if self.directories.is_none() && self.command.is_none() {
             self.directories = Some(vec![AbsolutePath(format!("/etc/perilog/{name}.d"))]);
         }
     }
 
-    /// What the core and the runner go by.
+    /// Returns the plan that core and the runner execute.
     pub(super) fn plan(&self) -> Plan {
         let run = match (&self.command, &self.directories) {
             (Some(command), _) => Run::Command(command.clone()),
@@ -158,7 +159,7 @@ impl Action {
             memory_max: self.memory_max.0,
             tasks_max: self.tasks_max.0,
             cpu_weight: self.cpu_weight.map(Within::unsigned),
-            // Within an i32 by its bounds.
+            // The key's bounds are within an i32.
             oom_score_adjust: i32::try_from(self.oom_score_adjust.0).unwrap_or(0),
         }
     }
@@ -167,7 +168,7 @@ impl Action {
 impl Tries {
     fn plan(self) -> Retries {
         let millis = |span: Span| span.as_millis().unwrap_or(u64::MAX);
-        // Within a u32 by its bounds.
+        // The key's bounds are within a u32.
         let count = u32::try_from(self.count.0).unwrap_or(0);
         Retries { count, backoff_ms: millis(self.backoff), ceiling_ms: millis(self.ceiling) }
     }

@@ -1,5 +1,5 @@
-//! What is well formed and yet will not work here, for `--check-config`: the daemon starts all the same, since a file system or a directory
-//! service may only be late.
+//! Warnings of `--check-config`: values that are well formed but cannot work on this host now. The daemon starts all
+//! the same, because a file system or a directory service may only be late.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use perilog_host::tls::ClientTls;
 use super::Config;
 use super::action::Action;
 
-/// Sentences for people, each about one thing.
+/// Returns warnings for people, one problem each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     if config.tls.enabled
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Only root can make what root trusts.
+    /// Only root can create files that root trusts.
     #[test]
     fn what_will_not_run_is_warned_of() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
@@ -97,7 +97,7 @@ mod tests {
             warned.iter_mut().for_each(|text| *text = text.replace(&dir.path().display().to_string(), "DIR"));
             warned
         };
-        // Meant to be so, for all that anybody knows.
+        // An action without scripts may be intended.
         assert_eq!(warned(""), [""; 0]);
         let nothing = "action.prolog: there is no script, and empty is \"fail\"; the action will fail";
         assert_eq!(warned("empty = \"fail\"\n"), [nothing]);

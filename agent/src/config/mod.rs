@@ -1,7 +1,7 @@
-//! agent.toml and its drop-ins: the schema, and what the machine and the edges make of it. `agent.toml.example` documents every key; a test
-//! holds it and this page together.
+//! agent.toml and its drop-ins: the schema, and its conversion for the machine and the edges. `agent.toml.example`
+//! documents every key; a test compares the two.
 //!
-//! The node decides what runs: an action that has no table here is refused, whoever asks for it.
+//! The node decides what runs: it refuses every action without a table here, whoever requests it.
 
 mod action;
 mod check;
@@ -28,15 +28,16 @@ pub const FILE: &str = "/etc/perilog/agent.toml";
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
-    /// As certificates and hostlists name this node; the kernel's host name where it is left out.
+    /// Name of this node in certificates and hostlists; defaults to the kernel's host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Tried in turn; without any this host runs its own tasks only.
+    /// Tried in turn; without a controller this host runs only its own tasks.
     pub controller: Vec<Address>,
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
-    /// A file each, which takes a page of /run. Past it the oldest goes that the controller has on disk and no Start can come for any more.
+    /// Each tombstone is a file, which takes a page of /run. Past the bound, the agent deletes the oldest one that the
+    /// controller has on disk and for which no Start can arrive any more.
     pub max_tombstones: Within<16, 16_384>,
     /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
     pub max_tasks: Within<1, 400>,
@@ -47,7 +48,7 @@ pub struct Config {
     pub action: BTreeMap<ActionName, Action>,
 }
 
-/// What waits for what on this host.
+/// Queue rule for the tasks of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queue {
@@ -71,7 +72,7 @@ pub enum Log {
 }
 
 impl Log {
-    /// As `perilog_host::journal` names it.
+    /// Returns the level's name in `perilog_host::journal`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -93,18 +94,18 @@ pub struct Tls {
     pub key: AbsolutePath,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl: Option<AbsolutePath>,
-    /// The name that the controller's certificate bears; the host of its address where it is left out.
+    /// Name in the controller's certificate; defaults to the host of its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
 
-/// How this node gets its certificate, where nobody brings one.
+/// Enrolment: how this node gets its certificate, unless an administrator installs one.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Enroll {
     /// Tried in turn; without any the files of [tls] are brought.
     pub controller: Vec<Address>,
-    /// The file with the one-time token.
+    /// File with the one-time token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<AbsolutePath>,
     /// Whether a credential of munge's is shown where no token does.
@@ -129,7 +130,7 @@ impl Local {
     }
 }
 
-/// Who may read the status; everything else is root's.
+/// Users who may read the status; all other methods are for root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readers {
@@ -171,16 +172,16 @@ impl Default for Enroll {
 }
 
 impl Config {
-    /// Reads `file`, which need not exist, and the drop-ins beside it (`agent.toml`: `agent.d/*.toml`).
+    /// Reads `file`, which may be absent, and the drop-ins beside it (`agent.toml`: `agent.d/*.toml`).
     ///
     /// # Errors
-    /// [`ConfigError`]: all that is wrong, each with file, line, column, key, and what is expected.
+    /// [`ConfigError`]: all problems, each with file, line, column, key and the expected value.
     pub fn read(file: &Path) -> Result<Loaded<Self>, ConfigError> {
         let loaded = config::load::<Self>(file, MainFile::Optional, Some(&file.with_extension("d")))?;
         Ok(loaded.map(Self::complete))
     }
 
-    /// The same of a text.
+    /// Reads the configuration from a text.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         Ok(config::parse::<Self>(name, text)?.complete())
     }
@@ -192,7 +193,7 @@ impl Config {
         self
     }
 
-    /// What the machine decides by.
+    /// Returns the settings for the machine's decisions.
     pub fn policy(&self) -> Policy {
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Policy {
@@ -205,16 +206,16 @@ impl Config {
         }
     }
 
-    /// The plan of an action that has no table: `Exec` with directories of its own goes by the defaults.
+    /// Returns the plan of an action without a table: an `Exec` with directories of its own uses the defaults.
     pub fn default_plan() -> perilog_core::task::Plan {
         // An empty table is within every rule.
         Action::default().plan()
     }
 
-    /// The effective configuration as TOML; reading it gives the same.
+    /// Prints the effective configuration as TOML; reading it gives the same values.
     ///
     /// # Errors
-    /// Text, if a value has no TOML form; none does.
+    /// Text, if a value has no TOML form; perilog's types all have one.
     pub fn print(&self) -> Result<String, String> {
         toml::to_string(self).map_err(|error| error.to_string())
     }
@@ -225,7 +226,7 @@ impl Enroll {
         !self.controller.is_empty()
     }
 
-    /// What makes a credential of munge's, where it is to be shown.
+    /// Returns the program that makes a munge credential, if munge is enabled.
     pub fn munge(&self) -> Option<PathBuf> {
         self.munge.then(|| PathBuf::from(&self.munge_program.0))
     }

@@ -3,7 +3,8 @@ use perilog_core::task::{Lingering, OnTimeout, Run};
 
 const EXAMPLE: &str = include_str!("../../agent.toml.example");
 
-/// The example with every key in force but those that begin so: of two that exclude each other, or are there twice, one.
+/// Returns the example with every key in force, except lines with these beginnings: of two keys that exclude each other
+/// or repeat, one.
 fn in_force(without: &[&str]) -> String {
     let lines = EXAMPLE.lines().map(|line| line.strip_prefix("#! ").unwrap_or(line));
     lines.filter(|line| !without.iter().any(|key| line.starts_with(key))).map(|line| format!("{line}\n")).collect()
@@ -15,7 +16,7 @@ fn the_example_is_the_default_and_names_every_key() {
     assert!(Config::parse("example", &in_force(&["env-allow = []"])).is_err(), "directories and command");
     let mut named = Config::parse("example", &in_force(&["env-allow = []", "command ="])).unwrap();
     let commanded = Config::parse("example", &in_force(&["env-allow = []", "directories ="])).unwrap();
-    // Every key of the schema is in the example: what is printed of it has no other key.
+    // The example contains every key of the schema: the printed configuration has no other key.
     let all = in_force(&[]);
     for config in [&named, &commanded] {
         let printed = config.print().unwrap();
@@ -27,7 +28,7 @@ fn the_example_is_the_default_and_names_every_key() {
         }
         assert_eq!(&Config::parse("printed", &printed).unwrap(), config);
     }
-    // And but for those that say "Example" the action's values are the defaults.
+    // Except for those marked "Example", the action's values are the defaults.
     let prolog = named.action.remove(&ActionName::new("prolog").unwrap()).unwrap();
     let mut default = Action::default();
     default.complete(&ActionName::new("prolog").unwrap());

@@ -1,4 +1,5 @@
-//! The values of agent.toml: each is checked where it is read, so that an error points at its character, and none that is wrong exists.
+//! Values of agent.toml. Each is checked where it is read, so that an error points at its character and no invalid
+//! value exists.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use perilog_core::environment;
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
-/// Text of one kind: what it is, what is expected, and the check.
+/// Defines a text type with its name, the expected form and the check.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $expected:literal, $fits:expr) => {
         $(#[$doc])*
@@ -45,7 +46,7 @@ checked_text! {
     |text| environment::check_name(text).is_ok() && !environment::is_obeyed(text)
 }
 checked_text! {
-    /// A variable that the node sets.
+    /// Variable that the node sets.
     OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the like)",
     |text| environment::check_name(text).is_ok() && !environment::OWN.contains(&text)
 }
@@ -58,7 +59,7 @@ checked_text! {
     UserName, "the name of a user", |text| !text.is_empty() && !text.contains(['\0', ':', '\n'])
 }
 checked_text! {
-    /// A script's file name within its directory.
+    /// File name of a script within its directory.
     ScriptName, "the file name of a script, without its directory", |text| !text.is_empty() && !text.contains(['/', '\0'])
 }
 
@@ -136,7 +137,7 @@ fn parse_size(text: &str) -> Option<u64> {
         return None;
     }
     let number: u64 = digits.parse().ok()?;
-    // The largest one is systemd's infinity.
+    // The largest value is systemd's infinity.
     number.checked_mul(1 << bits).filter(|n| *n > 0 && *n < u64::MAX)
 }
 
@@ -146,7 +147,7 @@ fn parse_size(text: &str) -> Option<u64> {
 pub struct Within<const LOW: i64, const HIGH: i64>(pub i64);
 
 impl<const LOW: i64, const HIGH: i64> Within<LOW, HIGH> {
-    /// As the type that the core counts in; zero where it would be negative.
+    /// Returns the value in core's unsigned type; zero for a negative value.
     pub fn unsigned(self) -> u64 {
         u64::try_from(self.0).unwrap_or(0)
     }

@@ -1,7 +1,7 @@
-//! D-Bus calls for the machine: each in a task of its own, with its answer coming back as an input.
+//! D-Bus calls for the machine: each runs in a task of its own, and its answer returns as an input.
 //!
-//! A call belongs to the connection that it was made on. Once everything was joined again on the next one, answers of the old are worth nothing:
-//! they are dropped here.
+//! A call belongs to its connection. Once the machine joins again on a new connection, answers from the old one are
+//! stale: this module drops them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::tell;
 use crate::spool::{Spool, Traces};
 use crate::systemd::{Bus, BusError, runner};
 
-/// The answer of a call, and which connection it was made on; `None` for what no connection is needed for.
+/// Answer of a call, with the connection it used; `None` for a call without a connection.
 pub(super) struct Answer {
     connection: Option<u64>,
     input: Input,
@@ -30,7 +30,8 @@ pub(super) struct Calls {
     told: Arc<Semaphore>,
 }
 
-/// Calls under way that nobody waits for: signals. Each live task has few; a controller that sends signals without end has no more than these.
+/// Most signal calls under way; the machine expects no answer to them. Each live task has few, and a controller that
+/// sends signals without end gets no more.
 const TOLD: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";
@@ -85,7 +86,7 @@ impl Calls {
         self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
-    /// Unloads a unit that is over.
+    /// Unloads a unit that has ended.
     pub(super) fn unload(&self, stem: String) -> Option<Input> {
         let of = stem.clone();
         let unknown = move || Input::Unloaded { stem: of, result: Err(NO_BUS.to_owned()) };
@@ -95,7 +96,7 @@ impl Calls {
         })
     }
 
-    /// Has the program of a task whose hook is gone run.
+    /// Runs the site's program for a task whose hook is gone.
     pub(super) fn tell(&self, telling: Box<Telling>) {
         let answers = self.answers.clone();
         tokio::spawn(async move {
@@ -118,7 +119,7 @@ impl Calls {
         }
     }
 
-    /// A call that nobody waits for: what it did is seen at the next look.
+    /// Makes a call without an answer: the next inspection shows its effect.
     fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
     where
         F: FnOnce(Bus, String) -> R + Send + 'static,
@@ -156,7 +157,7 @@ impl Calls {
     }
 }
 
-/// The unit first, then its processes, then the files: of a unit that had ended the files are whole.
+/// Reads the unit first, then its processes, then the files: once a unit has ended, its files are complete.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
     let deaf = unit.as_ref().and_then(|unit| runner::deaf(unit.main_pid));
@@ -166,7 +167,7 @@ async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, gone })
 }
 
-/// Is the main process there, or on its way?
+/// Is the main process running, or about to start?
 pub(super) fn runs(unit: &UnitFacts) -> bool {
     unit.main_pid != 0 || unit.is_to_start()
 }

@@ -1,4 +1,4 @@
-//! Carries out what the machine decided, one effect after the other.
+//! Carries out the machine's effects, one after the other.
 
 use perilog_core::agent::io::{Effect, Input, Level};
 use perilog_core::ids::{JobId, TaskId};
@@ -41,7 +41,7 @@ impl Daemon {
             Effect::Inspect { stem, task } => {
                 self.roll.enter(&stem, task);
                 if self.watcher.runner_is_gone(&stem) {
-                    // PID 1 may not have come to that yet, and tells the end of the start job only when nothing is left of the unit.
+                    // PID 1 may still run the start job; it reports the end only after the unit's processes are gone.
                     self.calls.watch(stem.clone());
                 }
                 self.inputs.extend(self.calls.inspect(self.spool.clone(), stem, task));
@@ -139,7 +139,8 @@ impl Daemon {
         }
     }
 
-    /// A session whose peer reads nothing is ended; what it missed is said in the next one's Hello.
+    /// Sends a message, or ends the session of a peer that reads nothing; the next session's Hello carries the missed
+    /// state.
     fn send(&mut self, message: FromAgent) {
         if let Some(connected) = &self.connected
             && let Err(error) = connected.session.outbox.try_send(message)

@@ -1,9 +1,9 @@
-//! What was said of the node as a whole since the last Welcome: a controller that turns us away does so at every dial, for as long as nobody
-//! changes anything, and the journal needs it once.
+//! Messages about the node as a whole since the last Welcome. A controller that turns the agent away repeats its reason
+//! at every dial; the journal needs it once.
 
 use std::collections::BTreeSet;
 
-/// There are few such sentences; one that bears a number could be new each time.
+/// Most remembered messages. There are few kinds, but a message with a number in it could be new each time.
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]

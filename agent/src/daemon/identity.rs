@@ -1,11 +1,11 @@
-//! Who this node is: host, machine, boot.
+//! Identity of this node: host, machine, boot.
 
 use std::fs;
 use std::path::Path;
 
 use perilog_core::ids::{BootId, HostName, MachineId};
 
-/// Why this node does not know who it is.
+/// Why this node cannot determine its identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("cannot read {path}: {source}")]

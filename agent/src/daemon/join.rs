@@ -1,5 +1,5 @@
-//! What is there when the bus comes up: units, as the keeper found them, and directories, read now. Both at once, so that nothing the machine does
-//! lies between.
+//! State for the join when the bus comes up: units as the keeper found them, and directories as read now. Both enter in
+//! one input, so the machine does nothing in between.
 
 use std::collections::BTreeMap;
 

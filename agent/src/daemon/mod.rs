@@ -1,4 +1,4 @@
-//! The loop: wait for an edge, make an `Input`, hand it to the machine, carry out the effects in order.
+//! Loop of the agent: wait for an edge, make an `Input`, hand it to the machine, carry out the effects in order.
 //!
 //! ```text
 //!   signals, bus, stir, link, local socket, answers of calls, the one timer  --Input-->  Machine  --Effect-->  spool (at once)
@@ -6,8 +6,8 @@
 //!                                                                                                             link, callers (queues)
 //! ```
 //!
-//! Nothing here waits while an effect is carried out: files are on tmpfs and written at once, D-Bus calls run in tasks of their own whose answers
-//! come back as inputs, a message that finds the session's queue full ends the session. So no peer can stop the loop.
+//! No effect blocks the loop: files are on tmpfs and written at once, D-Bus calls run in tasks of their own whose
+//! answers return as inputs, and a message for a full queue ends its session. So no peer can stop the loop.
 
 mod calls;
 mod effects;
@@ -60,29 +60,29 @@ impl Places {
     }
 }
 
-/// What the loop listens to.
+/// Event sources of the loop.
 struct Edges {
     signals: shutdown::Signals,
     bus: mpsc::Receiver<BusEdge>,
     link: mpsc::Receiver<LinkEdge>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
-    /// What keeps the bus, dials, and serves the socket. None of them ever ends.
+    /// Tasks that keep the bus, dial, and serve the socket. They never end.
     crew: JoinSet<()>,
 }
 
-/// The session that stands, if one does.
+/// Current session, if any.
 struct Connected {
     counter: u64,
     peer: String,
     session: Session,
 }
 
-/// Everything that the loop holds.
+/// State of the loop.
 struct Daemon {
     places: Places,
     machine: Machine,
-    /// Inputs that effects gave at once, and that come before any edge.
+    /// Inputs produced by effects at once; they precede any edge.
     inputs: VecDeque<Input>,
     spool: Spool,
     watcher: Watcher,
@@ -106,7 +106,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Runs until SIGTERM. Scripts go on in units of their own: there is nothing to end.
+    /// Runs until SIGTERM. Scripts go on in units of their own, so the agent ends none.
     async fn serve(mut self, mut edges: Edges) -> Result<(), StartError> {
         loop {
             let wake = self.wake_ms.map(wait_until);
@@ -135,7 +135,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Hands all inputs to the machine, and those that come of them, and shows the status that follows.
+    /// Hands all inputs to the machine, including those that its effects produce, and shows the resulting status.
     fn settle(&mut self) {
         while let Some(input) = self.inputs.pop_front() {
             for effect in self.machine.handle(input, now()) {
@@ -165,7 +165,7 @@ impl Daemon {
                 self.inputs.push_back(Input::Message(message))
             }
             LinkEdge::Down { counter } if current == Some(counter) => self.disconnect(),
-            // Of a session that was hung up on.
+            // From a session that the agent has ended.
             LinkEdge::Message { .. } | LinkEdge::Down { .. } => {}
         }
     }
@@ -189,12 +189,12 @@ fn now() -> Now {
     Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
 }
 
-/// From CLOCK_BOOTTIME to the time of the runtime's timers, which stand still during a suspend: then a tick is late by no more than that.
+/// Converts CLOCK_BOOTTIME to the runtime's timers, which stop during a suspend: a tick is late by at most the suspend.
 fn wait_until(boot_ms: u64) -> std::time::Duration {
     std::time::Duration::from_millis(boot_ms.saturating_sub(clock::boottime_ms()))
 }
 
-/// Without a duration it never ends, and costs nothing.
+/// Sleeps; without a duration, forever and at no cost.
 async fn sleep(duration: Option<std::time::Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,

@@ -1,4 +1,5 @@
-//! SIGHUP: the configuration is read again. What can be applied is, what needs a restart is said key by key; of a wrong one nothing is applied.
+//! SIGHUP: the agent reads its configuration again. It applies what it can and logs each key that needs a restart; it
+//! applies no part of a wrong configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,10 +11,11 @@ use perilog_host::{journal, notify};
 use super::{Daemon, identity, start};
 use crate::config::Config;
 
-/// What an agent is for as long as it runs. The rest counts at once, but for `controller` and `tls`, which count at the next dial.
+/// Keys fixed for the life of an agent. All others apply at once, except `controller` and `tls`, which apply at the
+/// next dial.
 const TAKES_RESTART: [&str; 1] = ["host"];
 
-/// What changes are told against.
+/// Configurations to compare a new one with.
 pub(super) struct Read {
     started: Config,
     pub(super) last: Config,
@@ -49,7 +51,7 @@ impl Daemon {
         if config.log != self.read.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
-        // The node stays who it is until the next start.
+        // The node keeps its identity until the next start.
         let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
         self.controllers.send_if_modified(|current| {
             let new = start::controllers(&config, &host);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use perilog_core::ids::TaskId;
 
-/// The tasks of this host, from their intent (or their discovery) to their burial.
+/// Tasks of this host, from their intent (or their discovery) to the removal of their directory.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     tasks: HashMap<String, TaskId>,

@@ -32,7 +32,7 @@ pub enum StartError {
     Socket(#[from] SocketError),
     #[error("cannot watch files (inotify): {source}{}", inotify_hint(source))]
     Inotify { source: std::io::Error },
-    /// A bug of ours. systemd starts us anew, and nothing is lost by that.
+    /// A bug in perilog. systemd restarts the agent, and nothing is lost.
     #[error("a task that must run for ever has ended")]
     Crew,
     #[error("{doing}: {source}")]
@@ -43,7 +43,7 @@ fn inotify(source: std::io::Error) -> StartError {
     StartError::Inotify { source }
 }
 
-/// What to do where root's inotify instances are used up; other services and containers have their share of them.
+/// Advises what to do when root's inotify instances are used up; other services and containers use them too.
 fn inotify_hint(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::MFILE) => {
@@ -53,7 +53,7 @@ fn inotify_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Runs the agent until SIGTERM. Ready, for systemd, once everything that was there is joined.
+/// Runs the agent until SIGTERM. Reports ready to systemd once it has joined all existing tasks.
 pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let io = |doing| move |source| StartError::Io { doing, source };
     let mut signals = shutdown::Signals::new().map_err(io("cannot take over signals"))?;
@@ -70,7 +70,8 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let mut crew = JoinSet::new();
     crew.spawn(keeper::keep(bus_edges, stir.clone(), around));
     notify::status("waiting for systemd on the system bus");
-    // Nobody is served before that; a boot that is told by systemd's count of soft reboots is part of every session.
+    // The agent serves no peer before the bus is up: each session names its boot, which includes systemd's count of
+    // soft reboots.
     let first = loop {
         tokio::select! {
             _ = ended(&mut signals) => return Ok(()),

@@ -1,5 +1,5 @@
-//! The line that `systemctl status` shows: kept current, but at most once a second. Each change wakes PID 1, which is busy enough when tasks
-//! come by the hundred; when nothing changes no timer runs.
+//! Status line for `systemctl status`: current, but updated at most once a second. Each update wakes PID 1, which is
+//! busy when tasks arrive by the hundred. Without changes, no timer runs.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ const PAUSE_MS: u64 = 1_000;
 pub(super) struct StatusLine {
     shown: String,
     wanted: Option<String>,
-    /// What the last reload left to be done.
+    /// Restart that the last reload asked for.
     remark: Option<String>,
-    /// CLOCK_MONOTONIC; not before this is another shown.
+    /// Earliest time of the next update, on CLOCK_MONOTONIC.
     next_ms: u64,
 }
 
@@ -22,7 +22,7 @@ impl StatusLine {
         self.remark = remark;
     }
 
-    /// A line with the remark behind it.
+    /// Returns the line with the remark appended.
     pub(super) fn whole(&self, line: String) -> String {
         match &self.remark {
             Some(remark) => format!("{line}; {remark}"),
@@ -30,7 +30,7 @@ impl StatusLine {
         }
     }
 
-    /// What is to be shown now, or as soon as it may.
+    /// Shows the line now, or as soon as the pause is over.
     pub(super) fn show(&mut self, line: String) {
         let line = self.whole(line);
         self.wanted = (line != self.shown).then_some(line);

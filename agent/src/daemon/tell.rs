@@ -1,5 +1,6 @@
-//! Runs the program of a task whose hook is gone (`perilog hook --orphaned`): in a unit of its own, for what a site does there is not the agent's to
-//! confine, and a restart of the agent ends nothing. The unit has one name per task, so that no two runs for a task are at work at a time.
+//! Runs the site's program for a task whose hook is gone (`perilog hook --orphaned`), in a unit of its own: the agent's
+//! sandbox must not confine it, and a restart of the agent must not end it. The unit's name is unique per task, so at
+//! most one run per task exists.
 
 use perilog_core::agent::io::Telling;
 use perilog_core::ids::UNIT_PREFIX;
@@ -10,10 +11,10 @@ use crate::local::status;
 /// scontrol gives up after some ten seconds of its own.
 const LIMIT: &str = "RuntimeMaxSec=120";
 
-/// Runs it to its end.
+/// Runs the program to its end.
 ///
 /// # Errors
-/// Why it is to be run again, for people.
+/// Why the agent must run it again, for people.
 pub(super) async fn tell(telling: &Telling) -> Result<(), String> {
     let mut command = Command::new("systemd-run");
     command.args(arguments(telling)).stdin(std::process::Stdio::null()).kill_on_drop(true);

@@ -1,4 +1,4 @@
-//! Dials the controllers, one after the other, until one takes us; and again when that session ends.
+//! Dials the controllers in turn until one accepts, and again when that session ends.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::enroll::{self, Enroll, EnrollError};
 use super::session::{self, SessionError};
 use super::window::Window;
 
-/// Whom to dial, and how. Replaced by a reload; it counts from the next dial on.
+/// Controllers to dial. A reload replaces this value; the next dial uses the new one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Controllers {
     /// `host:port`, tried in turn. A name is resolved at each dial.
     pub addresses: Vec<String>,
-    /// None: plain text. The files are read at each dial, so that a renewed certificate needs no reload.
+    /// `None`: plain text. Each dial reads the files, so a renewed certificate needs no reload.
     pub tls: Option<TlsFiles>,
     /// Instead of the address's host, what the controller's certificate must bear.
     pub server_name: Option<String>,
-    /// None: somebody brings the files.
+    /// `None`: an administrator installs the certificate.
     pub enroll: Option<Enroll>,
 }
 
@@ -59,7 +59,8 @@ pub async fn dial(
             continue;
         }
         for address in &current.addresses {
-            // Two sessions of one boot never have the same number, even within a millisecond, even of two lives of the agent.
+            // Two sessions of one boot never share a number, even within a millisecond or across a restart of the
+            // agent.
             let counter = clock::boottime_ms().max(last_counter + 1);
             last_counter = counter;
             let outcome = attempt(&current, address, &enrolled, &edges, counter, &release).await;
@@ -111,7 +112,7 @@ async fn attempt(
     Ok(session::run(link, edges, counter, release).await?)
 }
 
-/// A controller that is away is one line in the journal, not one a try.
+/// Logs a failed dial. An absent controller is one line in the journal, not one per try.
 fn complain(address: &str, error: &DialError, said: &mut String) {
     let text = error.to_string();
     let text = if text.contains(address) { text } else { format!("{address}: {text}") };

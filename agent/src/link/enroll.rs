@@ -1,10 +1,12 @@
-//! The node's own certificate, where nobody brings one: the key is made here and leaves no node. Asked for with a one-time token when the agent dials and
-//! has none that is good, or with a credential of munge's where there is no token that does; and again with itself before it runs out.
+//! Enrolment of the node: the agent makes the key, which never leaves the node, and asks for a certificate. It
+//! authenticates by a one-time token, or by a munge credential if no token works. Before the certificate runs out, the
+//! agent renews it with the certificate itself.
 //!
 //! ```text
 //!   none, or run out ── key, token or munge ──> certificate ── two thirds of its time, itself ──> the next one, of the same key
 //! ```
 //! The key is on the disk before it is asked for, so that an answer that was lost can be asked for again. A session that stands notices nothing.
+//! The key is on disk before the agent asks, so it can ask again when an answer is lost. Open sessions are unaffected.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,11 +37,11 @@ const MAX_TOKEN: u64 = 4096;
 pub struct Enroll {
     /// `host:port`, tried in turn.
     pub addresses: Vec<String>,
-    /// The file with the one-time token.
+    /// File with the one-time token.
     pub token: Option<PathBuf>,
-    /// The program that makes a credential of munge's, where that is to be tried.
+    /// Program that makes a munge credential, if enabled.
     pub munge: Option<PathBuf>,
-    /// As this node calls itself.
+    /// Name of this node.
     pub host: String,
 }
 
@@ -69,12 +71,12 @@ pub(super) enum EnrollError {
     Nobody,
 }
 
-/// Sees to it that there is a certificate that has not run out. True: it is a new one.
+/// Obtains a certificate, unless there is one that has not run out. Returns true for a new one.
 pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Option<&str>) -> Result<bool, EnrollError> {
     if files.validity()?.is_some_and(|(_, until_ms)| clock::wall_ms() < until_ms) {
         return Ok(false);
     }
-    // One that has run out is no way to be known.
+    // A certificate that has run out proves nothing, so the node connects without one.
     let tls = ClientTls::load_anonymous(files)?;
     let way = Way { enroll, files, server_name, tls };
     let by_token = match &enroll.token {
@@ -93,7 +95,7 @@ pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Optio
     Ok(true)
 }
 
-/// Whom to ask, and how they are known.
+/// Enrolment door to ask, and how to verify it.
 struct Way<'a> {
     enroll: &'a Enroll,
     files: &'a TlsFiles,
@@ -101,7 +103,7 @@ struct Way<'a> {
     tls: ClientTls,
 }
 
-/// What this node shows of itself.
+/// Proof that the node shows.
 #[derive(Default)]
 struct Proof {
     token: Option<String>,
@@ -113,7 +115,7 @@ async fn by_token(way: &Way<'_>, path: &Path) -> Result<(), EnrollError> {
     obtain(way, proof).await
 }
 
-/// A credential is good once, at one controller: each is asked with another one.
+/// Asks with munge credentials. A credential is good once, so each controller gets a new one.
 async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
     let path = &way.files.key;
     let wrong = |why| EnrollError::Key { path: path.clone(), why };
@@ -136,7 +138,7 @@ impl EnrollError {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
     }
 
-    /// Both are told where both were tried: a token that is not there yet was not.
+    /// Combines both errors. A token file that does not exist yet was not tried.
     fn and_munge(self, munge: Self) -> Self {
         match self {
             Self::NoToken { .. } => munge,
@@ -146,7 +148,7 @@ impl EnrollError {
     }
 }
 
-/// Renews the certificate in time, for as long as it is there. `enrolled`: there is a new one.
+/// Renews the certificate in time, for as long as one exists. Notifies `enrolled` of each new certificate.
 pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled: Arc<Notify>) {
     let mut said = String::new();
     let mut last = None;
@@ -164,7 +166,7 @@ pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled
         }
         let now_ms = clock::wall_ms();
         let pause = match last {
-            // The dialler asks for another one.
+            // The dialler asks for a new certificate.
             None => LOOK,
             Some(((_, until_ms), _)) if until_ms <= now_ms => LOOK,
             Some((_, due_ms)) if now_ms < due_ms => Duration::from_millis(due_ms - now_ms).min(LOOK),
@@ -192,7 +194,8 @@ pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled
     }
 }
 
-/// At a random moment between two thirds and five sixths of its time: nodes that booted at once do not come at once.
+/// Returns a random moment between two thirds and five sixths of the certificate's life, so that nodes that booted
+/// together do not renew together.
 fn due_ms((from_ms, until_ms): (u64, u64)) -> u64 {
     let lasts_ms = until_ms.saturating_sub(from_ms);
     let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
@@ -218,7 +221,7 @@ async fn obtain(way: &Way<'_>, proof: Proof) -> Result<(), EnrollError> {
 async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), EnrollError> {
     let (token, munge) = (proof.token.clone(), proof.munge.clone());
     let mut dial = Dial::tls(address, way.tls.clone());
-    // Munge says that root asks, and not that it asks from here: that is seen by the port.
+    // A munge credential proves that root asks, but not from which host; the port proves that.
     dial.as_root = munge.is_some();
     if let Some(name) = way.server_name {
         name.clone_into(&mut dial.server_name);
@@ -236,7 +239,7 @@ fn request(path: &Path) -> Result<String, EnrollError> {
     authority::request(&key(path)?).map_err(|error| EnrollError::Key { path: path.to_owned(), why: error.to_string() })
 }
 
-/// The node's key (PEM), which is made where there is none.
+/// Returns the node's key (PEM), and makes one if there is none.
 fn key(path: &Path) -> Result<String, EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     match fs::read_to_string(path) {
@@ -274,7 +277,7 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), EnrollError> {
     name.push(".new");
     let temporary = path.with_file_name(name);
     let written = || -> io::Result<()> {
-        // What is left of an earlier try may have another mode.
+        // A file from an earlier try may have another mode.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -316,7 +319,7 @@ mod tests {
         assert!(token(&file).unwrap_err().to_string().contains("can be read by others (mode 0644)"));
     }
 
-    /// Nobody listens at this controller.
+    /// Enrolment at a controller without a listener.
     fn nowhere(token: Option<PathBuf>, munge: Option<PathBuf>) -> Enroll {
         Enroll { addresses: vec!["127.0.0.1:1".to_owned()], token, munge, host: "n1".to_owned() }
     }
@@ -330,17 +333,18 @@ mod tests {
         let files = TlsFiles { ca: path("ca.pem"), cert: path("cert.pem"), key: path("key.pem"), crl: None };
         write(&path("open"), 0o644, "abc").unwrap();
         write(&path("token"), 0o600, "abc").unwrap();
-        // Keeps what it was asked, and is out of order.
+        // Program that records its input and fails.
         let program =
             format!("#!/bin/sh\n/bin/cat > {}\necho 'munge: Error: no munged' >&2; exit 6\n", path("asked").display());
-        // A copy made over there: what this process has open for writing, a fork of another test may hold for a moment ("text file busy").
+        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
+        // would fail with "text file busy".
         write(&path("munge-text"), 0o755, &program).unwrap();
         let copied = std::process::Command::new("cp").args([path("munge-text"), path("munge")]).status();
         assert!(copied.unwrap().success());
         for (token, with, parts) in [
             (None, false, &["neither token nor munge of [enroll]"][..]),
             (Some("none"), false, &["none: No such file"]),
-            // A controller that does not answer answers to nothing.
+            // A controller that does not answer accepts neither proof.
             (Some("token"), true, &["127.0.0.1:1: Connection refused"]),
             (None, true, &["munge: exit status: 6: munge: Error: no munged; is munged up"]),
             (Some("none"), true, &["munge: exit status: 6"]),

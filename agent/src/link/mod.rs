@@ -1,11 +1,12 @@
-//! The session with a controller: dial, agree on a version, messages both ways, dial again.
+//! Session with a controller: dial, agree on a version, exchange messages, dial again.
 //!
 //! ```text
 //!   dial --(fails)--> wait a random part of a growing window --> dial
 //!   dial --> preambles --> Up --> Message ... --> Down --> wait a random part of Welcome's window --> dial
 //! ```
 //!
-//! It knows bytes and time, and no meaning: Hello and all that follows is the machine's. No heartbeat: the kernel watches a silent connection.
+//! The link knows bytes and time, but no meaning: the machine makes Hello and all later messages. No heartbeat: the
+//! kernel watches a silent connection.
 
 mod dialler;
 mod enroll;
@@ -19,7 +20,8 @@ pub use window::Window;
 
 use perilog_core::message::ToAgent;
 
-/// What the link tells the loop. `peer` is for people; `counter` is the session's: it grows with every session of this boot.
+/// Event of the link for the loop. `peer` is for people; `counter` numbers the session and grows with every session of
+/// this boot.
 #[derive(Debug)]
 pub enum LinkEdge {
     Up { counter: u64, session: Session, peer: String },

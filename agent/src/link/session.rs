@@ -1,4 +1,4 @@
-//! One session: preambles, then frames both ways until either side ends it.
+//! Session with a controller: preambles, then frames both ways until either side ends it.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::LinkEdge;
 
-/// Messages that wait to be written. A machine says at most its Hello and a handful for each of its tasks at once (max-tasks is at most 400,
-/// tombstones fill a page by the hundred), so only a controller that reads nothing fills it; then the session ends and all is said anew.
+/// Most messages that wait to be written. At once, a machine sends its Hello and a handful of messages per task
+/// (max-tasks is at most 400, tombstones fill a page by the hundred). Only a controller that reads nothing fills the
+/// queue; then the session ends, and the next one repeats everything.
 const OUTBOX: usize = 4096;
-/// For the preambles. A peer that says nothing is none of ours.
+/// Limit for the preambles. A silent peer is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
-/// For the last words of a session that is over, and for its close: a peer that reads takes them in milliseconds.
+/// Limit for the last messages of a finished session and for its close; a peer that reads takes them in milliseconds.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where messages to the controller go. Those for people (answers) wait for room; the loop never does.
@@ -77,13 +78,13 @@ pub(super) async fn run(
             ended = receive(&mut reader, edges, counter, &outbox) => ended,
             ended = &mut transmitting => ended,
             _ = let_go => {
-                // What was said before the loop hung up is still written: it may say why (a refused epoch).
+                // Writes the messages from before the loop hung up: they may give the reason (a refused epoch).
                 drop(close);
                 tokio::time::timeout(GOODBYE_LIMIT, transmitting).await.unwrap_or(Ok(()))
             }
         }
     };
-    // The session is over either way; a goodbye that cannot be said changes nothing.
+    // The session is over either way, so a failed goodbye changes nothing.
     let _ = tokio::time::timeout(GOODBYE_LIMIT, writer.close()).await;
     // If the loop is gone, so is the process.
     let _ = edges.send(LinkEdge::Down { counter }).await;
@@ -113,7 +114,7 @@ async fn receive(
     Ok(())
 }
 
-/// Writes what is queued; once `closing` is dropped, what is queued already, and then it ends.
+/// Writes queued messages. Once `closing` is dropped, writes those already queued, and ends.
 async fn transmit(
     writer: &mut FrameWriter,
     mut queue: mpsc::Receiver<FromAgent>,

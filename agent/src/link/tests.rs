@@ -107,7 +107,7 @@ async fn last_words_are_heard() {
 #[tokio::test]
 async fn a_peer_that_speaks_nonsense_is_left_and_dialled_again() {
     let mut bed = bed();
-    // No preamble of ours, and one of a version to come: there never was a session.
+    // One peer sends no preamble, one the preamble of a later version: neither begins a session.
     let _http = bed.accept(Bytes::from_static(b"HTTP/1.1 400 Bad Request")).await;
     let future = Preamble { lowest: 900, highest: 901, release: "x".to_owned() };
     let _later = bed.accept(future.encode()).await;

@@ -1,10 +1,11 @@
-//! When to dial again: at a random moment of a window, so that ten thousand agents do not dial a restarted controller at once (full jitter).
+//! Time of the next dial: a random moment in a window, so that ten thousand agents do not dial a restarted controller
+//! at once (full jitter).
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// The window while no controller has named one, and what it grows to.
+/// Window until a controller names one, and its largest value.
 const FLOOR_MS: u64 = 1_000;
 const CEILING_MS: u64 = 30_000;
 /// The largest that a controller may name: a wrong number must not cut a node off for a day.
@@ -16,7 +17,7 @@ pub struct Window(Mutex<Sizes>);
 
 #[derive(Debug)]
 struct Sizes {
-    /// What Welcome said, or the floor.
+    /// Window from Welcome, or the floor.
     base: u64,
     now: u64,
     /// Since the last dial.
@@ -30,13 +31,14 @@ impl Default for Window {
 }
 
 impl Window {
-    /// The controller names a window, which it does in its Welcome.
+    /// Sets the window that the controller named in its Welcome.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
         *self.lock() = Sizes { base, now: base, welcomed: true };
     }
 
-    /// A dial failed, or its session is over. Without a Welcome (the controller is away, or turned us away) the window grows. True if there was one.
+    /// Records that a dial failed or its session ended. Without a Welcome (the controller is away, or turned the agent
+    /// away) the window grows. Returns true after a Welcome.
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);
@@ -48,12 +50,12 @@ impl Window {
 
     /// How long to wait: uniform over the window.
     pub(super) fn pause(&self) -> Duration {
-        // 62 random bits; a window has at most 20, so no part of it is favoured.
+        // 62 random bits; a window has at most 20, so every moment is equally likely.
         let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
         Duration::from_millis(random % self.lock().now)
     }
 
-    /// One that tests need not wait for.
+    /// Window that is short enough for tests.
     #[cfg(test)]
     pub(super) fn brief() -> Self {
         Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false }))

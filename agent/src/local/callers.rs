@@ -1,4 +1,4 @@
-//! Who waits for what on the local socket: the loop's side.
+//! Callers that wait on the local socket, as the loop sees them.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use perilog_core::outcome::Outcome;
 use perilog_core::task::Ended;
 use tokio::sync::{oneshot, watch};
 
-/// What a caller of `Exec` is told: the latest of each.
+/// State that a caller of `Exec` follows: the latest value of each.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
-    /// Whether the task was there before.
+    /// Did the task exist before the call?
     pub attached: Option<bool>,
     pub phase: Option<Phase>,
     pub end: Option<End>,
@@ -27,7 +27,7 @@ pub enum End {
     Refused(String),
 }
 
-/// The status of this node.
+/// Status of this node.
 #[derive(Debug)]
 pub struct NodeStatus {
     pub controller: Option<String>,
@@ -36,7 +36,7 @@ pub struct NodeStatus {
     pub tasks: Vec<TaskStatus>,
 }
 
-/// What the socket asks of the loop. The number of callers is bounded by the server's number of connections.
+/// Request from the socket to the loop. The server's bound on connections bounds the callers.
 #[derive(Debug)]
 pub enum Asked {
     Exec {
@@ -69,7 +69,7 @@ enum Waiting {
     Done(oneshot::Sender<Result<(), String>>),
 }
 
-/// All callers that wait.
+/// All waiting callers.
 #[derive(Debug, Default)]
 pub struct Callers {
     last: Caller,
@@ -77,7 +77,8 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// A request as the machine's input; `None` if it was answered at once. `task_of` finds a task by its stem.
+    /// Converts a request to the machine's input; `None` if it was answered at once. `task_of` finds a task by its
+    /// stem.
     pub fn asked(&mut self, asked: Asked, task_of: impl Fn(&str) -> Option<TaskId>) -> Option<Input> {
         match asked {
             Asked::Exec { exec, caller: number, follow } => {
@@ -99,7 +100,7 @@ impl Callers {
         }
     }
 
-    /// A call about a task; one about none is answered here.
+    /// Registers a call about a task; answers at once if the task does not exist.
     fn about(
         &mut self,
         task: Option<TaskId>,

@@ -1,4 +1,4 @@
-//! The parameters of `Exec`, and the status that its caller exits with.
+//! Parameters of `Exec`, and the exit status of its caller.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::numbers::{self, Known, Turn};
 
-/// As `io.perilog.Agent.Exec` has them.
+/// Parameters as in `io.perilog.Agent.Exec`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameters {
@@ -37,12 +37,13 @@ pub(super) struct Parameters {
     instance: Option<String>,
 }
 
-/// Of `instance`, in bytes: a tombstone holds it.
+/// Most bytes of `instance`, which a tombstone stores.
 const MOST_INSTANCE: usize = 32;
 
 impl Parameters {
-    /// `plan_of`: the plan of an action, its own or the default one, for directories that replace the configured ones. `own`: what this host
-    /// remembers of the job's tasks on a rank, for a caller that does not number its attempts.
+    /// Converts the parameters. `plan_of` returns the plan of an action, configured or default, for directories that
+    /// replace the configured ones. `own` returns what this host remembers of the job's tasks on a rank, for a caller
+    /// that does not number its attempts.
     ///
     /// # Errors
     /// Text for `Refused`.
@@ -85,8 +86,8 @@ impl Parameters {
     }
 }
 
-/// The status to exit with: that of the scripts where it tells a failure, or the one that stands for the outcome's word. Never 0 for anything
-/// that is not ok.
+/// Returns the exit status: that of the scripts if it shows a failure, otherwise the number of the outcome. Never 0 for
+/// an outcome other than ok.
 pub fn status(outcome: &Outcome) -> u8 {
     let word = match outcome {
         outcome if outcome.is_ok() => return 0,

@@ -1,7 +1,7 @@
-//! The agent's own socket, /run/perilog/agent.sock: `io.perilog.Agent` in Varlink.
+//! Local socket of the agent, /run/perilog/agent.sock: `io.perilog.Agent` in Varlink.
 //!
-//! It asks the loop and waits; what is allowed is decided here by the peer's credentials, what happens is decided by the machine. Each caller
-//! has one slot for what it is told, which always holds the latest: a caller that reads slowly misses phases, never the end.
+//! The socket asks the loop and waits. It decides permissions by the peer's credentials; the machine decides everything
+//! else. Each caller has one slot that always holds the latest state: a slow caller misses phases, never the end.
 
 mod callers;
 mod exec;

@@ -1,7 +1,8 @@
-//! Attempts of jobs whose resource manager does not number them: the host counts, by what it remembers of the job.
+//! Attempt numbers for resource managers without them: the host counts, from the job's tasks that it remembers.
 //!
-//! Slurm tells an epilog the restart count of the attempt that comes next, where the job is requeued, and Flux tells its housekeeping nothing. Such a
-//! caller says what its action does to an attempt instead: the one *begins* it (a prolog), the other *ends* it (an epilog, housekeeping).
+//! Slurm tells an epilog the restart count of the next attempt if the job is requeued, and Flux tells its housekeeping
+//! no number at all. Such a caller says instead what its action does to an attempt: a prolog *begins* it, an epilog or
+//! housekeeping *ends* it.
 //!
 //! ```text
 //!   this host knows of the newest attempt        a call of the one that begins it     a call of the one that ends it
@@ -12,11 +13,12 @@
 //!   both                                         the next one: a requeue              the same: attach
 //! ```
 //! So a call that is repeated attaches, and a requeued job's scripts run again.
+//! So a repeated call attaches, and the scripts of a requeued job run again.
 
 use perilog_core::ids::{ActionName, Attempt};
 use serde::Deserialize;
 
-/// What an action does to an attempt.
+/// Effect of an action on an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Turn {
@@ -29,7 +31,7 @@ pub(super) enum Turn {
 pub struct Known {
     pub action: ActionName,
     pub attempt: Attempt,
-    /// Only its tombstone is left.
+    /// Is only its tombstone left?
     pub over: bool,
 }
 

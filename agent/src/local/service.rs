@@ -20,7 +20,7 @@ use crate::spool::Spool;
 const INTERFACES: &[InterfaceDescription] =
     &[InterfaceDescription { name: "io.perilog.Agent", text: include_str!("io.perilog.Agent.varlink") }];
 
-/// The service. It holds what it needs of the configuration; everything else it asks the loop.
+/// Varlink service of the agent. It holds the configuration that it needs and asks the loop for everything else.
 #[derive(Debug)]
 pub struct Agent {
     host: HostName,
@@ -59,7 +59,7 @@ impl Service for Agent {
     }
 
     async fn call(&self, call: Call) {
-        // Whoever went away is told nothing; that is all that `Gone` means here.
+        // `Gone` means that the client has disconnected, so there is nobody to answer.
         let _ = self.answer(call).await;
     }
 }
@@ -69,7 +69,7 @@ impl Agent {
         Self { host, boot, config: RwLock::new(config), spool, ask }
     }
 
-    /// After a reload. A node keeps its name for as long as its agent runs.
+    /// Applies a reloaded configuration. A node keeps its name for the life of its agent.
     pub fn configure(&self, config: Config) {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
@@ -98,12 +98,12 @@ impl Agent {
                 }
                 None => Ok(()),
             },
-            // The server calls nothing that the interface does not define.
+            // The server calls only methods that the interface defines.
             _ => refuse(call.reply, "no such method").await,
         }
     }
 
-    /// Root may do everything; others may read, if the site says so.
+    /// May this peer call the method? Root may call everything; other users may read, if the site permits.
     fn may(&self, method: &str, peer: &PeerCred) -> bool {
         let readers = self.config.read().unwrap_or_else(PoisonError::into_inner).local.status;
         peer.is_root() || (method == "Status" && readers == Readers::Anyone)
@@ -182,9 +182,9 @@ impl Agent {
         }
     }
 
-    /// The task goes on without its caller.
+    /// Removes a caller; its task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
-        // Without a loop there is nobody to be told.
+        // Without a loop, the process is ending.
         let _ = self.ask.send(Asked::Hangup { caller }).await;
         Ok(())
     }
@@ -192,13 +192,13 @@ impl Agent {
 
 const ENDING: &str = "the agent is ending; ask again, the task goes on";
 
-/// The stem of the task with this key: the host's own tasks are of the cluster that stands for "here".
+/// Returns the stem of the task with this key: the host's own tasks belong to the cluster "here".
 fn exec_stem(exec: &Exec) -> String {
     let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-/// A task, as its caller is told of it.
+/// Names of a task, for its caller.
 struct Named {
     unit: String,
     attempt: Attempt,

@@ -1,4 +1,4 @@
-//! Asks the journal, by a journalctl of its own process: it may take long on a full disk, and the loop must not wait for it.
+//! Reads the journal through a journalctl process: on a full disk it may take long, and the loop must not wait for it.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::systemd::SLICE;
 /// A journal of many gigabytes takes seconds.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The last lines that bear the job's fields, oldest first; empty if there are none.
+/// Returns the last lines with the job's fields, oldest first; empty if there are none.
 pub(super) async fn read(about: &About) -> Result<String, String> {
     let mut command = Command::new("journalctl");
     command
@@ -28,7 +28,7 @@ pub(super) async fn read(about: &About) -> Result<String, String> {
         if let Some(out) = out {
             out.take(MAX_TEXT as u64).read_to_end(&mut text).await?;
         }
-        // Whatever is past the bound would keep it waiting for a reader.
+        // Without the kill, journalctl would wait for a reader of its further output.
         if text.len() >= MAX_TEXT {
             child.start_kill()?;
         }
@@ -49,8 +49,9 @@ pub(super) async fn read(about: &About) -> Result<String, String> {
     }
 }
 
-/// Matches of different fields are all required (journalctl(1)). The slice: a controller on the same host writes of the job too. Ids have no character that means anything to it. `--all`: a line with colours
-/// in it would be "[42B blob data]"; whoever shows it makes it harmless.
+/// Matches on different fields must all hold (journalctl(1)). The slice excludes a controller on the same host, which
+/// also logs about the job. Ids contain no character that journalctl treats specially. `--all` is needed because a line
+/// with colours would be "[42B blob data]"; the CLI escapes it.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();

@@ -8,7 +8,7 @@ use perilog_core::task::StepRecord;
 use super::{About, MAX_TEXT};
 use crate::spool::Spool;
 
-/// Bytes that are read of one file: a runner keeps 32 KiB, and a line about what was left out.
+/// Most bytes read of one file: a runner keeps 32 KiB, and a line about omitted output.
 const MAX_KEPT: u64 = 64 * 1024;
 
 /// Head and tail of each script of each task that the question is about, the last lines of each.
@@ -26,7 +26,7 @@ pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String
             // A String never fails to be written to.
             let _ = writeln!(text, "== {} rank {}: {script} (try {attempt})", task.action, task.task.rank);
             for part in ["head", "tail"] {
-                // One that printed nothing has none.
+                // A script that printed nothing has no such file.
                 let kept = spool.kept(&task.stem, &format!("out.{seq}.{part}"), MAX_KEPT);
                 let bytes = kept.ok().flatten().unwrap_or_default();
                 text.push_str(last_lines(&String::from_utf8_lossy(&bytes), about.lines as usize));

@@ -1,7 +1,9 @@
-//! Answers to questions that people ask through the controller: what a job's scripts printed here, and what this agent knows.
+//! Answers to questions that operators ask through the controller: the output of a job's scripts on this node, and the
+//! agent's tasks.
 //!
-//! Output is asked of the journal, which has every line with its time; where it has nothing (journald was killed, its files rotated away) the
-//! runner's own copies, the first and last 32 KiB of each script, answer. All of it is bounded: questions at a time, lines, bytes, time.
+//! Output comes from the journal, which has every line with its time. If the journal has none (journald was killed, or
+//! its files were rotated away), the runner's copies answer: the first and last 32 KiB of each script. Questions at a
+//! time, lines, bytes and time are bounded.
 
 mod journal;
 mod kept;
@@ -19,16 +21,17 @@ use crate::spool::Spool;
 
 /// Questions that are answered at a time; each may run a journalctl.
 const AT_A_TIME: usize = 4;
-/// Questions that may be open at a time. A controller has one for each operator who asks about this node; answers wait until it takes them.
+/// Most open questions. A controller has one for each operator who asks about this node; answers wait until it takes
+/// them.
 const OPEN: usize = 16;
-/// Bytes of one answer. Whoever wants more reads the journal on the node.
+/// Most bytes of one answer. For more, the operator reads the journal on the node.
 const MAX_TEXT: usize = 1024 * 1024;
-/// Bytes in one part of an answer, well under what a message takes.
+/// Bytes in one part of an answer, well under a message's limit.
 const PART: usize = 64 * 1024;
-/// Most lines that are looked for.
+/// Most lines to search for.
 const MAX_LINES: u32 = 10_000;
 
-/// What a question about output is about.
+/// Subject of a question about output.
 #[derive(Debug, Clone)]
 struct About {
     job: JobId,
@@ -56,10 +59,10 @@ impl Logs {
         Self { spool, permits: Arc::new(Semaphore::new(AT_A_TIME)), open: Arc::new(Semaphore::new(OPEN)) }
     }
 
-    /// Sends the answer into `outbox`, part by part, as there is room. `tasks`: what the machine knows.
+    /// Sends the answer into `outbox`, part by part, as there is room. `tasks` are the machine's tasks.
     ///
     /// # Errors
-    /// [`TooMany`]: a controller that asks and takes no answers would have us keep them all.
+    /// [`TooMany`]: without this bound, a controller that asks and takes no answers would fill the agent's memory.
     pub fn answer(&self, question: u64, ask: Ask, tasks: Vec<TaskStatus>, outbox: Outbox) -> Result<(), TooMany> {
         let open = self.open.clone().try_acquire_owned().map_err(|_| TooMany)?;
         let permit = self.permits.clone().try_acquire_owned();
@@ -96,7 +99,7 @@ async fn output(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
     }
 }
 
-/// At least one part, so that whoever asked knows that it is over.
+/// Sends at least one part, so that the operator knows that the answer is complete.
 async fn send(question: u64, text: String, outbox: &Outbox) {
     let mut rest = text.as_str();
     loop {
@@ -117,7 +120,7 @@ async fn send(question: u64, text: String, outbox: &Outbox) {
 mod tests {
     use super::*;
 
-    /// Found by a review: a million questions whose answers nobody took made an agent of 890 MiB.
+    /// Found by a review: a million questions with unread answers grew an agent to 890 MiB.
     #[tokio::test]
     async fn so_many_questions_are_open_and_no_more() {
         let dir = tempfile::tempdir().unwrap();
@@ -132,7 +135,7 @@ mod tests {
         for _ in 0..OPEN {
             queue.recv().await.unwrap();
         }
-        // The last of those that answered may not have let go yet.
+        // The last answer's task may still hold its permit.
         while ask(100).is_err() {
             tokio::task::yield_now().await;
         }

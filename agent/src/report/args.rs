@@ -1,4 +1,5 @@
-//! The command line of perilog-report, read by hand: five words do not pay for a parser that starts slower than all the rest.
+//! Command line of perilog-report, parsed by hand: for five words, a parser library would take longer to start than
+//! everything else.
 
 use std::ffi::OsString;
 
@@ -9,7 +10,8 @@ use crate::protocol;
 
 pub(crate) const HELP: &str = include_str!("usage.txt");
 
-/// How long a boot may take to be known where nothing is said: an agent that redials after its controller was restarted takes seconds.
+/// Default time for the controller to learn of a reboot: an agent that redials after its controller restarted takes
+/// seconds.
 const WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, PartialEq, Eq)]

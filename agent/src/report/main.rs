@@ -1,6 +1,6 @@
-//! perilog-report: what a script says about itself. Connects to the runner that runs the script ($PERILOG_CONTROL), says one thing, and
-//! ends with 0 only when the runner has recorded it: a script that reports and is not heard must know. A boot takes that record with it: there it
-//! ends with 0 only when the controller knows, too.
+//! perilog-report: a script's report about itself. It connects to the runner of the script ($PERILOG_CONTROL), sends
+//! one report, and exits with 0 only after the runner has recorded it, so a script learns when its report is lost. A
+//! reboot would destroy that record: `expect-reboot` exits with 0 only after the controller knows, too.
 
 mod args;
 mod protocol;

@@ -1,7 +1,7 @@
-//! What perilog-report and the runner say to each other over `$PERILOG_CONTROL`.
+//! Protocol between perilog-report and the runner over `$PERILOG_CONTROL`.
 //!
-//! A stream socket. The script's side sends one [`perilog_core::task::Report`] per line, as JSON; the runner answers each with one
-//! [`Reply`] per line, after it was recorded. Anything that can write a line to a socket can speak it:
+//! A stream socket. The script's side sends one [`perilog_core::task::Report`] per line, as JSON; the runner answers
+//! each with one [`Reply`] per line, after recording it. Any program that can write a line to a socket can speak it:
 //!
 //! ```text
 //!   {"report":"tolerable","check":"lustre","message":"mount missing"}      ->
@@ -24,19 +24,19 @@ const MAX_NAME: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub(crate) enum Reply {
-    /// It is recorded, and outlives the script, the runner and the agent.
+    /// Recorded; the record outlives the script, the runner and the agent.
     Heard,
-    /// The same, but a boot would take it: `heard` follows when the controller knows.
+    /// Recorded, but a reboot would destroy the record: `heard` follows when the controller knows.
     Recorded,
     Refused {
         why: String,
     },
 }
 
-/// Is `name` a name of a check or a milestone: 1 to 64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`?
+/// Checks that `name` is a name of a check or a milestone: 1 to 64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
 ///
 /// # Errors
-/// The position of what does not fit. `what` is what the name is for, as a noun.
+/// The position of the wrong character. `what` is the purpose of the name, as a noun.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ParseError> {
     let fits = |at, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (at > 0 && b".-".contains(&b));
     let wrong = |at, expected: &str| Err(ParseError::new(what, name, at, expected));

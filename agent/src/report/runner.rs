@@ -1,4 +1,4 @@
-//! The runner, as a script's side of `$PERILOG_CONTROL` sees it: told one thing, and listened to until it has answered.
+//! Connection to the runner over `$PERILOG_CONTROL`: sends one report and reads the answers.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,16 +11,17 @@ use perilog_core::task::Report;
 use crate::protocol::{MAX_RECORD, Reply};
 use crate::{REFUSED, UNHEARD, UNKNOWN, USAGE};
 
-/// How long the runner may take to answer. It answers at once but for the seconds in which it looks at a script past its limit.
+/// Longest time for the runner's answer. It answers at once, except for the seconds in which it inspects a script past
+/// its limit.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// The longest that a socket is told to wait: a year.
 const MAX_WAIT_MS: u64 = 365 * 86_400_000;
 
-/// Says it, and waits until it is heard; of a boot at most `wait_ms` until the controller knows.
+/// Sends the report and waits until it is recorded; for a reboot, at most `wait_ms` until the controller knows.
 ///
 /// # Errors
-/// The exit status, and why.
+/// The exit status, and the reason.
 pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     let mut record = serde_json::to_vec(report).map_err(|e| (USAGE, e.to_string()))?;
     record.push(b'\n');
@@ -46,7 +47,7 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
             let why = format!("recorded here, but the controller did not say within {within} that it knows ({e})");
             (UNKNOWN, format!("{why}: a boot now may be taken for a loss"))
         };
-        // Nothing is longer than a socket can be told.
+        // A socket's timeout cannot be longer.
         let wait = Duration::from_millis(wait_ms.clamp(1, MAX_WAIT_MS));
         reply = runner.reply(wait).map_err(unknown)?;
     }
@@ -57,10 +58,11 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     }
 }
 
-/// The runner, once it was told.
+/// Connection to the runner, after the report was sent.
 struct Runner {
     stream: BufReader<io::Take<UnixStream>>,
-    /// Whoever is refused at the door finds the answer there and the door shut: what counts is what can be read.
+    /// Error of writing the report. A refused client finds its answer readable and the socket closed for writing, so
+    /// the answer decides.
     written: Option<io::Error>,
 }
 

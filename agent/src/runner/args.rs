@@ -53,7 +53,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     Ok(Command::Run { run_dir, stem })
 }
 
-/// A stem becomes part of paths: nothing in it may lead elsewhere.
+/// Checks a stem, which becomes part of paths: it must not lead to another directory.
 fn check_stem(stem: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match stem.bytes().position(|b| !fits(b)) {

@@ -1,4 +1,4 @@
-//! One try of one script, from its record to its record.
+//! Try of a script, from its begin record to its end record.
 
 use std::io;
 
@@ -24,7 +24,7 @@ impl Sequence<'_> {
     /// Tries `planned` once; `attempt` counts from 1, `of` is the number of scripts.
     ///
     /// # Errors
-    /// Its beginning could not be recorded, and it was not run.
+    /// The begin record could not be written, so the script did not run.
     pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
         let (script, user) = (&planned.script, &planned.identity.user);
         let seq = self.seq;
@@ -67,13 +67,13 @@ impl Sequence<'_> {
         end
     }
 
-    /// Stays with the script until it ended, and records that.
+    /// Watches the script until it ends, and records its end.
     fn attend(&mut self, mut running: Running, mut watchdog: Watchdog, seq: u32, planned: &Planned) -> io::Result<End> {
         let name = &planned.script.name;
         loop {
             let now = clock::mono_ms();
             if watchdog.next().is_some_and(|at| at <= now) {
-                // It may have ended in time, with its SIGCHLD still to be read.
+                // The script may have ended in time, with its SIGCHLD still unread.
                 self.reap(&mut running);
             }
             if running.done(now) {
@@ -121,7 +121,7 @@ impl Sequence<'_> {
         Ok(End::Ended { status, tolerable, timed_out })
     }
 
-    /// Does what a limit asks for: first look, then record, then act.
+    /// Acts on a limit: inspects first, then records, then signals.
     fn enforce(&mut self, due: Due, running: &Running, seq: u32, name: &str) {
         match due {
             Due::Overdue { limit, term } => {

@@ -1,4 +1,5 @@
-//! What a script that announced a boot waits for: that the agent marks, in the task's directory, that the controller knows.
+//! Mark for which a script that announced a reboot waits: the agent writes it into the task's directory once the
+//! controller knows.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +9,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::directory::Directory;
 
-/// Room for the events of some dozen files: what they are is not looked at.
+/// Room for the events of some dozen files; their content does not matter.
 const EVENTS: usize = 4096;
 
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Watches for the mark. Look for it after that, and again whenever [`Self::fd`] is ready.
+    /// Watches for the mark. Check for it after this call, and again whenever [`Self::fd`] is ready.
     pub(crate) fn watch(directory: &Directory) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&inotify, directory.path(), WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;
@@ -32,7 +33,7 @@ impl Mark {
         self.inotify.as_fd()
     }
 
-    /// Takes what has happened off the queue; what it was is for [`Self::is_there`] to say.
+    /// Discards queued events; [`Self::is_there`] decides.
     pub(crate) fn clear(&self) {
         let _nothing_more = rustix::io::read(&self.inotify, &mut [0; EVENTS]);
     }

@@ -1,7 +1,8 @@
-//! One try of a script as a process: started in its own process group, read from, signalled, reaped.
+//! Process of one try of a script: started in its own process group, read from, signalled, reaped.
 //!
-//! The script has ended when its process has; what it left behind may hold its pipes for ever and is waited for a moment only. What the
-//! script itself had printed is in the pipes by then, and is read to the last byte.
+//! The script has ended when its process has. Processes that it left behind may hold its pipes for ever, so the runner
+//! waits for them only a moment. The script's own output is in the pipes by then, and the runner reads it to the last
+//! byte.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,16 +24,17 @@ use crate::scripts::Script;
 use crate::stage::{self, Order};
 use crate::users::User;
 
-/// How long processes that a script left behind may hold its pipes before these are closed: the end of a pipeline gets its last lines out.
+/// Time for which processes left behind may hold the script's pipes before the runner closes them: enough for the end
+/// of a pipeline to print its last lines.
 const PIPE_GRACE_MS: u64 = 250;
 
-/// One read: a pipe's default capacity.
+/// Bytes of one read: a pipe's default capacity.
 const CHUNK: usize = 64 * 1024;
 
-/// Longest sentence of a stage that failed.
+/// Longest message of a failed stage.
 const MAX_REFUSAL: u64 = 4096;
 
-/// What every script of a task is given.
+/// Settings common to every script of a task.
 #[derive(Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) cwd: &'a str,
@@ -43,7 +45,7 @@ pub(crate) struct Setting<'a> {
 #[derive(Debug)]
 struct Pipe {
     file: File,
-    /// Bytes in it that were there when the script ended: these are read, however long the journal takes.
+    /// Bytes in the pipe when the script ended: the runner reads these, however slow the journal is.
     owed: usize,
 }
 
@@ -64,10 +66,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `script` as `user`. `seq`: the number of the try; `now`: CLOCK_MONOTONIC.
+    /// Starts `script` as `user`. `seq` is the number of the try, `now` is CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// It cannot be executed. (As another user than root this shows only later, in [`Self::refusal`].)
+    /// The script cannot be executed. (For a user other than root this shows only later, in [`Self::refusal`].)
     pub(crate) fn start(script: &Script, user: &User, setting: &Setting<'_>, seq: u32, now: u64) -> io::Result<Self> {
         let as_we_are = user.uid == 0 && user.gid == 0 && user.groups.is_empty();
         let (mut command, mut stage) = if as_we_are {
@@ -100,7 +102,7 @@ impl Running {
                 args: script.args.clone(),
                 env: setting.env.clone(),
             };
-            // A stage that died before it read has no script to run; how it died is its status.
+            // A stage that died before it read the order runs no script; its own end is the status.
             if let Err(error) = stage::give(socket, &order) {
                 refusal = format!("no order taken: {error}");
             }
@@ -133,7 +135,7 @@ impl Running {
         pipe.as_ref().map(|pipe| pipe.file.as_fd())
     }
 
-    /// The stage's socket, while there is something to come from it.
+    /// Returns the stage's socket while the stage may still send something.
     pub(crate) fn stage(&self) -> Option<BorrowedFd<'_>> {
         self.stage.as_ref().map(AsFd::as_fd)
     }
@@ -147,7 +149,7 @@ impl Running {
         let Some(pipe) = slot else {
             return Ok(());
         };
-        // Not zeroed, and so not even touched beyond what comes: most scripts print little, and each closes two pipes.
+        // Not zeroed, so pages beyond the output stay untouched: most scripts print little, and each closes two pipes.
         let mut chunk = Vec::with_capacity(CHUNK);
         match rustix::io::read(&pipe.file, spare_capacity(&mut chunk)) {
             Ok(0) => *slot = None,
@@ -161,7 +163,7 @@ impl Running {
         Ok(())
     }
 
-    /// Reads what the stage says.
+    /// Reads the stage's message.
     pub(crate) fn hear_stage(&mut self) {
         let Some(stage) = &mut self.stage else {
             return;
@@ -174,10 +176,11 @@ impl Running {
         self.refusal.push_str(&String::from_utf8_lossy(&text));
     }
 
-    /// Signals the script's process group. Only while its leader is not reaped: after that the number may be another's.
+    /// Signals the script's process group, but only until its leader is reaped: later the number may belong to another
+    /// group.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
-            // It fails only if all of the group ended, and then SIGCHLD is on its way.
+            // Fails only if the whole group has ended; SIGCHLD then follows.
             let _ = rustix::process::kill_process_group(self.group, signal);
         }
     }
@@ -203,7 +206,7 @@ impl Running {
         Ok(())
     }
 
-    /// Is there nothing more to wait for?
+    /// Has everything ended that the runner waits for?
     pub(crate) fn done(&mut self, now: u64) -> bool {
         if self.ended.is_none() {
             return false;
@@ -220,17 +223,17 @@ impl Running {
         self.grace_until
     }
 
-    /// How it ended and after how many milliseconds; `None` while it has not.
+    /// Returns how the script ended, and after how many milliseconds; `None` while it runs.
     pub(crate) fn ended(&self) -> Option<(ExitStatus, u64)> {
         self.ended.map(|(status, at)| (status, at.saturating_sub(self.began)))
     }
 
-    /// Why there was no script: its stage could not become it.
+    /// Returns why the stage could not become the script.
     pub(crate) fn refusal(&self) -> Option<&str> {
         (!self.refusal.is_empty()).then_some(self.refusal.as_str())
     }
 
-    /// Closes its pipes and writes the last of its output.
+    /// Closes the pipes and writes the rest of the output.
     pub(crate) fn finish(self, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
         self.output.finish(sinks, directory)
     }
@@ -238,7 +241,7 @@ impl Running {
 
 impl Pipe {
     fn new(fd: OwnedFd) -> io::Result<Self> {
-        // Our end alone: the script's is a description of its own and stays as scripts expect it.
+        // Sets only the runner's end: the script's end is a separate description and stays blocking, as scripts expect.
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self { file: fd.into(), owed: 0 })
     }

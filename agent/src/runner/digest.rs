@@ -1,5 +1,5 @@
-//! What a script was when it ran: its SHA-256, as in sha256sum(1), computed from the open file just before it is executed by its path. (Only
-//! root can change it in between, see [`crate::trust`].)
+//! SHA-256 of a script, as in sha256sum(1), from the open file just before the script is executed by its path. (Only
+//! root can change the file in between, see [`crate::trust`].)
 
 use std::fs::File;
 use std::io;
@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 /// As much as is read at a time: all of nearly every script.
 const CHUNK: usize = 16 * 1024;
 
-/// The digest of the program at `path`, as 64 hexadecimal digits.
+/// Returns the digest of the program at `path`, as 64 hexadecimal digits.
 ///
 /// # Errors
-/// It cannot be read, or is neither a script with a `#!` line nor an ELF program. Shells run such a file as their own script, execve(2) does
-/// not, and what a script is must not depend on who starts it.
+/// The file cannot be read, or is neither a script with a `#!` line nor an ELF program. Shells run such a file as their
+/// own script, execve(2) does not; a script's meaning must not depend on its caller.
 pub(crate) fn of(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let mut hash = Sha256::new();

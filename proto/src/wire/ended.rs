@@ -1,4 +1,4 @@
-//! All that is told about a task that ended, as it travels.
+//! End of a task, with all its details, on the wire.
 
 use perilog_core::judge::{MAX_LISTED, MAX_TAILS};
 use perilog_core::task;
@@ -97,7 +97,7 @@ pub(crate) struct Tail {
 }
 
 impl Ended {
-    /// `most`: bytes that the whole may take.
+    /// Encodes the end in at most `most` bytes.
     pub(crate) fn of(ended: &task::Ended, most: usize) -> Self {
         let mut wire = Self::with_texts(ended, TEXT);
         if prost::Message::encoded_len(&wire) > most {

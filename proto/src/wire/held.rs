@@ -1,4 +1,4 @@
-//! What an agent says of the tasks it holds, and what it is asked about them.
+//! Tasks that an agent holds, and the controller's questions about them, on the wire.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub(crate) struct Hello {
     pub newest: Option<Mark>,
 }
 
-/// A list that may be empty, and is another thing then than none.
+/// List that may be empty; an empty list differs from an absent one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Actions {
     #[prost(string, repeated, tag = "1")]
@@ -64,13 +64,14 @@ pub(crate) struct Held {
     pub local: bool,
     #[prost(oneof = "state::State", tags = "7, 8, 9, 10")]
     pub state: Option<state::State>,
-    /// Of a tombstone: milliseconds past its not-after. Missing from an older agent: 0, as if it were new.
+    /// Milliseconds past a tombstone's not-after. An older agent omits it: it counts as 0, as if the tombstone were
+    /// new.
     #[prost(uint64, tag = "11")]
     pub past_ms: u64,
     /// Missing from an older agent.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
-    /// Of a tombstone, as of [`super::ended::Ended`]; missing from an older agent.
+    /// Tombstone's field as in [`super::ended::Ended`]; an older agent omits it.
     #[prost(bool, tag = "13")]
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]
@@ -185,8 +186,9 @@ pub(crate) struct Logs {
 }
 
 impl Hello {
-    /// `most`: bytes that the whole may take. A page of [`crate::MAX_PAGE`] tasks always fits: where it would not, texts for people are
-    /// cut, and only then long lists of ranks and hosts left out (they serve a controller that lost its store).
+    /// Encodes the page in at most `most` bytes. A page of [`crate::MAX_PAGE`] tasks always fits: the encoder first
+    /// cuts texts for people, then leaves out long lists of ranks and hosts (they serve a controller that lost its
+    /// store).
     pub(crate) fn of(hello: &CoreHello, most: usize) -> Self {
         let mut wire = Self {
             host: hello.host.to_string(),
@@ -256,7 +258,7 @@ impl Held {
             HeldState::Tombstone { outcome, .. } => state::State::Tombstone(Outcome::of(outcome)),
         };
         let (ranks, hosts) = (held.ranks.to_string(), held.hosts.to_string());
-        // Longer ones came in no Start.
+        // No Start carried longer lists.
         let (ranks, hosts) =
             check_layout(ranks.len(), hosts.len()).map_or_else(|_| Default::default(), |()| (ranks, hosts));
         let (past_ms, reboot) = match &held.state {

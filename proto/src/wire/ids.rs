@@ -1,4 +1,4 @@
-//! Ids as they travel.
+//! Ids on the wire.
 
 use perilog_core::{
     ActionId, ActionName, Attempt as CoreAttempt, ClusterId, Commit as CoreCommit, Epoch as CoreEpoch, JobId,
@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
     pub nano: u32,
 }
 
-/// What an [`ActionId`] was made of: job, attempt, action.
+/// Parts of an [`ActionId`]: job, attempt, action.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Key {
     #[prost(string, tag = "1")]
@@ -118,7 +118,7 @@ impl Commit {
     }
 }
 
-/// A commit, with the cluster whose controller made it.
+/// Commit, with the cluster whose controller made it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Mark {
     #[prost(bytes = "vec", tag = "1")]

@@ -1,7 +1,7 @@
-//! The bodies of messages by field number, and between them and core's values. Each structure is its own reference; a number that was
-//! ever used is not used for anything else.
+//! Bodies of messages by field number, and their conversion to and from core's values. Each structure is its own
+//! reference; a number is never reused.
 //!
-//! `of` makes the wire's form of a value and cannot fail; `value` reads it back and checks everything.
+//! `of` encodes a value and cannot fail; `value` decodes it and checks everything.
 
 mod ended;
 mod held;

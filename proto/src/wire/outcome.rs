@@ -1,4 +1,4 @@
-//! How a task ended, as it travels.
+//! Outcome of a task on the wire.
 
 use perilog_core::outcome::{ExitStatus, Failure as CoreFailure, Loss, Outcome as CoreOutcome};
 
@@ -42,7 +42,7 @@ impl Status {
     }
 }
 
-/// A status that may not be known.
+/// Status that may be unknown.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Perhaps {
     #[prost(message, optional, tag = "1")]
@@ -196,7 +196,7 @@ impl Outcome {
         Self { kind: Some(kind) }
     }
 
-    /// The same outcome with a shorter text.
+    /// Cuts the outcome's text to `most` bytes.
     pub(crate) fn shorten(&mut self, most: usize) {
         use ending::Kind;
         if let Some(
@@ -229,7 +229,7 @@ impl Outcome {
     }
 }
 
-/// An outcome that must be there.
+/// Returns a mandatory outcome.
 pub(crate) fn outcome(outcome: Option<Outcome>) -> Result<CoreOutcome, Fault> {
     need(outcome).and_then(Outcome::value).at("outcome")
 }

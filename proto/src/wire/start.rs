@@ -1,4 +1,4 @@
-//! Start: what all ranks of an action have in common, encoded once, and what each has of its own.
+//! Start on the wire: the part common to all ranks of an action, encoded once, and the part of each rank.
 
 use std::collections::BTreeMap;
 
@@ -60,8 +60,9 @@ pub(crate) struct Variable {
 }
 
 impl Common {
-    /// Where ranks and hosts do not fit (a part of a job can have longer texts than the job, which passed [`crate::check_start`]), no script is to
-    /// run without them: the one variable has a name that no node admits, and it refuses with it.
+    /// Encodes the common part. A part of a job can have longer texts than the job, which passed
+    /// [`crate::check_start`]. Where ranks and hosts do not fit, no script may run without them: the encoder sends one
+    /// variable whose name no node admits, so the node refuses the Start.
     pub(crate) fn of(start: &CoreStart) -> Self {
         let (ranks, hosts) = (start.ranks.to_string(), start.hosts.to_string());
         let (ranks, hosts, env) = match check_layout(ranks.len(), hosts.len()) {
@@ -111,7 +112,7 @@ fn action_id(bytes: &[u8]) -> Result<ActionId, Fault> {
     super::cluster(bytes).map(|uuid| ActionId(uuid.0)).at("id")
 }
 
-/// One variable more than the node takes still travels, so that the node says no; from there on nothing does.
+/// Encodes one variable more than the node takes, so that the node refuses the environment; drops the rest.
 fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
     let mut room = MAX_ENV_BYTES + 1;
     let mut variables = Vec::new();

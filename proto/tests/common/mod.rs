@@ -1,4 +1,4 @@
-//! Messages to test with: any that proptest thinks of, and one fixed sample of every kind.
+//! Messages for tests: arbitrary ones from proptest, and one fixed sample of every kind.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 

@@ -1,4 +1,4 @@
-//! One fixed sample of every message, every field set to something of its own.
+//! Fixed sample of every message, with every field set to a distinct value.
 
 use std::collections::BTreeMap;
 
@@ -169,7 +169,7 @@ fn boots() -> Hello {
     Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(stone).into(), ..whole.clone() }
 }
 
-/// As agents that keep commits say it; the samples without them are what older ones send.
+/// Sample from an agent that stores commits; the samples without commits are from older agents.
 fn marked() -> Hello {
     let whole = hello();
     let commit = Commit { epoch: EPOCH, number: 4_711 };
@@ -243,7 +243,7 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
         .into_iter()
         .map(|(name, phase)| (format!("moved-{name}"), FromAgent::Moved { task, phase, age_ms: 1500 }));
     let finished = outcomes().into_iter().map(|(name, outcome)| {
-        // The first carries everything; the others only what differs.
+        // The first sample carries everything, the others only the outcome.
         let ended = if outcome == Outcome::Ok { ended(outcome) } else { Ended::bare(outcome, 1_552_593_349_000) };
         (format!("finished-{name}"), FromAgent::Finished { task, ended: Box::new(ended) })
     });

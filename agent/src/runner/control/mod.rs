@@ -1,9 +1,10 @@
-//! `$PERILOG_CONTROL`: the socket at which a script says something about itself. The runner serves it, so it is there whether the agent is up or
-//! down.
+//! `$PERILOG_CONTROL`: the socket for a script's reports about itself. The runner serves it, so it works whether the
+//! agent is up or down.
 //!
-//! The socket belongs to the user of the script that runs (mode 0600): others fail in connect(2), and cannot keep the runner busy. Who it is says
-//! the kernel (SO_PEERCRED), and only root and that user are heard: a process of an earlier script may be another user's. What is said is a line of
-//! JSON ([`crate::protocol`]); what is done with it is the caller's.
+//! The socket belongs to the user of the running script (mode 0600): connect(2) fails for other users, so they cannot
+//! keep the runner busy. The kernel names the peer (SO_PEERCRED), and the runner accepts only root and that user: a
+//! process of an earlier script may run as another user. A report is a line of JSON ([`crate::protocol`]); the caller
+//! acts on it.
 
 mod peer;
 
@@ -22,7 +23,8 @@ use peer::Peer;
 /// Connections at a time. A script has one or two; more wait in the kernel's backlog.
 const MAX_PEERS: usize = 16;
 
-/// Connections that are let in before signals and limits are looked at again: a process that connects and closes must not keep the runner from them.
+/// Connections to accept before the runner looks at signals and limits again: a process that connects in a loop must
+/// not keep the runner from them.
 const ADMITTED_AT_ONCE: usize = MAX_PEERS;
 
 /// Longest path of a socket: sun_path without its NUL (unix(7)).
@@ -33,12 +35,12 @@ pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
     peers: Vec<Peer>,
-    /// Nobody could be let in: until the script has ended nobody is, or we would try for ever.
+    /// Accepting failed: the socket stays closed until the script ends, because a retry would loop.
     shut: bool,
 }
 
 impl Control {
-    /// Opens the socket. What a killed runner left in its place goes: whoever has the claim is alone here.
+    /// Opens the socket. Replaces that of a killed runner: the holder of the claim is alone here.
     pub(crate) fn open(run_dir: &Path, stem: &str, start: &Start) -> io::Result<Self> {
         let directory = run_dir.join("control");
         match fs::DirBuilder::new().mode(0o711).create(&directory) {
@@ -65,17 +67,17 @@ impl Control {
         &self.path
     }
 
-    /// The listener, while there is room for one more.
+    /// Returns the listener, while there is room for another peer.
     pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
         (!self.shut && self.peers.len() < MAX_PEERS).then(|| self.listener.as_fd())
     }
 
-    /// Everybody who is connected, in an order that stays until [`Self::sweep`].
+    /// Returns all connected peers, in an order that stays until [`Self::sweep`].
     pub(crate) fn peers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.peers.iter().map(Peer::fd)
     }
 
-    /// Lets in some of those that wait. `user`: the uid that is heard beside root's.
+    /// Accepts some of the waiting peers. `user` is the uid that may report beside root.
     pub(crate) fn admit(&mut self, user: Option<u32>) {
         for _ in 0..ADMITTED_AT_ONCE {
             if self.peers.len() >= MAX_PEERS {
@@ -93,24 +95,24 @@ impl Control {
         }
     }
 
-    /// Reads from one of [`Self::peers`] and answers; `hear` says why it refuses.
+    /// Reads from one of [`Self::peers`] and answers; `hear` returns why it refuses.
     pub(crate) fn serve(&mut self, peer: usize, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.serve(hear);
         }
     }
 
-    /// Whoever was told that a boot is recorded hears now that the controller knows.
+    /// Tells peers whose reboot is recorded that the controller now knows.
     pub(crate) fn known(&mut self) {
         self.peers.iter_mut().for_each(Peer::known);
     }
 
-    /// Forgets those who are gone.
+    /// Removes peers that have disconnected.
     pub(crate) fn sweep(&mut self) {
         self.peers.retain(|peer| !peer.is_gone());
     }
 
-    /// The script ended: whoever was let in for its user goes.
+    /// Disconnects all peers, because the script of their user has ended.
     pub(crate) fn clear(&mut self) {
         self.peers.clear();
         self.shut = false;
@@ -119,12 +121,13 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // What is left goes with the directory's next user.
+        // The directory's next user removes what is left.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// `<stem>.sock`; where that is longer than a socket's path may be (a long job id), the part of the stem that tells tasks apart.
+/// Returns `<stem>.sock`; if a long job id makes that longer than a socket's path may be, only the part of the stem
+/// that tells tasks apart.
 fn name(directory: &Path, stem: &str, start: &Start) -> PathBuf {
     let path = directory.join(format!("{stem}.sock"));
     if path.as_os_str().len() <= MAX_PATH {

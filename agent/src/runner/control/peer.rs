@@ -1,4 +1,4 @@
-//! One connection to the control socket.
+//! Connection to the control socket.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,12 +15,12 @@ pub(super) struct Peer {
     /// The beginning of a record; at most [`MAX_RECORD`].
     buffer: Vec<u8>,
     gone: bool,
-    /// It waits to hear that the controller knows, too.
+    /// Does it wait until the controller knows, too?
     waits: bool,
 }
 
 impl Peer {
-    /// Takes a connection on, if it is root's or `user`'s; tells others that it is not.
+    /// Accepts a connection of root or `user`; refuses others with a message.
     pub(super) fn admit(stream: UnixStream, user: Option<u32>) -> Option<Self> {
         let peer = Self { stream, buffer: Vec::new(), gone: false, waits: false };
         peer.stream.set_nonblocking(true).ok()?;
@@ -85,7 +85,7 @@ impl Peer {
         }
     }
 
-    /// Answers without waiting. `false`: it does not read its answers, and we do not keep them.
+    /// Answers without waiting. `false`: the peer does not read its answers, and the runner does not keep them.
     fn answer(&self, reply: &Reply) -> bool {
         let Ok(mut line) = serde_json::to_vec(reply) else {
             return false;
@@ -96,7 +96,7 @@ impl Peer {
     }
 }
 
-/// A record as a report whose names are names. Its texts are whatever they are.
+/// Parses a record and checks its names. Its texts may contain anything.
 fn parse(record: &[u8]) -> Result<Report, String> {
     let report: Report = serde_json::from_slice(record).map_err(|e| format!("not a report: {e}"))?;
     let checked = match &report {
