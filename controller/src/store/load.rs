@@ -209,6 +209,7 @@ fn attempt(row: &Row<'_>) -> Result<AttemptRow, Wrong> {
         unvouched: column(row, "unvouched")?,
         recovered: column(row, "recovered")?,
         disowned: parsed(row, "disowned")?,
+        by_hand: column(row, "by_hand")?,
     })
 }
 

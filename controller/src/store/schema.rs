@@ -13,7 +13,7 @@ use rusqlite::{Connection, Transaction};
 use super::OpenError;
 
 /// Raised with every change of the tables; a file of a higher one is refused.
-pub(super) const VERSION: i64 = 7;
+pub(super) const VERSION: i64 = 8;
 
 /// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
@@ -67,6 +67,7 @@ CREATE TABLE attempts (
     unvouched INTEGER NOT NULL DEFAULT 0, -- in recovery: nothing that it is owed is begun, told or given back
     recovered INTEGER NOT NULL DEFAULT 0, -- vouched for in recovery
     disowned TEXT NOT NULL DEFAULT '',  -- ranks that the resource manager does not hold for it any more
+    by_hand INTEGER NOT NULL DEFAULT 0, -- a person has vouched for their hosts
     PRIMARY KEY (job, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -316,13 +317,19 @@ ALTER TABLE actions ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE drains ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE drains ADD COLUMN passing TEXT;
 ",
+    "ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;",
 ];
+
+/// The last version that had ranks of which no node had told.
+const HAD_UNKNOWN: i64 = 6;
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     for step in MIGRATIONS.iter().skip(usize::try_from(from - 1).unwrap_or(usize::MAX)) {
         transaction.execute_batch(step)?;
     }
-    ask_unknown_again(&transaction)?;
+    if from <= HAD_UNKNOWN {
+        ask_unknown_again(&transaction)?;
+    }
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
 }

@@ -150,6 +150,7 @@ fn record() -> impl Strategy<Value = Record> {
                 unvouched: open,
                 recovered: !open,
                 disowned: if open { IdSet::from(3..=3) } else { IdSet::new() },
+                by_hand: !open,
             })
         },
     );
@@ -323,16 +324,35 @@ fn a_store_of_an_earlier_version_goes_on() {
         (Commit { epoch: Epoch { number: 4, nonce: 0x00ff }, number: 0 }, Edge::Manager, 3)
     );
     assert_eq!(store.actions[1].sent, IdSet::from(2..=3), "ranks that no node had told of are asked for again");
-    // The tables are those of a new file.
-    let tables = |path: &Path| -> Vec<(String, String)> {
-        let db = Connection::open(path).unwrap();
-        let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY m.name, c.name";
-        let mut statement = db.prepare(sql).unwrap();
-        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
-    };
-    let new = tempfile::tempdir().unwrap();
-    drop(open(new.path()));
-    assert_eq!(tables(&path), tables(&new.path().join("controller.db")));
+    assert_eq!(tables(&path), tables_of_a_new_file());
+}
+
+/// A version that differs by one column: its attempts are as they were.
+#[test]
+fn a_store_of_the_version_before_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    let row = attempt_row(job(1), 0..=1, "n[0-1]");
+    open(dir.path()).commit(&[Record::Attempt(row.clone())]).unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("ALTER TABLE attempts DROP COLUMN by_hand; PRAGMA user_version = 7").unwrap();
+    drop(db);
+    assert_eq!(open(dir.path()).load().unwrap().attempts, [row]);
+    assert_eq!(tables(&path), tables_of_a_new_file());
+}
+
+/// All columns of all tables.
+fn tables(path: &Path) -> Vec<(String, String)> {
+    let db = Connection::open(path).unwrap();
+    let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY m.name, c.name";
+    let mut statement = db.prepare(sql).unwrap();
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
+}
+
+fn tables_of_a_new_file() -> Vec<(String, String)> {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    tables(&dir.path().join("controller.db"))
 }
 
 fn milestones(some: bool) -> Milestones {
@@ -366,6 +386,7 @@ fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) ->
         unvouched: false,
         recovered: false,
         disowned: IdSet::new(),
+        by_hand: false,
     }
 }
 

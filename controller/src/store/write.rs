@@ -109,8 +109,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(
         db,
         "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
-             milestones, source, instance, unvouched, recovered, disowned)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+             milestones, source, instance, unvouched, recovered, disowned, by_hand)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         params![
             row.job.as_str(),
             row.attempt.to_string(),
@@ -129,7 +129,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
             row.source.as_ref().map(|source| &source.instance),
             row.unvouched,
             row.recovered,
-            row.disowned.to_string()
+            row.disowned.to_string(),
+            row.by_hand
         ],
     )
 }

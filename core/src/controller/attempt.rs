@@ -39,7 +39,7 @@ pub(super) struct JobAttempt {
     pub(super) disowned: IdSet,
     /// Vouched for in this controller's life: it is not frozen. Not stored.
     pub(super) asserted: bool,
-    /// A person has vouched for its disowned ranks in this controller's life. Not stored.
+    /// A person has vouched for its disowned ranks.
     pub(super) by_hand: bool,
 }
 
@@ -62,8 +62,13 @@ impl Job {
 impl JobAttempt {
     /// Does this attempt wait for an operator: is it unvouched, or has it disowned ranks and no edge that could say who holds their hosts?
     pub(super) fn waits_for_a_word(&self) -> bool {
+        self.unvouched || self.wants_a_word_on_hosts()
+    }
+
+    /// Has it disowned ranks, and no edge that could say who holds their hosts?
+    pub(super) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
-        self.unvouched || (disowned && self.source.is_none() && !self.complete)
+        disowned && self.source.is_none() && !self.complete && !self.by_hand
     }
 
     /// It holds all that it has.
@@ -132,7 +137,7 @@ impl JobAttempt {
             recovered: row.recovered,
             disowned: row.disowned,
             asserted: false,
-            by_hand: false,
+            by_hand: row.by_hand,
         };
         Some((row.job, row.attempt, entry))
     }
@@ -156,6 +161,7 @@ impl JobAttempt {
             unvouched: self.unvouched,
             recovered: self.recovered,
             disowned: self.disowned.clone(),
+            by_hand: self.by_hand,
         }
     }
 

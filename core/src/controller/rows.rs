@@ -52,6 +52,8 @@ pub struct AttemptRow {
     /// Ranks that the resource manager does not hold for it any more, as it said: an after-action begins there only on a host that is drained and
     /// held by no other attempt, and they are given back without telling.
     pub disowned: IdSet,
+    /// A person has vouched for the hosts of its disowned ranks: they are cleaned up after.
+    pub by_hand: bool,
 }
 
 /// Who adds attempts, and says which of them exist: an edge to a resource manager, and the instance of that which it speaks for.

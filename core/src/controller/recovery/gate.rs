@@ -89,7 +89,7 @@ impl Machine {
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
             let Some(attempt) = self.attempt_mut(&job, number) else { continue };
-            (attempt.asserted, attempt.unvouched) = (false, true);
+            (attempt.asserted, attempt.unvouched, attempt.by_hand) = (false, true, false);
             let actions = attempt.actions.clone();
             self.batch.attempts.insert((job, number));
             for id in actions {

@@ -29,6 +29,8 @@ impl Machine {
             return;
         }
         attempt.disowned.extend_with(&new);
+        // A person's word was on those before.
+        attempt.by_hand = false;
         self.batch.attempts.insert((job.clone(), number));
         self.recovery.cleaning.insert((job.clone(), number));
     }
@@ -44,8 +46,9 @@ impl Machine {
 
     /// A person vouches for the hosts of disowned ranks: they are cleaned up after. Nobody is told of them all the same.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt) {
-        if let Some(attempt) = self.attempt_mut(job, number) {
+        if let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| attempt.wants_a_word_on_hosts()) {
             attempt.by_hand = true;
+            self.batch.attempts.insert((job.clone(), number));
         }
     }
 

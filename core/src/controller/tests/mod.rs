@@ -21,6 +21,7 @@ mod settling;
 mod shown;
 mod superseded;
 mod tolerance;
+mod vouching;
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use crate::mark::{Commit, Mark};
 
 const GATE_MS: u64 = 5_000;
 
-fn commit(number: u64, nonce: u64, of: u64) -> Commit {
+pub(super) fn commit(number: u64, nonce: u64, of: u64) -> Commit {
     Commit { epoch: Epoch { number, nonce }, number: of }
 }
 
@@ -21,7 +21,7 @@ fn source() -> Source {
     Source { name: "flux".into(), instance: "i1".into() }
 }
 
-fn listed(job: &str, hosts: &str, phase: JobPhase) -> Listed {
+pub(super) fn listed(job: &str, hosts: &str, phase: JobPhase) -> Listed {
     let hosts: crate::HostList = hosts.parse().unwrap();
     Listed {
         job: JobId::new(job).unwrap(),
@@ -34,26 +34,26 @@ fn listed(job: &str, hosts: &str, phase: JobPhase) -> Listed {
     }
 }
 
-fn assert(attempts: Vec<Listed>) -> Request {
+pub(super) fn assert(attempts: Vec<Listed>) -> Request {
     Request::Assert(Box::new(Assert { source: source(), attempts, drains: vec![] }))
 }
 
-fn confirm(job: Option<&str>, word: Confirm) -> Request {
+pub(super) fn confirm(job: Option<&str>, word: Confirm) -> Request {
     Request::Recover(Recover::Confirm { job: job.map(|job| JobId::new(job).unwrap()), attempt: None, word })
 }
 
 impl Bench {
-    fn in_recovery(&self) -> bool {
+    pub(super) fn in_recovery(&self) -> bool {
         self.store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
     }
 
-    fn view(&mut self) -> crate::controller::view::RecoveryView {
+    pub(super) fn view(&mut self) -> crate::controller::view::RecoveryView {
         let Ok(Reply::Recovery(view)) = self.ask(Request::Recover(Recover::List)).0 else { panic!("a list") };
         *view
     }
 
     /// Up on a copy that was made with `controller backup`.
-    fn restored(self, copy: &Snapshot) -> Self {
+    pub(super) fn restored(self, copy: &Snapshot) -> Self {
         let store = Snapshot { stamp: Some(1_700_000_000_000), ..copy.clone() };
         let settings = self.settings.clone();
         let mut bench = Self { sessions: self.sessions, ..Self::load_with(store, settings, self.now) };
@@ -61,7 +61,7 @@ impl Bench {
         bench
     }
 
-    fn drained(&self) -> Vec<(&str, bool)> {
+    pub(super) fn drained(&self) -> Vec<(&str, bool)> {
         self.store.drains.iter().map(|drain| (drain.host.as_str(), drain.lifted)).collect()
     }
 

@@ -1,0 +1,50 @@
+//! What a person's word covers, and what those who wait for a job are told of a recovery.
+
+use super::recovery::{assert, confirm, listed};
+use super::release::{add, bench};
+use super::*;
+use crate::job::Terms;
+
+/// A requeue of an attempt that a copy has on n[0-1], and that nobody has vouched for: the new attempt has n0 alone.
+fn requeued() -> (Bench, SessionId) {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
+    b.says(n[1], finished(task("prolog", "j", 1), Outcome::Ok));
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let n0 = b.up("n0", "b", vec![]).0;
+    let Request::JobAdd(next) = add("j", "n0", Terms::default()) else { unreachable!() };
+    b.ask(Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::from_number(1)), ..*next }))).0.unwrap();
+    (b, n0)
+}
+
+#[test]
+fn a_persons_word_on_disowned_ranks_outlives_a_restart() {
+    let (mut b, _) = requeued();
+    assert!(b.in_recovery(), "n1 may be another job's by now");
+    b.ask(confirm(Some("j"), Confirm::Over)).0.unwrap();
+    assert!(!b.in_recovery() && b.view().attempts.is_empty(), "the word was given: {:?}", b.view());
+    let mut b = b.restart();
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(starts(&effects), [(n1, 1)]);
+}
+
+/// The edge says in its next list who holds the hosts; a person who says that jobs go on says nothing of them.
+#[test]
+fn who_says_that_all_jobs_go_on_vouches_for_no_disowned_rank_of_an_edge() {
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(assert(vec![listed("edge", "n[0-1]", JobPhase::Running)])).0.unwrap();
+    b.ask(add("by-hand", "n0", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let mut part = listed("edge", "n[0-1]", JobPhase::Running);
+    (part.ranks, part.hosts) = ([0].into_iter().collect(), "n0".parse().unwrap());
+    b.ask(assert(vec![part])).0.unwrap();
+    let listed: Vec<String> = b.view().attempts.iter().map(|of| of.job.to_string()).collect();
+    assert_eq!(listed, ["by-hand"]);
+    b.ask(confirm(None, Confirm::Running)).0.unwrap();
+    assert!(!b.in_recovery());
+    assert_eq!(b.drained(), [("n1", false)], "n1 may be another job's: it is drained before it is cleaned up");
+}
