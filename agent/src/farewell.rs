@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_have_the_limit_then_term_then_kill_and_outcomes_a_moment() {
+    fn farewell_waits_then_terms_then_kills_then_awaits_outcomes() {
         let start = Stage::Waiting { until_ms: 100 };
         assert_eq!(start.next(&seen(&[], &[]), 0).1, Step::Done);
         assert_eq!(start.next(&seen(&["a"], &["b"]), 99), (start, Step::Wait { until_ms: 100 }));

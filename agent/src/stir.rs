@@ -1,8 +1,9 @@
-//! Which tasks are worth a look: where the edges that only see that *something* happened (D-Bus signals, inotify) meet the loop.
+//! Tasks that the loop should inspect. Edges that see only *that* a task changed (D-Bus signals, inotify) report here.
 //!
-//! It is a set, not a queue: a thousand signals about one task are one entry, nothing is ever dropped, and it never holds more than the tasks
-//! that this host has. A stir may come *soon* rather than now: what a runner writes into its directory waits for [`SETTLE`], so that a short
-//! task is looked at once, at its end, and not at every step (each look asks PID 1, which is the slowest part of a task).
+//! A set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set never exceeds
+//! the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for [`SETTLE`]. So
+//! a short task is inspected once, at its end, and not at every step (each inspection asks PID 1, the slowest part of a
+//! task).
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use perilog_host::clock;
 use tokio::sync::Notify;
 
-/// How long changes in a task's directory are gathered. Nobody sees a tenth of a second in `perilog ps`; most prologs end within it.
+/// Time for which changes in a task's directory are gathered. A tenth of a second is invisible in `perilog ps`, and
+/// most prologs end within it.
 pub const SETTLE_MS: u64 = 100;
 
 #[derive(Debug, Default)]
@@ -67,7 +69,7 @@ impl Stir {
         }
     }
 
-    /// What is due, or when something will be.
+    /// Returns the due stems, or when the next one is due.
     fn take(&self) -> Result<Vec<String>, Option<u64>> {
         let mut stems = self.lock();
         let mut out: Vec<String> = std::mem::take(&mut stems.now).into_iter().collect();

@@ -1,4 +1,4 @@
-//! Values that several rooms' tests share.
+//! Values shared by the tests of several rooms.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! perilog-agent's command line: a configuration is checked and printed, with where each value is from; what the guides have administrators write goes
-//! with what the package has put there.
+//! Command line of perilog-agent: it checks a configuration and prints it with the origin of each value. Settings from
+//! the guides fit the installed configuration.
 
-// In tests a panic is a verdict; the lint knows functions marked as tests only, not what they share.
+// In tests a panic is a verdict; the lint recognises test functions, but not their helpers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -41,7 +41,7 @@ impl Etc {
     }
 }
 
-/// The line of a key that was printed is of this value and from there.
+/// Asserts that the printed line of a key has this value and this origin.
 fn assert_from(printed: &str, assignment: &str, origin: &str) {
     let line = printed.lines().find(|line| line.starts_with(assignment));
     let line = line.unwrap_or_else(|| panic!("no {assignment} in\n{printed}"));
@@ -64,7 +64,7 @@ fn each_value_is_printed_with_where_it_is_from() {
     assert_from(&printed, "max-tasks = 9", &at(&drop_in, 2));
     assert_from(&printed, "timeout = \"600s\"", &at(&drop_in, 5));
     assert_from(&printed, "keep-failed = 8", "default");
-    // It is a configuration itself.
+    // The output is itself a configuration.
     let again = Etc::new(&printed);
     assert_eq!(again.agent("--check-config").0, Some(0));
 }
@@ -85,7 +85,7 @@ fn a_wrong_configuration_is_pointed_at_and_the_status_is_2() {
     assert_eq!(etc.agent("--frob").0, Some(2));
 }
 
-/// The `toml` blocks of a guide that begin with the path of this drop-in.
+/// Returns the `toml` blocks of a guide that begin with the path of this drop-in.
 fn blocks(guide: &str, drop_in: &str) -> Vec<String> {
     let begin = format!("# /etc/perilog/agent.d/{drop_in}");
     let fenced = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
@@ -93,10 +93,11 @@ fn blocks(guide: &str, drop_in: &str) -> Vec<String> {
     plain.filter(|text| text.starts_with(&begin)).collect()
 }
 
-/// A guide that had `env-allow` written into agent.toml, where it stands already, kept the agents of whole clusters down.
+/// A guide told administrators to write `env-allow` into agent.toml, which already had it; that kept the agents of
+/// whole clusters down.
 #[test]
 fn what_a_guide_says_goes_with_what_is_installed() {
-    // As packaging/install.sh has it.
+    // The configuration that packaging/install.sh installs.
     let installed = EXAMPLE.replacen("#! [action.prolog]\n", "[action.prolog]\n", 1) + "\n[action.epilog]\n";
     for (name, guide) in GUIDES {
         let blocks = blocks(guide, name);

@@ -5,8 +5,9 @@
 //! ```text
 //!   none, or run out ── key, token or munge ──> certificate ── two thirds of its time, itself ──> the next one, of the same key
 //! ```
-//! The key is on the disk before it is asked for, so that an answer that was lost can be asked for again. A session that stands notices nothing.
-//! The key is on disk before the agent asks, so it can ask again when an answer is lost. Open sessions are unaffected.
+//! The key is on the disk before it is asked for, so that an answer that was lost can be asked for again. A session
+//! that stands notices nothing. The key is on disk before the agent asks, so it can ask again when an answer is lost.
+//! Open sessions are unaffected.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn munge_is_asked_where_no_token_is_and_both_are_told_where_both_fail() {
+    async fn munge_is_tried_without_a_token_and_both_failures_are_shown() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let authority = authority::new("test", 0, 4_000_000_000_000).unwrap();

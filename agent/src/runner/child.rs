@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_script_had_printed_is_owed_however_long_it_takes_to_read() {
+    fn output_before_a_scripts_end_is_always_read() {
         let script = Script {
             name: "sh".to_owned(),
             path: "/bin/sh".into(),

@@ -1,16 +1,17 @@
-//! The task's directory, `tasks/<stem>/`: what the agent left in it for us, and how we write so that no reader ever sees half a file.
+//! Directory of a task, `tasks/<stem>/`: the agent's files, and the runner's own, written so that no reader ever sees
+//! half a file.
 //!
 //! | file | who | how |
 //! |---|---|---|
 //! | `intent.json` | agent | read once |
 //! | `boot-expected` | agent | looked for ([`crate::boot`]) |
-//! | `claim` | runner or agent, whoever is first | temp, then link(2): whole from its first moment, and never a second one |
+//! | `claim` | runner or agent, the first to link | temp, then link(2): complete from its first moment, and never a second one |
 //! | `steps.jsonl` | runner | appended, one write a line ([`crate::steps`]) |
 //! | `out.<seq>.head`, `.tail` | runner | [`crate::output`] |
 //! | `room` | runner | room held back for its last records, given up when /run is full |
 //! | `result.json` | runner | temp, rename; its last act |
 //!
-//! Nothing is fsynced: /run is memory, and a boot ends the task anyway.
+//! The runner fsyncs no file: /run is memory, and a reboot ends the task anyway.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -30,20 +31,20 @@ use crate::exit::{NO_CLAIM, NO_TASK, NOT_OURS, Refusal};
 /// Most bytes of an intent: a Start fits a frame of 1 MiB, and JSON writes it wider.
 const MAX_INTENT: u64 = 8 * 1024 * 1024;
 
-/// What most intents fit, which are then read at once instead of 32 bytes, 64, and so on.
+/// Size of most intents: one read instead of 32 bytes, 64, and so on.
 const USUAL_INTENT: usize = 8 * 1024;
 
 /// Room for the end of the last script and the result, which are some hundred bytes each, and for the agent's outcome.
 const ROOM: usize = 32 * 1024;
 
-/// Only root reads what scripts print.
+/// Only root may read the output of scripts.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
-    /// The file system was full, and the room is in use: for what ends, not for what might begin.
+    /// Is the file system full and the reserve in use? The reserve serves what ends, not what might begin.
     full: Cell<bool>,
 }
 
@@ -51,7 +52,7 @@ impl Directory {
     /// Opens `run_dir/tasks/stem`.
     ///
     /// # Errors
-    /// It is missing, or others than root could have written what we would run.
+    /// The directory is missing, or other users than root could have written the files that the runner would execute.
     pub(crate) fn open(run_dir: &Path, stem: &str) -> Result<Self, Refusal> {
         let path = run_dir.join("tasks").join(stem);
         let no = |why: &dyn std::fmt::Display| Refusal::new(NO_TASK, format!("{}: {why}", path.display()));
@@ -64,10 +65,10 @@ impl Directory {
         Ok(Self { fd, path, full: Cell::new(false) })
     }
 
-    /// Reads the intent and checks that it is the one of `stem`.
+    /// Reads the intent and checks that it belongs to `stem`.
     ///
     /// # Errors
-    /// It is missing, no intent, or another task's.
+    /// The file is missing, is no intent, or belongs to another task.
     pub(crate) fn intent(&self, stem: &str) -> Result<Intent, Refusal> {
         let no = |why: &dyn std::fmt::Display| Refusal::new(NO_TASK, format!("{}: {why}", self.file("intent.json")));
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
@@ -83,25 +84,27 @@ impl Directory {
         if own == stem { Ok(intent) } else { Err(no(&format_args!("is the intent of {own}"))) }
     }
 
-    /// Takes the claim, if it is not too late for it and nobody has it.
+    /// Takes the claim, unless it is too late or another process holds it.
     ///
     /// # Errors
-    /// Then nothing may run: not-after has passed, a runner or the agent was first, or it cannot be written.
+    /// The runner must run nothing: not-after has passed, another runner or the agent took the claim, or the claim
+    /// cannot be written.
     pub(crate) fn claim(&self, intent: &Intent, invocation: &InvocationId) -> Result<(), Refusal> {
         let no = |e: &dyn std::fmt::Display| Refusal::new(NO_CLAIM, format!("{}: {e}", self.file("claim")));
         let claim = serde_json::to_vec(&Claim::Runner(invocation.clone())).map_err(|e| no(&e))?;
         let temp = format!("claim.{}.tmp", std::process::id());
         self.write(&temp, &claim).map_err(|e| no(&e))?;
-        // Written, not only reserved: a hole is no room. What could not be told at its end does not begin.
+        // Writes the reserve instead of only reserving it, because a hole is no room. A task whose end could not be
+        // recorded must not begin.
         if let Err(error) = self.write("room", &[0; ROOM]) {
             self.give_up_room();
             return Err(no(&error));
         }
-        // The check comes after the slow part: between it and the link is nothing that waits.
+        // The check follows the slow part, and nothing between the check and the link can wait.
         let late = clock::boottime_ms().saturating_sub(intent.not_after_boottime_ms);
         let linked =
             if late == 0 { rustix::fs::linkat(&self.fd, &temp, &self.fd, "claim", AtFlags::empty()) } else { Ok(()) };
-        // What stays behind of a temporary file goes with the directory.
+        // A leftover temporary file goes with the directory.
         let _ = rustix::fs::unlinkat(&self.fd, &temp, AtFlags::empty());
         match linked {
             _ if late > 0 => {
@@ -118,7 +121,7 @@ impl Directory {
         &self.path
     }
 
-    /// Is there a file of this name?
+    /// Does a file of this name exist?
     pub(crate) fn has(&self, name: &str) -> bool {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
@@ -129,7 +132,8 @@ impl Directory {
         Ok(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?.into())
     }
 
-    /// Writes a whole file that nobody reads before it is complete: because nobody looks for it, or because [`Self::replace`] names it.
+    /// Writes a whole file that no reader opens before it is complete: readers do not look for it, or [`Self::replace`]
+    /// names it.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
         File::from(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?).write_all(bytes)
@@ -142,7 +146,7 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.fd, &temp, &self.fd, name)?)
     }
 
-    /// Does `write`, and once more with the room that was held back if the file system is full.
+    /// Runs `write`; if the file system is full, frees the reserve and runs it again.
     pub(crate) fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         match write() {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
@@ -154,14 +158,14 @@ impl Directory {
         }
     }
 
-    /// Is the room that was held back in use?
+    /// Is the reserve in use?
     pub(crate) fn is_full(&self) -> bool {
         self.full.get()
     }
 
-    /// Nothing more is to be written; or nothing else can be.
+    /// Frees the reserve, because no write follows or no other space is left.
     pub(crate) fn give_up_room(&self) {
-        // It may have been given up before.
+        // It may be free already.
         let _ = rustix::fs::unlinkat(&self.fd, "room", AtFlags::empty());
     }
 

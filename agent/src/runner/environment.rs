@@ -1,12 +1,13 @@
-//! The environment of a script, from nothing. Later layers stand above earlier ones:
+//! Environment of a script, built from nothing. Later layers override earlier ones:
 //!
 //! 1. `LANG=C.UTF-8`
-//! 2. what came from outside and passed the node's list (`intent.env`)
-//! 3. who the script is: `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`
+//! 2. variables from outside that passed the node's list (`intent.env`)
+//! 3. the script's user: `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`
 //! 4. the node's own (`plan.env`)
-//! 5. `PERILOG_*`, which nothing overrides
+//! 5. `PERILOG_*`, which no layer overrides
 //!
-//! What systemd tells the runner never passes, whoever names it: with `NOTIFY_SOCKET` a script could speak for the unit.
+//! Variables from systemd to the runner never pass, even if a configuration names them: with `NOTIFY_SOCKET`, a script
+//! could speak for the unit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +39,7 @@ const NEVER: &[&str] = &[
     "MEMORY_PRESSURE_WRITE",
 ];
 
-/// What a script of this task sees as `user`. `control`: the runner's socket, where there is one.
+/// Builds the environment of this task's scripts as `user`. `control` is the runner's socket, if there is one.
 pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>, lists: &Lists) -> Environment {
     let start = &intent.start;
     let mut env = Environment::new();

@@ -1,23 +1,23 @@
-//! What the runner exits with, and why it may end without having run anything.
+//! Exit status of the runner, and the reasons why it runs nothing.
 //!
-//! With a claim the status is the scripts' (`result.json` has it too): the largest of those that count, as a shell gives it (128 + signal), or
-//! one of the constants here; never 66, 73 or 75, for which it is 1. Without a claim nothing was run and nothing was recorded; of 66, 73 and 75
-//! the agent knows that, and says `refused`.
+//! With a claim, the status is that of the scripts (`result.json` has it too): the largest that counts, as a shell
+//! reports it (128 + signal), or a constant from here. The runner replaces 66, 73 and 75 by 1, because these mean that
+//! it claimed nothing and ran nothing: the agent reads them as `refused`.
 
 /// The claim could not be written. Nothing claimed.
 pub(crate) use perilog_core::task::NO_CLAIM;
-/// The command line, the stem, or the unit's invocation id is none. Nothing claimed.
+/// The command line, the stem or the unit's invocation id is invalid. Nothing claimed.
 pub(crate) const USAGE: u8 = 2;
-/// The task's directory or its intent is missing, not to be trusted, or not this task's. Nothing claimed.
+/// The task's directory or its intent is missing, not trusted, or another task's. Nothing claimed.
 pub(crate) use perilog_core::task::NO_TASK;
-/// Too late, or somebody else has the claim. Nothing claimed by us.
+/// Too late, or another process holds the claim. This runner claimed nothing.
 pub(crate) use perilog_core::task::NOT_OURS;
 
-/// The task ran, and what its scripts said cannot be said again: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean that nothing ran.
+/// The task ran, but the scripts' status is reserved: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean that nothing ran.
 pub(crate) const FAILED: u8 = 1;
 /// The task ran, and its result could not be written.
 pub(crate) const NO_RESULT: u8 = 74;
-/// Nothing could run as it was configured.
+/// The configuration allowed nothing to run.
 pub(crate) const CONFIGURATION: u8 = 78;
 /// Past the task's limit before every script had begun, as timeout(1) says it.
 pub(crate) const TIMEOUT: u8 = 124;
@@ -27,12 +27,12 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Cancelled before every script had begun: 128 + SIGTERM.
 pub(crate) const CANCELLED: u8 = 143;
 
-/// What a shell would say of a program that cannot be executed.
+/// Returns a shell's status for a program that cannot be executed.
 pub(crate) fn of_exec(error: &std::io::Error) -> u8 {
     if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// Why nothing was claimed and nothing ran.
+/// Why the runner claimed nothing and ran nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u8,

@@ -1,8 +1,8 @@
-//! What a script that is past its limit is doing, before anything is done about it: its processes as a tree, each with state, wait channel and
-//! kernel stack (where the kernel shows them), then their command lines.
+//! Forensics of a script past its limit, before the runner signals it: its processes as a tree, each with state, wait
+//! channel and kernel stack (where the kernel shows them), then their command lines.
 //!
-//! /proc can be as stuck as what it shows: a command line lives in the process's memory, whose lock a process in disk sleep may hold. So
-//! all of it is read in a thread that is waited for a bounded time, the harmless parts first.
+//! /proc can hang like the processes it shows: a command line lives in the process's memory, whose lock a process in
+//! disk sleep may hold. So a thread reads everything, harmless parts first, and the runner waits a bounded time for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use std::thread;
 use perilog_host::clock;
 use rustix::process::Pid;
 
-/// Most bytes of a report: it travels in a frame, and people read it.
+/// Most bytes of a report, which travels in a frame and is read by people.
 const MAX_BYTES: usize = 16 * 1024;
 /// Most processes shown.
 const MAX_PROCESSES: usize = 64;
@@ -21,25 +21,26 @@ const MAX_PROCESSES: usize = 64;
 const MAX_COMMAND: usize = 256;
 const MAX_STACK: usize = 16;
 const MAX_STACKS: usize = 8 * 1024;
-/// How long it may take.
+/// Limit for gathering the report.
 const WITHIN_MS: u64 = 2_000;
 
-/// What was seen.
+/// Result of the inspection.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) text: String,
-    /// The process that says most, in one line: `4711 D mount in rpc_wait_bit_killable`.
+    /// The most telling process in one line: `4711 D mount in rpc_wait_bit_killable`.
     pub(crate) doing: String,
 }
 
-/// A piece of what is told.
+/// Piece of the report.
 enum Piece {
     Text(String),
     /// The process that says most, known once all states are.
     Doing(String),
 }
 
-/// The processes of the task `stem`: those in its unit's cgroup, or without a unit those of the script's process group `group`.
+/// Inspects the processes of the task `stem`: those in its unit's cgroup, or without a unit those of the script's
+/// process group `group`.
 pub(crate) fn gather(stem: &str, group: Pid) -> Seen {
     // As many pieces as are ever sent: the thread never waits for us.
     let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 3);
@@ -103,7 +104,7 @@ fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
     let processes = processes(unit, group);
     let shown = in_tree_order(&processes);
     let mut room = MAX_STACKS;
-    // One that cannot be interrupted says most; then the one that the others wait for, deepest in the tree.
+    // A process that cannot be interrupted tells most; after it, the deepest in the tree, for which the others wait.
     let mut most: Option<((bool, usize), String)> = None;
     for (pid, depth) in &shown {
         let stat = &processes[pid];
@@ -243,7 +244,7 @@ mod tests {
         for mut child in children {
             child.wait().unwrap();
             assert!(text.contains(&format!("{}: sleep 1000\n", child.id())), "{text}");
-            // It may just be starting: its state is whatever it is.
+            // The child may still be starting, so its state varies.
             let line = text.lines().find(|line| line.starts_with(&format!("{} ", child.id())));
             assert!(line.is_some_and(|line| line.contains(" sleep")), "{text}");
         }

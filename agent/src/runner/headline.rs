@@ -1,8 +1,10 @@
-//! The unit's status text, which `systemctl status` shows: `prolog f123 rank 3: 2/4 20-lustre, mounting /p/lustre1 (since 03:12:07Z,
-//! limit 5m)`. Since when, not for how long: that would take a timer to stay true; the unit's own age is on the line above it.
+//! Status text of the unit for `systemctl status`: `prolog f123 rank 3: 2/4 20-lustre, mounting /p/lustre1 (since
+//! 03:12:07Z, limit 5m)`. It names the start time, because a duration would need a timer to stay true; the line above
+//! shows the unit's age.
 //!
-//! Sent to systemd (sd_notify(3)) without ever waiting for it: a status that PID 1 is too busy for is a status less, and no script is late for it.
-//! What has passed before a person could read it is not sent at all: each text wakes PID 1, which has the units of all tasks in hand.
+//! The runner sends it (sd_notify(3)) without waiting: if PID 1 is too busy, the status is lost and no script is
+//! delayed. A script that ends before a person could read its name is not announced, because each text wakes PID 1,
+//! which handles the units of all tasks.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -14,7 +16,7 @@ use perilog_core::task::Start;
 
 use crate::output::one_line;
 
-/// How long the name of a script may wait to be sent. By then it may be the next one's.
+/// Delay before a script's name is sent. A short script has ended by then.
 const UNSEEN_MS: u64 = 200;
 
 #[derive(Debug)]
@@ -22,13 +24,13 @@ pub(crate) struct Headline {
     task: String,
     of: usize,
     script: String,
-    /// Since when it runs, and how long it may.
+    /// Start time and limit of the script.
     about: String,
     /// When to say which script runs.
     due: Option<u64>,
     /// Something is shown, which would be wrong when all is over.
     shown: bool,
-    /// `None`: not in a unit, or not one that listens.
+    /// `None`: not in a unit, or the unit accepts no notifications.
     systemd: Option<SocketAddr>,
 }
 
@@ -38,12 +40,13 @@ impl Headline {
         Self { task, of: 0, script: String::new(), about: String::new(), due: None, shown: false, systemd: systemd() }
     }
 
-    /// How many scripts there are.
+    /// Sets the number of scripts.
     pub(crate) fn of(&mut self, of: usize) {
         self.of = of;
     }
 
-    /// The `index`th script begins, counted from 1. `now`: CLOCK_MONOTONIC; `wall_ms`: milliseconds since 1970; `limit_ms`: its own, or the task's.
+    /// Announces the `index`th script, counted from 1. `now` is CLOCK_MONOTONIC, `wall_ms` milliseconds since 1970,
+    /// `limit_ms` the script's limit or the task's.
     pub(crate) fn script(&mut self, index: usize, name: &str, now: u64, wall_ms: u64, limit_ms: Option<u64>) {
         self.script = format!("{index}/{} {name}", self.of);
         let second = wall_ms / 1000;
@@ -64,12 +67,12 @@ impl Headline {
         }
     }
 
-    /// What the script is at.
+    /// Shows the script's progress.
     pub(crate) fn detail(&mut self, text: &str) {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
-    /// All is over. `well`: as it mostly is, and the unit is unloaded before anybody looks.
+    /// Shows the end. A good end without an earlier text is not shown: the agent unloads the unit before anybody looks.
     pub(crate) fn end(&mut self, text: &str, well: bool) {
         if self.shown || !well {
             self.tell(text);
@@ -81,7 +84,7 @@ impl Headline {
         if let Some(address) = &self.systemd {
             // A line break would begin another assignment, such as MAINPID=.
             let status = format!("STATUS={}: {}\n", self.task, one_line(text));
-            // It is a text for people: nothing hangs on it.
+            // The text is for people, so a failure has no consequence.
             let _ = send(address, status.as_bytes());
         }
     }
@@ -140,7 +143,7 @@ mod tests {
         quick.end("not so well", false);
         assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: not so well\n"));
 
-        // Many short scripts are not nothing: some of their names are shown.
+        // Of many short scripts, some names are shown.
         let mut slow = headline(&systemd);
         slow.script(1, "a", 100, 0, None);
         slow.script(2, "b", 200, 97_328_000, Some(300_000));

@@ -1,5 +1,5 @@
-//! The ranks and hosts of a task for its scripts: in variables, and in files where they are longer than a variable may be. Of scattered ranks
-//! 128 KiB are some 20,000.
+//! Ranks and hosts of a task for its scripts: in variables, or in files if they are longer than a variable may be. Of
+//! scattered ranks, 128 KiB hold some 20,000.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::task::Intent;
 
-/// Longest text of a variable: execve(2) takes 32 pages of 4 KiB with name and NUL (MAX_ARG_STRLEN), whatever the stack has room for.
+/// Longest text of a variable: execve(2) takes 32 pages of 4 KiB with name and NUL (MAX_ARG_STRLEN), whatever room the
+/// stack has.
 const MAX_TEXT: usize = 128 * 1024 - 64;
 
 #[derive(Debug, Default)]
@@ -19,10 +20,11 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// `control`: the path of the runner's socket. Files stand beside it, where every user of a script may read.
+    /// Writes the lists. `control` is the path of the runner's socket; the files stand beside it, readable by the user
+    /// of every script.
     ///
     /// # Errors
-    /// A sentence for `configuration`: scripts that do not hear who is with them might take it that nobody is.
+    /// A sentence for `configuration`: scripts without the lists might conclude that they run alone.
     pub(crate) fn of(intent: &Intent, control: Option<&Path>) -> Result<Self, String> {
         let start = &intent.start;
         let mut lists = Self::default();
@@ -46,7 +48,7 @@ impl Lists {
     }
 }
 
-/// With a newline, as a file of text has. What a killed runner left in its place goes.
+/// Writes a text file that ends in a newline. Replaces that of a killed runner.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -60,7 +62,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 impl Drop for Lists {
     fn drop(&mut self) {
-        // What is left goes when the task is buried, as the socket does.
+        // The agent removes leftovers when it buries the task, as with the socket.
         for path in &self.files {
             let _ = fs::remove_file(path);
         }

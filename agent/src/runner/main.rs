@@ -1,9 +1,10 @@
-//! perilog-runner: runs the scripts of one task inside its unit, and writes down what came of it.
+//! perilog-runner: runs the scripts of one task inside its unit, and records their results.
 //!
-//! Small and synchronous, since systemd keeps it alive and nobody else does: one process, one poll(2), no runtime. It claims the task so that no
-//! other start of it runs anything ([`directory`]), runs the scripts in order ([`task`], [`sequence`], [`attempt`]), listens to them ([`control`],
-//! [`reports`]), keeps their limits ([`watchdog`]) and output ([`output`]), and ends with the largest status ([`tally`], [`exit`]). It decides
-//! nothing about the task's outcome: the agent judges by the files that it leaves.
+//! It is small and synchronous, because only systemd keeps it alive: one process, one poll(2), no runtime. It claims
+//! the task so that no other start runs anything ([`directory`]) and runs the scripts in order ([`task`], [`sequence`],
+//! [`attempt`]). It accepts their reports ([`control`], [`reports`]), enforces their limits ([`watchdog`]), keeps their
+//! output ([`output`]) and exits with the largest status ([`tally`], [`exit`]). It does not decide the task's outcome:
+//! the agent judges by the files that it leaves.
 
 mod args;
 mod attempt;

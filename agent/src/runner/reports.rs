@@ -1,7 +1,7 @@
-//! What the runner makes of a report: it is recorded before the script hears that it was heard.
+//! Handling of reports: the runner records a report before it confirms it to the script.
 //!
-//! `progress` is told to systemd at once, and recorded ever more sparsely, the latest one never lost: `perilog ps` shows it, and a script may
-//! say so every second for a day.
+//! It shows `progress` to systemd at once and records it ever more sparsely, but never loses the latest: `perilog ps`
+//! shows it, and a script may report every second for a day.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(crate) const MAX_REPORTS: u32 = 256;
 const PROGRESS_EVERY_MS: u64 = 10_000;
 const PROGRESS_SHARE: u64 = 32;
 
-/// The script that speaks.
+/// Script that sends a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Speaker {
     pub(crate) seq: u32,
@@ -30,12 +30,12 @@ impl Speaker {
     }
 }
 
-/// What is to be done with a report.
+/// Handling of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Record it, then tell the script; the text is for the journal.
     Record { record: StepRecord, text: String },
-    /// Show it; `record` only now and then.
+    /// Show the text; `record` it only now and then.
     Show { text: String, record: Option<StepRecord> },
 }
 
@@ -44,9 +44,9 @@ pub(crate) enum Verdict {
 pub(crate) struct Reports {
     began: u64,
     taken: u32,
-    /// The milestones that were taken.
+    /// Accepted milestones.
     milestones: BTreeSet<String>,
-    /// When progress may be recorded again, and what waits for that.
+    /// Earliest time for recording progress again, and the record that waits for it.
     progress_at: u64,
     waiting: Option<StepRecord>,
 }
@@ -83,7 +83,7 @@ impl Reports {
         Ok(Verdict::Record { record, text })
     }
 
-    /// One was recorded.
+    /// Counts a recorded report.
     pub(crate) fn taken(&mut self) {
         self.taken += 1;
     }
@@ -93,7 +93,7 @@ impl Reports {
         self.waiting.as_ref().map(|_| self.progress_at)
     }
 
-    /// Progress that is to be recorded now.
+    /// Returns progress to record now.
     pub(crate) fn due(&mut self, now: u64) -> Option<StepRecord> {
         let record = self.waiting.take_if(|_| self.progress_at <= now)?;
         let age = now.saturating_sub(self.began);
@@ -101,13 +101,13 @@ impl Reports {
         Some(record)
     }
 
-    /// The script ended: what it was at last is of no interest any more.
+    /// Drops waiting progress, because its script has ended.
     pub(crate) fn script_ended(&mut self) {
         self.waiting = None;
     }
 }
 
-/// Texts as one line without control characters: they are shown on terminals, and users may have written them.
+/// Turns texts into one line without control characters: terminals show them, and users may have written them.
 fn tidy(report: Report) -> Report {
     match report {
         Report::Tolerable { check, message } => Report::Tolerable { check, message: one_line(&message) },

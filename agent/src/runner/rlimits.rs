@@ -1,10 +1,10 @@
-//! Resource limits of the scripts. A unit has 1024 descriptors and 8 MB of locked memory, which breaks RDMA and file system tools; the
-//! runner raises its own limits once, and its scripts inherit them.
+//! Resource limits of the scripts. A unit has 1024 descriptors and 8 MB of locked memory, which breaks RDMA and file
+//! system tools. The runner raises its own limits once, and its scripts inherit them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Locked memory and stack without limit, `nofile` descriptors. Where that is not permitted (a container without CAP_SYS_RESOURCE): as much
-/// as is, and a sentence of warning for each.
+/// Removes the limits of locked memory and stack, and allows `nofile` descriptors. Without the permission (a container
+/// without CAP_SYS_RESOURCE), raises as far as possible and returns a warning for each.
 pub(crate) fn raise(nofile: u64) -> Vec<String> {
     let wishes = [
         (Resource::Memlock, "memlock", None),

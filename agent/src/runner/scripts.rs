@@ -1,7 +1,8 @@
-//! Which scripts a task has: the node's directories in order, in each the names sorted by their bytes, or one command.
+//! Scripts of a task: the node's directories in order, in each the names in byte order; or one command.
 //!
-//! All are found and checked before the first one runs: what is wrong with the last script of a prolog is known before the first has changed
-//! anything. What counts as a script of a directory is said by `perilog_host::scripts`, for `perilog doctor` too.
+//! The runner finds and checks all of them before it runs the first: a problem with the last script of a prolog is
+//! known before the first changes anything. `perilog_host::scripts` decides which entries of a directory are scripts,
+//! for `perilog doctor` too.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +10,10 @@ use perilog_core::task::Run;
 use perilog_host::scripts::{self, Entry};
 use perilog_host::trust;
 
-/// What is executed, by its path.
+/// Program to execute, by its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// File name: what records, the plan and people call it.
+    /// File name, as used in records, in the plan and by people.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) args: Vec<String>,
@@ -25,10 +26,11 @@ pub(crate) struct Found {
     pub(crate) skipped: Vec<String>,
 }
 
-/// Finds what `run` names.
+/// Finds the scripts that `run` names.
 ///
 /// # Errors
-/// A sentence for `configuration`: a directory or command is missing or not absolute, or others than root can write it.
+/// A sentence for `configuration`: a directory or command is missing or not absolute, or other users than root can
+/// write it.
 pub(crate) fn find(run: &Run) -> Result<Found, String> {
     let mut found = Found::default();
     match run {

@@ -1,8 +1,8 @@
-//! The scripts of a task in their order: who is next, who is tried again, when it is enough.
+//! Sequence of a task's scripts: which script runs next, when it is retried, when the task ends.
 //!
-//! Nothing further begins after a cancel, after the task's limit, after an error where the plan says `on-error = "stop"`, and when a step could not
-//! be recorded. A try that ended past its limit, or could not be executed, is not repeated: retries are for what may pass (a mount that is
-//! not up yet).
+//! No script begins after a cancel, after the task's limit, after an error with `on-error = "stop"`, or after a step
+//! that could not be recorded. A try that exceeded its limit or could not be executed is not repeated: retries are for
+//! errors that may pass (a mount that is not up yet).
 
 use std::io;
 
@@ -38,12 +38,12 @@ pub(crate) struct Sequence<'a> {
     pub(crate) sinks: Sinks,
     pub(crate) reports: Reports,
     pub(crate) headline: Headline,
-    /// Of the whole task.
+    /// Limit of the whole task.
     pub(crate) limit: Option<Limit>,
     pub(crate) cancelled: bool,
     /// Number of the next try.
     pub(crate) seq: u32,
-    /// The script that runs, and the uid it runs as.
+    /// Running script, and the uid it runs as.
     pub(crate) speaker: Option<(Speaker, u32)>,
     /// A script announced a boot, and waits.
     mark: Option<Mark>,
@@ -80,7 +80,8 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Runs everything and gives what it adds up to. By then all output is written that the journal would take, and the socket is gone.
+    /// Runs everything and returns the sum. On return, all output that the journal accepts is written, and the socket
+    /// is removed.
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);
@@ -103,7 +104,7 @@ impl<'a> Sequence<'a> {
         tally.skipped(skipped);
         drop(lists);
         self.control = None;
-        // So that what was only said is tried, and what it waits for has a deadline.
+        // Flushes first, so that pending messages are tried and waiting output has a deadline.
         self.sinks.flush(clock::mono_ms());
         while self.sinks.hopeful() {
             self.turn(None, None);
@@ -289,7 +290,7 @@ impl<'a> Sequence<'a> {
             if !is_boot || intent.local {
                 return Ok(Reply::Heard);
             }
-            // Watched for before it is looked for, so that it cannot come in between.
+            // Watches before it looks, so that the mark cannot appear in between.
             if mark.is_none() {
                 match Mark::watch(directory) {
                     Ok(watch) => *mark = Some(watch),
@@ -300,7 +301,7 @@ impl<'a> Sequence<'a> {
         });
     }
 
-    /// The agent may have marked that the controller knows of the boot that a script announced.
+    /// Checks whether the agent has marked that the controller knows of the announced reboot.
     fn look_for_mark(&mut self) {
         self.mark.iter().for_each(Mark::clear);
         if Mark::is_there(self.directory) {
@@ -309,7 +310,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Records what has happened already: where that fails it can only be said.
+    /// Records an event of the past; a failure can only be logged.
     pub(crate) fn note(&mut self, record: &StepRecord) {
         let (directory, steps) = (self.directory, &mut self.steps);
         if let Err(error) = directory.with_room(|| steps.append(record)) {

@@ -1,4 +1,5 @@
-//! Signals as something to wait for. Installed before the claim, so that no cancel of a claimed task is lost, nor ends us.
+//! Signals as events to poll. Installed before the claim, so that a cancel of a claimed task is neither lost nor fatal
+//! to the runner.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,10 +13,10 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 /// SIGRTMIN+9 as glibc counts: the agent cannot send KILL to the runner and mean the script.
 const KILL_SCRIPT: i32 = 43;
 
-/// What a signal asks of the runner.
+/// Request that a signal carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// TERM: forward it once, begin nothing more.
+    /// TERM: forward it once, begin no further script.
     Cancel,
     /// To the script's process group.
     Forward(Signal),
@@ -38,7 +39,8 @@ impl Signals {
         self.0.get_read().as_fd()
     }
 
-    /// What came since the last time; each signal once, cancel last, so that what a person sent before it is not lost to it.
+    /// Returns the signals since the last call: each once, cancel last, so that signals sent before a cancel still
+    /// count.
     pub(crate) fn take(&mut self) -> Vec<Asked> {
         let mut asked: Vec<Asked> = self.0.pending().filter_map(meaning).collect();
         asked.sort_by_key(|a| *a == Asked::Cancel);

@@ -1,6 +1,6 @@
-//! Between the runner and a script of another user: the runner executes itself as `perilog-runner --enter`, which becomes that user and then
-//! the script. std can change uid and gid of a child but not its supplementary groups, and code between fork and exec is `unsafe`; a
-//! process of our own needs neither.
+//! Stage between the runner and a script of another user: the runner executes itself as `perilog-runner --enter`, which
+//! becomes that user and then the script. std can change uid and gid of a child but not its supplementary groups, and
+//! code between fork and exec is `unsafe`; a process of its own needs neither.
 //!
 //! ```text
 //!   runner                                   stage (our child, root)
@@ -8,8 +8,11 @@
 //!     |    <- end of file: it is the script    |
 //!     |    <- a sentence: it could not be      | (and exits)
 //! ```
-//! The stage itself runs with an empty environment: what came from outside acts as the script's user only. Limits, umask and process group it
-//! inherits from the runner. The directory is entered as the user: on a file system that squashes root only the user may.
+//! The stage itself runs with an empty environment: what came from outside acts as the script's user only. Limits,
+//! umask and process group it inherits from the runner. The directory is entered as the user: on a file system that
+//! squashes root only the user may. The stage runs with an empty environment: variables from outside take effect only
+//! as the script's user. It inherits limits, umask and process group from the runner. It enters the directory as the
+//! user: on a file system that squashes root, only the user may.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -27,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::exit;
 
-/// What to become.
+/// Identity to take, and script to become.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) uid: u32,
@@ -39,7 +42,7 @@ pub(crate) struct Order {
     pub(crate) env: Environment,
 }
 
-/// The command that becomes `order`, and the runner's end of the socket: hand the order over with [`give`] once it is spawned.
+/// Returns the command for a stage, and the runner's end of its socket: pass the order with [`give`] after spawning it.
 pub(crate) fn command() -> io::Result<(Command, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     // Our own file, also when a package has replaced it meanwhile.
@@ -49,13 +52,14 @@ pub(crate) fn command() -> io::Result<(Command, UnixStream)> {
     Ok((command, ours))
 }
 
-/// Hands the order to the stage. It reads before all else, so this waits for nothing but its start.
+/// Passes the order to the stage. The stage reads it first, so this waits only for its start.
 pub(crate) fn give(stage: &mut UnixStream, order: &Order) -> io::Result<()> {
     stage.write_all(&serde_json::to_vec(order)?)?;
     stage.shutdown(Shutdown::Write)
 }
 
-/// The stage's whole life. Comes back only to tell that there is no script; the runner goes by what was written, not by the status.
+/// Runs the stage. Returns only if the script could not be started; the runner reads the written message, not the
+/// status.
 pub(crate) fn enter() -> ExitCode {
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::from(exit::NOT_EXECUTABLE);
@@ -68,12 +72,12 @@ pub(crate) fn enter() -> ExitCode {
         }
         Err(why) => (why, exit::NOT_EXECUTABLE),
     };
-    // The runner, if it still listens, says it in the records; stderr is the script's.
+    // The runner, if it still listens, records the message; stderr belongs to the script.
     let _ = socket.write_all(why.as_bytes());
     ExitCode::from(status)
 }
 
-/// Why a script could not be executed, for people. Its own file was there: it was read just before.
+/// Explains why a script could not be executed. Its own file existed: the runner just read it.
 pub(crate) fn cannot_execute(error: &io::Error) -> String {
     let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
     format!("cannot be executed: {error}{hint}")
@@ -97,13 +101,13 @@ fn read(socket: &mut UnixStream) -> io::Result<Order> {
 }
 
 fn take_identity(order: &Order) -> Result<(), String> {
-    // To setresuid(2) the largest id means "as it is", and that is root.
+    // To setresuid(2) the largest id means "leave unchanged", which is root.
     if [order.uid, order.gid].contains(&u32::MAX) || order.groups.contains(&u32::MAX) {
         return Err(format!("no process can have the id {}", u32::MAX));
     }
     let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
     let (uid, gid) = (Uid::from_raw(order.uid), Gid::from_raw(order.gid));
-    // The system calls act on one thread; this process has no other.
+    // The system calls affect one thread; this process has no other.
     rustix::thread::set_thread_groups(&groups).map_err(|e| format!("groups of uid {}: {e}", order.uid))?;
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("gid {}: {e}", order.gid))?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))?;
@@ -118,7 +122,7 @@ fn take_identity(order: &Order) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// In a thread of its own: the system calls act on one alone.
+    /// Runs in a thread of its own, because the system calls affect one thread.
     #[test]
     fn the_id_that_means_as_it_is_becomes_nobody() {
         let take = |uid, gid| {

@@ -1,5 +1,5 @@
-//! `steps.jsonl`: what was begun and how it ended, one line a record, each in one write. A reader may find the file at any moment; every
-//! line that ends in a line break is whole.
+//! `steps.jsonl`: begin and end of each step, one line a record, each in one write. Readers may open the file at any
+//! moment; every line that ends in a line break is complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,7 +28,8 @@ impl Steps {
     /// Appends one record.
     ///
     /// # Errors
-    /// It is not in the file, nor is a part of it: a full file system takes half a line, which would spoil the next one too.
+    /// The file contains no part of the record: a full file system may take half a line, which is cut off again, or it
+    /// would spoil the next record.
     pub(crate) fn append(&mut self, record: &StepRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');

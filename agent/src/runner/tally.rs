@@ -1,4 +1,4 @@
-//! What the ends of the scripts add up to: `result.json`, and the status the runner exits with. A value; reads no clock.
+//! Sum of the scripts' ends: `result.json`, and the runner's exit status. A value; reads no clock.
 
 use perilog_core::ids::InvocationId;
 use perilog_core::outcome::ExitStatus;
@@ -11,16 +11,16 @@ use crate::exit;
 pub(crate) enum End {
     Ended {
         status: ExitStatus,
-        /// It failed, and the plan says that this is the job's to tolerate.
+        /// The script failed, but the plan lets the job tolerate its failure.
         tolerable: bool,
         timed_out: bool,
     },
-    /// It could not be executed; `status` as a shell would give it.
+    /// The script could not be executed; `status` as a shell reports it.
     NotRun { why: String, status: u8 },
 }
 
 impl End {
-    /// Is this what `on-error = "stop"` stops at?
+    /// Does `on-error = "stop"` stop here?
     pub(crate) fn is_error(&self) -> bool {
         match self {
             Self::Ended { status, tolerable, timed_out } => *timed_out || !(status.is_success() || *tolerable),
@@ -29,7 +29,7 @@ impl End {
     }
 }
 
-/// The clock readings that a result carries.
+/// Clock readings in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) began_ms: u64,
@@ -50,11 +50,11 @@ pub(crate) struct Tally {
     skipped: Vec<String>,
 }
 
-/// Most skipped files that a result names.
+/// Most skipped files named in a result.
 const MAX_SKIPPED: usize = 32;
 
 impl Tally {
-    /// `of`: how many scripts there are.
+    /// Starts the sum for `of` scripts.
     pub(crate) fn new(of: u32) -> Self {
         Self { of, ..Self::default() }
     }
@@ -79,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// Nothing runs, or nothing more: the reason is the node's.
+    /// Records that the node's configuration stops the task here.
     pub(crate) fn misconfigured(&mut self, why: String) {
         self.status = self.status.max(exit::CONFIGURATION);
         self.configuration.get_or_insert(why);
@@ -105,19 +105,20 @@ impl Tally {
         self.status = self.status.max(exit::TIMEOUT);
     }
 
-    /// An error keeps the rest from running. Where its status was 0, it ended well and past its limit.
+    /// Records that an error prevents further scripts. If its status was 0, the script ended well but past its limit.
     pub(crate) fn cut_short(&mut self) {
         if self.status == 0 {
             self.status = exit::TIMEOUT;
         }
     }
 
-    /// What the runner exits with. Not what says that it claimed nothing: where its directory is removed the agent has nothing else to go by.
+    /// Returns the runner's exit status. Replaces values that mean "nothing claimed": if the directory is removed, the
+    /// agent has no other evidence.
     pub(crate) fn status(&self) -> u8 {
         if RAN_NOTHING.contains(&self.status) { exit::FAILED } else { self.status }
     }
 
-    /// One line for people.
+    /// Returns one line for people.
     pub(crate) fn summary(&self) -> String {
         if self.of == 0 && self.status == 0 {
             return "no script ran".to_owned();
@@ -165,7 +166,7 @@ mod tests {
             (vec![tolerable(Exit(9)), ended(Exit(0))], 0, None, 2),
             (vec![tolerable(Exit(9)), ended(Exit(2))], 2, Some(Exit(2)), 2),
             (vec![not_run(127), ended(Exit(2))], 127, Some(Exit(2)), 1),
-            // They would say that nothing ran; what the script said is in `worst`.
+            // These would say that nothing ran; the script's own status is in `worst`.
             (vec![ended(Exit(66))], 1, Some(Exit(66)), 1),
             (vec![ended(Exit(75)), ended(Exit(3))], 1, Some(Exit(75)), 2),
         ] {

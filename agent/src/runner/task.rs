@@ -1,4 +1,4 @@
-//! One task from its claim to its result.
+//! Run of a task, from its claim to its result.
 //!
 //! ```text
 //!   open, intent, not-after, claim     or nothing is run, and why is on stderr
@@ -30,7 +30,7 @@ use crate::steps::{self, Steps};
 use crate::tally::{Tally, Times};
 use crate::users::{self, User};
 
-/// A script with all that the plan says of it.
+/// Script with its settings from the plan.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) script: Script,
@@ -40,7 +40,7 @@ pub(crate) struct Planned {
     pub(crate) tolerable: bool,
 }
 
-/// Whom scripts run as, and what they see then.
+/// User of a script, and the user's environment.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) user: User,
@@ -50,7 +50,7 @@ pub(crate) struct Identity {
 /// Runs the task `stem`.
 ///
 /// # Errors
-/// Nothing was claimed and nothing ran.
+/// The runner claimed nothing and ran nothing.
 pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     let invocation = invocation()?;
     let cannot = |what: &str, e: std::io::Error| Refusal::new(exit::NO_TASK, format!("{what}: {e}"));
@@ -64,7 +64,7 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     let (began, began_ms) = (clock::mono_ms(), clock::wall_ms());
     let tally = match Steps::open(&directory) {
         Ok(steps) => {
-            // systemd gives us none; whoever else starts us may have some, and root's scripts would have them too.
+            // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit them.
             if let Err(error) = rustix::thread::set_thread_groups(&[]) {
                 sinks.say(Level::Warning, &format!("supplementary groups are as they were: {error}"));
             }
@@ -115,7 +115,7 @@ fn invocation() -> Result<InvocationId, Refusal> {
     InvocationId::new(&text).map_err(|e| Refusal::new(exit::USAGE, e.to_string()))
 }
 
-/// Scripts can do without it, and learn from perilog-report that they must: an epilog is not lost for a socket.
+/// Opens the control socket. An epilog must not fail without it: scripts can do without, and perilog-report tells them.
 fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) -> Option<Control> {
     match Control::open(run_dir, stem, &intent.start) {
         Ok(control) => Some(control),
@@ -126,7 +126,7 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
     }
 }
 
-/// Checks everything that was found, before any of it runs.
+/// Checks every script before the first one runs.
 ///
 /// # Errors
 /// A sentence for `configuration`.

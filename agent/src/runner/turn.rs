@@ -1,5 +1,5 @@
-//! One wait for everything: signals, the script's pipes, the control socket, a journal that is slow, the next deadline. Nothing else in the
-//! runner waits, but for forensics (two seconds) and NSS (once, at the start).
+//! Wait for all events: signals, the script's pipes, the control socket, a slow journal, the next deadline. The runner
+//! waits nowhere else, except for forensics (two seconds) and NSS (once, at the start).
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::output::{Sinks, Stream};
 use crate::signals::Signals;
 
-/// What is ready.
+/// Event that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Signals,
@@ -24,7 +24,7 @@ pub(crate) enum Ready {
     Sink,
     /// Something was put into the task's directory.
     Mark,
-    /// Somebody knocks at the control socket.
+    /// A process connects to the control socket.
     Door,
     /// This peer of the control socket said something.
     Peer(usize),
@@ -60,7 +60,8 @@ pub(crate) fn wait(
         Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
     });
     if rustix::event::poll(&mut polled, timeout.as_ref()).is_err() {
-        // A signal, which is in its pipe by now. (poll(2) has no other reason: so few descriptors need no memory.)
+        // A signal interrupted the poll and is in its pipe now. (poll(2) fails for no other reason: so few descriptors
+        // need no memory.)
         return vec![Ready::Signals];
     }
     let ready = wanted.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());

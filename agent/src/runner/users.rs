@@ -1,8 +1,8 @@
-//! Whom a script runs as.
+//! User of a script.
 //!
-//! Root is known without asking anyone, as in systemd: uid and gid 0, home /root, no supplementary groups. So a task of root depends on no
-//! directory service. Everybody else is looked up through NSS (files, LDAP, sssd), groups as login(1) would have them; a service that does not
-//! answer costs a bounded time, not the task's limits.
+//! Root needs no lookup, as in systemd: uid and gid 0, home /root, no supplementary groups. So a task of root depends
+//! on no directory service. Other users come from NSS (files, LDAP, sssd), with groups as login(1) would set them; a
+//! service that does not answer costs a bounded time, not the task's limit.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -19,7 +19,7 @@ pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// All groups, the primary one among them.
+    /// All groups, including the primary group.
     pub(crate) groups: Vec<u32>,
     pub(crate) home: String,
     pub(crate) shell: String,
@@ -48,7 +48,7 @@ pub(crate) fn find(name: &str) -> Result<User, String> {
     }
     let (answer, answered) = mpsc::sync_channel(1);
     let asked = name.to_owned();
-    // Nobody waits for this thread: one that NSS holds for ever ends with the process.
+    // The thread is never joined: if NSS blocks it for ever, it ends with the process.
     thread::Builder::new()
         .name("nss".to_owned())
         .spawn(move || answer.send(accounts::account(&asked)))
@@ -64,7 +64,7 @@ fn user(account: Account) -> Result<User, String> {
     let text =
         |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| format!("user `{name}`: {path:?} is not UTF-8"));
     let shell = match text(&account.shell)? {
-        // A script that calls $SHELL means a shell, not that its user may not log in.
+        // A script that calls $SHELL wants a shell; `nologin` only forbids its user to log in.
         shell if shell.is_empty() || shell.ends_with("/nologin") || shell.ends_with("/false") => "/bin/sh".to_owned(),
         shell => shell,
     };

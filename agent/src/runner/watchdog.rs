@@ -1,7 +1,8 @@
-//! The limits of one try of a script, as a value: when to look next, and what is due then. All times are CLOCK_MONOTONIC in milliseconds.
+//! Limits of one try of a script, as a value: the next deadline, and the action due then. All times are CLOCK_MONOTONIC
+//! in milliseconds.
 //!
 //! ```text
-//!   running --limit--> overdue (forensics, then TERM once) --drain--> goes on for as long as it likes
+//!   running --limit--> overdue (forensics, then TERM once) --drain--> the script goes on without a limit
 //!                                                          --kill, after the grace--> KILL, once
 //! ```
 
@@ -14,7 +15,7 @@ pub(crate) const KILL_GRACE_MS: u64 = 10_000;
 pub(crate) struct Limit {
     /// When it passes.
     pub(crate) at: u64,
-    /// What was configured, for the record.
+    /// Configured limit, for the record.
     pub(crate) limit_ms: u64,
 }
 
@@ -26,7 +27,7 @@ impl Limit {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Past this limit: record it; `term`: then TERM the script.
+    /// Past this limit: record it; if `term`, send TERM to the script.
     Overdue {
         limit: Limit,
         term: bool,
@@ -36,10 +37,10 @@ pub(crate) enum Due {
 
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    /// Those that have not passed, the next one last.
+    /// Limits that have not passed, the next one last.
     limits: Vec<Limit>,
     policy: OnTimeout,
-    /// TERM went to the script, for a limit or a cancel: it may be cleaning up, and a second one would end that.
+    /// Has the script received TERM, for a limit or a cancel? It may be cleaning up, and a second TERM would end that.
     termed: bool,
     kill_at: Option<u64>,
     overdue: bool,
@@ -68,7 +69,7 @@ impl Watchdog {
         limit.into_iter().chain(self.kill_at).min()
     }
 
-    /// What is due at `now`; ask until there is nothing.
+    /// Returns the action due at `now`; call again until `None`.
     pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
         if self.limits.last().is_some_and(|limit| limit.at <= now) {
             let limit = self.limits.pop()?;

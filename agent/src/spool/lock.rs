@@ -1,4 +1,4 @@
-//! One agent per host: a lock (flock(2)) that the kernel lets go when the agent ends, however it ends.
+//! Lock for one agent per host (flock(2)); the kernel releases it when the agent ends, however it ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -9,16 +9,16 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::error::SpoolError;
 
-/// Held while it lives.
+/// Lock, held until dropped.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
-/// Let go by name: a child that is about to be executed has the file open for a moment more, and would hold it.
+/// Releases the lock explicitly: a child about to exec has the file open for a moment longer, and would hold it.
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Where that fails closing does it.
+        // If this fails, closing the file releases the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -38,7 +38,7 @@ impl Lock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                // The holder's pid is there for people; without it the message says less.
+                // The file contains the holder's pid for people; without it, the message names no pid.
                 let mut text = String::new();
                 let _ = (&file).take(16).read_to_string(&mut text);
                 return Err(SpoolError::Locked { path: path.to_owned(), holder: text.trim().parse().ok() });

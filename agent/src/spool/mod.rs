@@ -1,14 +1,14 @@
-//! The files under /run/perilog: what must outlive the agent, but not the boot.
+//! Files under /run/perilog, which must outlive the agent, but not the boot.
 //!
 //! ```text
-//!   agent.lock      one agent per host            epoch.json        the controller that was obeyed last
-//!   tasks/<stem>/   intent.json outcome.json boot-expected (ours)   claim steps.jsonl result.json out.*   (the runner's)
-//!   tombstones/<stem>.json                        control/<stem>.sock (the runner's)
+//!   agent.lock      one agent per host            epoch.json        the controller last obeyed
+//!   tasks/<stem>/   intent.json outcome.json boot-expected (agent)  claim steps.jsonl result.json out.*   (runner)
+//!   tombstones/<stem>.json                        control/<stem>.sock (runner)
 //! ```
 //!
-//! All calls are synchronous: this is tmpfs, nothing waits for a disk. A file of ours appears whole (temporary, rename); a task's directory
-//! appears with its intent in it, and leaves its name before it is emptied. Temporary names begin with `.agent-`, so that cleaning up after a
-//! crash touches nothing of a runner that is at work.
+//! All calls are synchronous, because tmpfs never waits for a disk. The agent's files appear complete (temporary,
+//! rename). A task's directory appears with its intent in it, and is renamed before it is emptied. Temporary names
+//! begin with `.agent-`, so that cleaning up after a crash touches no file of a working runner.
 
 mod error;
 mod lock;
@@ -33,10 +33,10 @@ pub use lock::Lock;
 pub use read::Traces;
 pub use watch::Watcher;
 
-/// What temporary entries of ours begin with.
+/// Prefix of the agent's temporary entries.
 const TEMPORARY: &str = ".agent-";
 
-/// What is in the runtime directory, and its modes.
+/// Directories of the runtime directory, and their modes.
 const DIRECTORIES: [(&str, u32); 3] = [("tasks", 0o700), ("tombstones", 0o700), ("control", 0o711)];
 
 /// The runtime directory.
@@ -46,7 +46,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Makes what is missing, and takes the lock: a second agent gets [`SpoolError::Locked`]. Then removes what a crash left half-made.
+    /// Creates missing directories and takes the lock: a second agent gets [`SpoolError::Locked`]. Then removes
+    /// half-made entries from a crash.
     pub fn open(root: &Path) -> Result<(Self, Lock), SpoolError> {
         let spool = Self { root: root.to_owned() };
         make_dir(root, 0o755)?;
@@ -82,14 +83,15 @@ impl Spool {
         Ok(names(&self.root.join("tasks"))?.into_iter().filter(|name| name.starts_with(UNIT_PREFIX)).collect())
     }
 
-    /// All tombstones. One that cannot be read is reported and left: it may be of a later version, and it refuses nothing.
+    /// Returns all tombstones. Reports an unreadable one and leaves it: a later version may have written it, and it
+    /// refuses no Start.
     pub fn tombstones(&self) -> Result<Vec<Tombstone>, SpoolError> {
         let dir = self.root.join("tombstones");
         let stones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
         Ok(stones.filter_map(|name| read::json(&dir.join(name))).collect())
     }
 
-    /// The controller that was obeyed last in this boot.
+    /// Returns the controller that this host last obeyed in this boot.
     pub fn obeyed(&self) -> Option<Obeyed> {
         read::json(&self.root.join("epoch.json"))
     }
@@ -98,7 +100,7 @@ impl Spool {
         write::json(&self.root.join("epoch.json"), &obeyed)
     }
 
-    /// Makes the directories again that somebody has removed since the start.
+    /// Creates directories again that were removed since the start.
     fn restore(&self) -> Result<(), SpoolError> {
         for (name, mode) in DIRECTORIES {
             let path = self.root.join(name);
@@ -114,8 +116,9 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes the directory with `intent.json` in it. In one that is there (its intent was no good) the intent is replaced. A task that begins leaves
-    /// nothing of another life of it: no end, and no tombstone, beside which the next agent would remove the directory.
+    /// Creates the directory with `intent.json` in it. If it exists (its intent was invalid), replaces the intent. A
+    /// task that begins must find no end and no tombstone of an earlier life: beside a tombstone, the next agent would
+    /// remove the directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         self.restore()?;
         let dir = self.task(stem);
@@ -134,13 +137,13 @@ impl Spool {
         fs::rename(&fresh, &dir).map_err(|e| SpoolError::io("rename", &dir, e))
     }
 
-    /// Has this task a directory?
+    /// Does this task have a directory?
     pub fn has(&self, stem: &str) -> bool {
         self.task(stem).is_dir()
     }
 
-    /// Creates `claim` with this in it, unless there is one: `true` it is ours (also if it was before), `false` a runner has it, or had it
-    /// for all we know: without a directory nobody can say who was first.
+    /// Creates `claim`, unless it exists. Returns `true` if the claim is the agent's, also from before. `false`: a
+    /// runner has it, or may have had it; without a directory, who was first is unknown.
     pub fn take_claim(&self, stem: &str, claim: &Claim) -> Result<bool, SpoolError> {
         if !self.has(stem) {
             return Ok(false);
@@ -150,7 +153,8 @@ impl Spool {
         Ok(write::json_once(&path, claim)? || read::json::<Claim>(&path).as_ref() == Some(claim))
     }
 
-    /// `outcome.json`. Where somebody removed the directory, or the intent in it that can be read, this one is written first.
+    /// Writes `outcome.json`. If the directory or its readable intent was removed, writes `rebuilt` as the intent
+    /// first.
     pub fn write_outcome(&self, stem: &str, ended: &Ended, rebuilt: &Intent) -> Result<(), SpoolError> {
         let dir = self.task(stem);
         if defect!(OutcomeAlone) {
@@ -161,7 +165,7 @@ impl Spool {
         write::json(&dir.join("outcome.json"), ended)
     }
 
-    /// The controller knows of the boot that a script announced: its runner waits for this.
+    /// Marks that the controller knows of the reboot that a script announced; its runner waits for this.
     pub fn mark_boot_expected(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(BOOT_EXPECTED), &true)
     }
@@ -187,7 +191,7 @@ impl Spool {
         gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))
     }
 
-    /// The intent of a task, if its directory has one and it is its own.
+    /// Returns the intent of a task, if its directory has one that belongs to it.
     pub fn intent(&self, stem: &str) -> Option<Intent> {
         read::intent(&self.task(stem), stem)
     }
@@ -196,12 +200,13 @@ impl Spool {
         read::json(&self.task(stem).join("outcome.json"))
     }
 
-    /// At most `most` bytes from the start of a file in a task's directory; `None` if there is none.
+    /// Returns at most `most` bytes from the start of a file in a task's directory; `None` if it does not exist.
     pub fn kept(&self, stem: &str, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         read::bounded(&self.task(stem).join(name), most)
     }
 
-    /// What a runner left. `running`: a script without an end may still be at work, so its output is no tail yet.
+    /// Returns the runner's files. While `running`, a script without an end may still work, so its output is no tail
+    /// yet.
     pub fn traces(&self, stem: &str, running: bool) -> Traces {
         read::traces(&self.task(stem), running)
     }
@@ -214,7 +219,7 @@ impl Spool {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(SpoolError::io("rename", &dir, e)),
         }
-        // The runner removes its socket, and the lists that no variable could hold, unless it was killed.
+        // A killed runner leaves its socket and the lists that fit no variable.
         for name in [stem.to_owned(), short(stem)] {
             for kind in ["sock", "ranks", "hosts"] {
                 let path = self.root.join("control").join(format!("{name}.{kind}"));
@@ -224,7 +229,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Removes our temporary entries, and ends burials that a crash cut short: a directory beside its tombstone.
+    /// Removes the agent's temporary entries, and completes burials that a crash interrupted: a directory beside its
+    /// tombstone.
     fn tidy(&self) -> Result<(), SpoolError> {
         let tasks = self.root.join("tasks");
         for dir in [&self.root, &tasks, &self.root.join("tombstones")] {
@@ -250,7 +256,7 @@ fn remove_temporary(dir: &Path) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// Makes a directory of this mode, whatever our umask; one that is there gets the mode.
+/// Creates a directory with this mode, whatever the umask; sets the mode of an existing one.
 fn make_dir(path: &Path, mode: u32) -> Result<(), SpoolError> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
@@ -259,7 +265,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), SpoolError> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| SpoolError::io("set mode of", path, e))
 }
 
-/// Names in a directory, sorted; those that are no UTF-8 are none of ours.
+/// Returns the names in a directory, sorted; skips names that are no UTF-8, which perilog never uses.
 fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
     let list = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -272,7 +278,8 @@ fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
     list().map_err(|e| SpoolError::io("list", dir, e))
 }
 
-/// The name that a runner takes where the stem is too long for a socket's path: what tells tasks apart, its rank and its tail.
+/// Returns the name that a runner uses if the stem is too long for a socket's path: the rank and tail, which tell tasks
+/// apart.
 fn short(stem: &str) -> String {
     let tail = stem.rmatch_indices('-').nth(1).map_or(0, |(at, _)| at + 1);
     stem[tail..].to_owned()

@@ -1,4 +1,4 @@
-//! What the spool remembers of the host's own tasks of one job and rank: for callers whose resource manager does not number attempts.
+//! The host's own tasks of one job and rank, for callers whose resource manager does not number attempts.
 
 use perilog_core::ids::{JobId, Rank};
 use perilog_core::task::Tombstone;
@@ -7,9 +7,10 @@ use super::{Spool, SpoolError, names, read};
 use crate::local::Known;
 
 impl Spool {
-    /// Tasks first, then tombstones: one that is buried meanwhile is seen twice, and never not at all.
+    /// Reads tasks first, then tombstones: a task buried meanwhile is seen twice, never missed.
     pub fn own(&self, job: &JobId, rank: Rank) -> Result<Vec<Known>, SpoolError> {
-        // As `ids::stem` has it; an action or a job may look like that too, so what is in the file decides.
+        // Filters as `ids::stem` formats names; an action or a job may contain the same text, so the file's content
+        // decides.
         let part = format!("-{job}-{rank}-");
         let mut known = Vec::new();
         for stem in self.stems()?.into_iter().filter(|stem| stem.contains(&part)) {

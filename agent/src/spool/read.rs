@@ -1,6 +1,6 @@
-//! What a task left in its directory. Everything here was written by us or by a runner, perhaps of another version, perhaps killed half-way:
-//! what is missing or cannot be understood is absent, and nothing is read without a bound. Scripts of root can put anything in a file's place: what is no
-//! regular file is not read, and nothing waits for the other end of a FIFO.
+//! Readers of a task's directory. The agent or a runner wrote the files, perhaps of another version, perhaps killed
+//! half-way: a missing or unreadable file counts as absent, and every read is bounded. Root's scripts can replace files
+//! by anything, so only regular files are read, and no read waits for the other end of a FIFO.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -16,22 +16,22 @@ use super::tails;
 
 /// The largest of our files is an intent: 64 KiB of environment, the ranks and hosts of the largest job.
 const MAX_JSON: u64 = 8 * 1024 * 1024;
-/// Step records: 256 reports of 4 KiB, and forensics; beyond it nothing is read.
+/// Most bytes of step records: 256 reports of 4 KiB, and forensics. The rest is not read.
 const MAX_STEPS: u64 = 4 * 1024 * 1024;
 
-/// What a runner wrote.
+/// Files that a runner wrote.
 #[derive(Debug, Default)]
 pub struct Traces {
     pub claim: Option<Claim>,
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Ours: the agent that ran then was asked to stop it.
+    /// Did an agent ask the task to stop?
     pub stop_asked: bool,
 }
 
 pub(super) fn traces(dir: &Path, running: bool) -> Traces {
-    // The result is read before the steps: a runner writes it last, so steps read after it are whole.
+    // Reads the result before the steps: a runner writes it last, so steps read after it are complete.
     let result: Option<RunResult> = json(&dir.join("result.json"));
     let steps = steps(&dir.join("steps.jsonl"));
     let tails = tails::of_failed(dir, &steps, running && result.is_none());
@@ -39,7 +39,7 @@ pub(super) fn traces(dir: &Path, running: bool) -> Traces {
     Traces { claim: json(&dir.join("claim")), result, steps, tails, stop_asked }
 }
 
-/// The intent, if it is the one of this stem.
+/// Returns the intent, if it belongs to this stem.
 pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     let intent: Intent = json(&dir.join("intent.json"))?;
     let own = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
@@ -50,7 +50,7 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     Some(intent)
 }
 
-/// A file of ours; `None` if it is missing, and (with a word in the log) if it cannot be understood.
+/// Reads an agent's file; `None` if it is missing, or (with a warning) if it is unreadable.
 pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let read = bounded(path, MAX_JSON).and_then(|bytes| Ok(bytes.map(|b| serde_json::from_slice(&b)).transpose()?));
     read.unwrap_or_else(|error| {
@@ -59,7 +59,7 @@ pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     })
 }
 
-/// The records, in order. The last line may be half-written, by a runner that is at work or was killed: it is not there yet.
+/// Returns the records, in order. Skips a half-written last line, from a runner at work or killed.
 fn steps(path: &Path) -> Vec<StepRecord> {
     let text = match bounded(path, MAX_STEPS) {
         Ok(bytes) => bytes.unwrap_or_default(),
@@ -76,14 +76,14 @@ fn steps(path: &Path) -> Vec<StepRecord> {
         .collect()
 }
 
-/// At most `most` bytes from the start of a regular file; `None` if there is none.
+/// Returns at most `most` bytes from the start of a regular file; `None` if it does not exist.
 pub(crate) fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
-    // One byte more than there is: the end is then seen in the same read.
+    // One byte more than the file has, so that the same read finds its end.
     let length = file.metadata()?.len().min(most);
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
     file.take(most).read_to_end(&mut bytes)?;

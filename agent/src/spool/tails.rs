@@ -1,4 +1,4 @@
-//! The end of what failed scripts printed: what an operator wants to see first.
+//! End of the output of failed scripts, which an operator wants to see first.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,12 +8,12 @@ use perilog_core::task::{StepRecord, Tail};
 
 use super::read;
 
-/// Bytes that are told of one script.
+/// Bytes reported per script.
 const TAIL: u64 = 4096;
 
-/// The tails of scripts whose last try failed, or never ended unless it may still run.
+/// Returns the tails of scripts whose last try failed, or never ended unless it may still run.
 pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<Tail> {
-    // Of several tries of a script the last decides, by its number.
+    // Of several tries of a script, the one with the highest number decides.
     let mut last: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
     for step in steps {
         match step {
@@ -31,14 +31,14 @@ pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<
         .collect()
 }
 
-/// The last bytes that were kept of a try, whole characters; `None` if it printed nothing. Head and tail one after the other are the output;
-/// a short one is in the head alone.
+/// Returns the last kept bytes of a try, in whole characters; `None` if it printed nothing. Head and tail together are
+/// the output; a short output is in the head alone.
 fn kept(dir: &Path, seq: u32) -> Option<String> {
     let part = |name: &str, most: u64| end_of(&dir.join(format!("out.{seq}.{name}")), most).unwrap_or_default();
     let tail = part("tail", TAIL);
     let mut bytes = part("head", TAIL.saturating_sub(tail.len() as u64));
     bytes.extend(tail);
-    // A cut through a character leaves bytes that continue one.
+    // A cut through a character leaves continuation bytes.
     let from = bytes.iter().position(|b| b & 0xc0 != 0x80).unwrap_or(0);
     Some(String::from_utf8_lossy(&bytes[from..]).into_owned()).filter(|text| !text.is_empty())
 }

@@ -42,14 +42,14 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Found by the simulator: the agent after it took that end for the task's own, and stopped what ran.
+/// Found by the simulator: the next agent took that end for the task's own, and stopped the running script.
 #[test]
 fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     let rebuilt = intent.clone().rebuilt();
     for (intent, stays) in [(rebuilt.clone(), true), (intent, false)] {
-        // Its directory was removed, and an agent wrote what it made of that.
+        // The directory was removed, and an agent recorded the loss.
         spool.write_outcome(&stem, &Ended::bare(Outcome::Lost { why: Loss::Vanished }, 7), &rebuilt).unwrap();
         spool.mark_boot_expected(&stem).unwrap();
         spool.write_intent(&stem, &intent).unwrap();
@@ -59,9 +59,9 @@ fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     }
 }
 
-/// An outcome alone would be nobody's: the agent after this one would begin the task again.
+/// An outcome without an intent would belong to no task: the next agent would begin the task again.
 #[test]
-fn an_outcome_has_an_intent_beside_it_also_where_somebody_removed_that() {
+fn writing_an_outcome_restores_a_removed_intent() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     let (rebuilt, ended) = (intent.clone().rebuilt(), Ended::bare(Outcome::Ok, 7));
@@ -87,7 +87,7 @@ fn a_task_from_intent_to_tombstone() {
     let ended = Ended::bare(Outcome::Ok, 7);
     spool.write_outcome(&stem, &ended, &intent.clone().rebuilt()).unwrap();
     assert_eq!((spool.intent(&stem), spool.outcome(&stem)), (Some(intent.clone()), Some(ended)));
-    // As of a runner that was killed.
+    // Files of a killed runner.
     let tail: Vec<&str> = stem.rsplitn(3, '-').take(2).collect();
     for name in [format!("{stem}.sock"), format!("{stem}.hosts"), format!("{}-{}.ranks", tail[1], tail[0])] {
         fs::write(spool.root.join("control").join(name), "").unwrap();
@@ -104,7 +104,7 @@ fn a_task_from_intent_to_tombstone() {
     assert!(spool.tombstones().unwrap().is_empty());
 }
 
-/// Whoever had opened a file when it was replaced has the old one, whole.
+/// A reader that opened the file before its replacement sees the old one, complete.
 #[test]
 fn whoever_reads_reads_a_whole_file() {
     let (_dir, spool, _lock) = spool();
@@ -117,7 +117,7 @@ fn whoever_reads_reads_a_whole_file() {
     assert_eq!((read, spool.intent(&stem)), (intent, Some(other)));
 }
 
-/// Between the two is a crash: one of them must be there, or the task could be run again.
+/// A crash may come between the two steps: the directory or the tombstone must exist, or the task could run again.
 #[test]
 fn a_burial_that_fails_keeps_the_directory() {
     let (_dir, spool, _lock) = spool();
@@ -237,7 +237,7 @@ fn end(seq: u32, script: &str, code: u8) -> StepRecord {
 }
 
 #[test]
-fn tails_of_what_failed_and_a_half_written_step_that_is_not_there_yet() {
+fn tails_of_failed_scripts_skip_a_half_written_step() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
@@ -314,9 +314,10 @@ async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
     }
 }
 
-/// Found by a hunt: the agent waited for ever for the other end of a FIFO that a script of root had put into its task's directory, and so did the next one.
+/// Found by a hunt: a script of root put a FIFO into its task's directory. The agent waited for ever for its other end,
+/// and so did the next agent.
 #[test]
-fn what_is_no_regular_file_is_read_by_nobody_and_waited_for_by_nobody() {
+fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
     let (_dir, spool, _lock) = spool();
     let (stem, intent) = task();
     spool.write_intent(&stem, &intent).unwrap();
@@ -328,7 +329,7 @@ fn what_is_no_regular_file_is_read_by_nobody_and_waited_for_by_nobody() {
         let _ = fs::remove_file(dir.join(name));
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.join(name), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     }
-    // What we write does not wait for a reader either.
+    // Writes do not wait for a reader either.
     let temporary = dir.join(".agent-outcome.json");
     rustix::fs::mkfifoat(rustix::fs::CWD, &temporary, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let (done, read) = std::sync::mpsc::sync_channel(1);
@@ -351,7 +352,8 @@ fn what_is_no_regular_file_is_read_by_nobody_and_waited_for_by_nobody() {
     assert_eq!(read::bounded(&secret, 1).unwrap().unwrap(), b"{");
 }
 
-/// Found by a hunt: after `rm -rf /run/perilog/tasks` (a cleaner of temporary files) every task was refused until a restart.
+/// Found by a hunt: after `rm -rf /run/perilog/tasks` (a cleaner of temporary files) the agent refused every task until
+/// a restart.
 #[test]
 fn directories_that_somebody_removed_are_made_again() {
     let (_dir, spool, _lock) = spool();

@@ -1,8 +1,11 @@
-//! Tells by [`Stir`] when a runner writes into its task's directory: the claim, a step, the result. Output (`out.*`) stirs nothing.
+//! Watches task directories: reports by [`Stir`] when a runner writes the claim, a step or the result. Output (`out.*`)
+//! stirs nothing.
 //!
-//! Two watches per live task: its directory, for files that appear; and `steps.jsonl`, for lines. What happens soon after another is one stir.
+//! Each live task has two watches: its directory, for new files, and `steps.jsonl`, for lines. Changes in quick
+//! succession are one stir.
 //!
-//! A runner has `steps.jsonl` open as long as it runs scripts: one that dies lets go of it, and the kernel tells, however it died.
+//! A runner keeps `steps.jsonl` open while it runs scripts: when it dies, the kernel closes the file and reports that,
+//! however it died.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,7 +17,7 @@ use crate::stir::Stir;
 
 const STEPS: &str = "steps.jsonl";
 
-/// The watches; dropping it ends them.
+/// Watches of all tasks; dropping it ends them.
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<Shared>,
@@ -25,9 +28,9 @@ pub struct Watcher {
 struct Shared {
     inotify: Inotify,
     spool: super::Spool,
-    /// By watch: the stem. Holds two for each live task; the kernel tells when one ends with its file.
+    /// Stem by watch. Two for each live task; the kernel reports when a watch ends with its file.
     stems: Mutex<HashMap<i32, String>>,
-    /// Of those whose runner let go of its steps, and was not asked after since. No more than live tasks.
+    /// Stems whose runner has closed its steps, until asked. At most the live tasks.
     let_go: Mutex<HashSet<String>>,
     stir: Arc<Stir>,
 }
@@ -45,14 +48,16 @@ impl Watcher {
         Ok(Self { shared, reader })
     }
 
-    /// Watches a task's directory until it is removed. Again is once. What changed before is the caller's to look at.
+    /// Watches a task's directory until it is removed; repeated calls have no effect. The caller must check for earlier
+    /// changes.
     pub fn watch(&self, stem: &str) {
         let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
         self.shared.add(&self.shared.spool.task(stem), flags, stem);
         self.shared.add_steps(stem);
     }
 
-    /// Has the task's runner let go of its steps without a result? It is gone then, or as good as: what it left behind may not be. Once.
+    /// Has the task's runner closed its steps without a result? Then it is dead or nearly so, but its child processes
+    /// may live. True once.
     pub fn runner_is_gone(&self, stem: &str) -> bool {
         self.shared.let_go().remove(stem) && !self.shared.spool.task(stem).join("result.json").exists()
     }
@@ -68,7 +73,7 @@ async fn read(shared: Arc<Shared>) {
     loop {
         match shared.inotify.next().await {
             Ok(events) => events.iter().for_each(|event| shared.happened(event)),
-            // Steps are then seen late, at the task's end; nothing else depends on it.
+            // The agent then sees steps late, at the task's end; nothing else depends on the watch.
             Err(error) => {
                 return tracing::error!("cannot read inotify events ({error}); progress of scripts will not be shown");
             }
@@ -113,7 +118,7 @@ impl Shared {
             Ok(watch) => {
                 self.stems().insert(watch, stem.to_owned());
             }
-            // Not there yet, or not any more.
+            // The file does not exist yet, or no longer.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!("cannot watch {} ({error}); progress of its scripts will be shown late", path.display())

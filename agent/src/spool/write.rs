@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all. No fsync: this is tmpfs, and a boot ends all tasks anyway.
+//! Files that appear complete or not at all. No fsync: the files are on tmpfs, and a reboot ends all tasks anyway.
 
 use perilog_core::defect;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError
     fs::rename(&temporary, path).map_err(|e| SpoolError::io("rename", path, e))
 }
 
-/// Writes `path` by a temporary file and link(2), which does not replace: false if it is there.
+/// Writes `path` by a temporary file and link(2), which does not replace; returns false if the file exists.
 pub(super) fn json_once(path: &Path, value: &impl Serialize) -> Result<bool, SpoolError> {
     let temporary = put(path, value)?;
     if defect!(AgentOverwritesClaim) {

@@ -1,4 +1,4 @@
-//! One connection to the system bus for as long as it lives, and the calls that a task needs.
+//! Connection to the system bus, and the calls that a task needs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,23 +26,24 @@ use crate::stir::Stir;
 
 /// Calls in flight. PID 1 is saturated from 16 on; dbus-daemon refuses more than 128 pending replies of one connection.
 const IN_FLIGHT: usize = 32;
-/// After this a call is given up and its effect unknown. PID 1 answers in milliseconds; a daemon-reload of a large host takes seconds.
+/// Limit of a call; past it, its effect is unknown. PID 1 answers in milliseconds; a daemon-reload of a large host
+/// takes seconds.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// When to look whether a runner has taken a signal.
 const TAKEN: Duration = Duration::from_secs(2);
-/// Processes of a unit that are told of; more help nobody.
+/// Most processes reported for a unit; more would not help.
 const MAX_PROCESSES: usize = 64;
 /// Characters of a command line that are told of.
 const MAX_COMMAND: usize = 200;
 
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
-/// There is no unit of this name, or none with this invocation.
+/// Errors that mean: no unit of this name, or none with this invocation.
 const GONE: [&str; 3] =
     [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
 
-/// What a unit executes, and where its processes are counted.
+/// Paths for a unit's command line, and the cgroups that count its processes.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     pub runner: PathBuf,
@@ -50,7 +51,7 @@ pub struct Surroundings {
     pub cgroups: Cgroups,
 }
 
-/// A connection; cheap to clone. All calls fail once it is lost; [`super::keeper`] brings the next one.
+/// Connection; cheap to clone. All calls fail once it is lost; [`super::keeper`] makes the next one.
 #[derive(Debug, Clone)]
 pub struct Bus {
     shared: Arc<Shared>,
@@ -71,9 +72,10 @@ struct Shared {
 /// How a unit stood at the last look at it.
 #[derive(Debug, Default, Clone)]
 struct Looked {
-    /// Which of the two ways of unloading fits it; `None`: it was not settled.
+    /// Which of the two ways of unloading fits the unit; `None` while it was not settled.
     failed: Option<bool>,
-    /// Its object by what ran, once something did. Should somebody else's unit take its name, that one is never meant.
+    /// Object path by invocation id, once the unit ran. If another unit takes its name, calls by this path never reach
+    /// that one.
     object: Option<String>,
 }
 
@@ -88,7 +90,7 @@ impl Bus {
     /// StartTransientUnit(name, "fail"). The task is stirred when the start job ends, which may be before this returns.
     pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
         self.shared.interest.starts(stem);
-        // What was seen of a unit before is not of this one.
+        // Facts seen before do not belong to the new unit.
         self.looked().remove(stem);
         let reply = self.try_start(stem, intent).await;
         if !matches!(reply, StartReply::Queued | StartReply::Unknown(_)) {
@@ -109,7 +111,7 @@ impl Bus {
                 Ok(_) => return StartReply::Queued,
                 Err(error) if error.is(UNIT_EXISTS) => return StartReply::Exists,
                 Err(BusError::Refused { name, text }) if name == PROPERTY_READ_ONLY => {
-                    // Each round leaves out one more of a fixed list; another start may have learnt of it meanwhile.
+                    // Each round drops one more property of a fixed list; another start may have dropped it already.
                     match Probed::named(&text).filter(|name| probed.has(name)) {
                         Some(name) => self.leave_out(name),
                         None => return StartReply::Rejected(text),
@@ -121,8 +123,9 @@ impl Bus {
         }
     }
 
-    /// Adopts a unit that another connection started: `Ref`, so that PID 1 tells its changes, and a match for them; then stirred once, for what
-    /// happened before. Never fails: what cannot be watched is stirred all the same, and the look at it says more.
+    /// Adopts a unit that another connection started: `Ref`, so that PID 1 reports its changes, and a match for them;
+    /// then stirs it once, for earlier changes. Never fails: a unit that cannot be watched is stirred all the same, and
+    /// its inspection reports the error.
     pub async fn watch(&self, stem: &str) {
         if self.shared.interest.watch(stem) {
             let path = unit_path(&unit_of(stem));
@@ -139,21 +142,21 @@ impl Bus {
         self.shared.stir.now(stem);
     }
 
-    /// The task is over: nothing of it is waited for any more, not even a start that was never answered.
+    /// Drops interest in a finished task, including a start that was never answered.
     pub fn forget(&self, stem: &str) {
         self.shared.interest.does_not_start(stem);
     }
 
-    /// Nor is there a unit of it any more.
+    /// Drops cached facts about a unit that no longer exists.
     pub fn forget_unit(&self, stem: &str) {
         self.looked().remove(stem);
     }
 
-    /// Lets a watched unit go, so that it can be unloaded.
+    /// Releases a watched unit, so that it can be unloaded.
     async fn release(&self, stem: &str) {
         if self.shared.interest.forget(stem) {
             let path = unit_path(&unit_of(stem));
-            // Either may fail when the unit is gone or was never referenced; then there is nothing to let go.
+            // Both may fail if the unit is gone or was never referenced; then there is nothing to release.
             let unref = self.call(SYSTEMD, &path, UNIT, "Unref", &()).await;
             let unmatch = self.call(DBUS, DBUS_PATH, DBUS, "RemoveMatch", &changes_of(&path)).await;
             if let Err(error) = unref.and(unmatch) {
@@ -162,8 +165,8 @@ impl Bus {
         }
     }
 
-    /// The unit as it stands (`None`: systemd knows no such unit), the ids it bears, and, once its main process is gone, what is left in its
-    /// cgroup.
+    /// Returns the unit's facts (`None`: systemd knows no such unit), its ids, and, once its main process is gone, the
+    /// remaining processes in its cgroup.
     pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
         let (facts, ids, let_go) = self.properties(stem).await?.read(stem)?;
         let Some(unit) = &facts else {
@@ -173,7 +176,8 @@ impl Bus {
         let failed = matches!(unit.active.as_str(), "active" | "failed").then(|| unit.active == "failed");
         let object = unit.invocation.as_ref().map(|invocation| unit_path(invocation.as_str()));
         self.looked().insert(stem.to_owned(), Looked { failed, object });
-        // A look while a script runs costs one call; the kernel says for nothing whether a second one has anything to tell.
+        // Inspecting a running script costs one call; the kernel's `cgroup.events` shows at no cost whether a second
+        // call is worthwhile.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
         let empty = let_go || events.is_some_and(|events| populated(&events) == Some(false));
         let nobody = unit.main_pid != 0 || empty;
@@ -181,7 +185,7 @@ impl Bus {
         Ok((facts, ids, processes))
     }
 
-    /// The processes in the unit's cgroup, as far as they are told of; none if it is gone.
+    /// Returns the processes in the unit's cgroup, up to the bound; none if the cgroup is gone.
     async fn processes(&self, stem: &str) -> Result<Vec<Process>, BusError> {
         match self.call(SYSTEMD, MANAGER_PATH, MANAGER, "GetUnitProcesses", &unit_of(stem)).await {
             Ok(reply) => {
@@ -198,10 +202,10 @@ impl Bus {
         }
     }
 
-    /// A signal for the unit's main process only: the runner knows what to make of it.
+    /// Sends a signal to the unit's main process only: the runner interprets it.
     pub async fn signal_runner(&self, stem: &str, signal: u8) -> Result<(), BusError> {
         self.kill(stem, "main", signal).await?;
-        // Whether it was taken is seen a moment later: a runner that is stopped takes nothing.
+        // A later inspection shows whether the runner took the signal; a stopped runner does not.
         tokio::time::sleep(TAKEN).await;
         self.shared.stir.now(stem);
         Ok(())
@@ -223,11 +227,13 @@ impl Bus {
         .map(drop)
     }
 
-    /// Unloads a unit whose outcome is kept elsewhere: a failed one by ResetFailed, any other by Stop. A unit that is gone is unloaded.
+    /// Unloads a unit whose outcome is stored: a failed one by ResetFailed, any other by Stop. A unit that is gone
+    /// counts as unloaded.
     pub async fn unload(&self, stem: &str) -> Result<(), BusError> {
         let unit = unit_of(stem);
         self.release(stem).await;
-        // Of a unit that was not settled at the last look both are asked for: Stop does nothing to a failed one, ResetFailed nothing to any other.
+        // For a unit that was not settled at the last inspection, calls both: Stop does not affect a failed unit,
+        // ResetFailed no other.
         let Looked { failed, object } = self.looked().get(stem).cloned().unwrap_or_default();
         if failed != Some(true) {
             gone_is_fine(match &object {
@@ -245,7 +251,7 @@ impl Bus {
         Ok(())
     }
 
-    /// Every unit of ours that is loaded, with its facts, processes and ids.
+    /// Returns every loaded unit of perilog, with its facts, processes and ids.
     pub(super) async fn snapshot(&self) -> Result<Vec<UnitFound>, BusError> {
         let states: &[&str] = &[];
         let reply = self
@@ -262,7 +268,7 @@ impl Bus {
         Ok(found)
     }
 
-    /// What a freshly made connection needs before it is of use.
+    /// Prepares a new connection.
     pub(super) async fn prepare(&self) -> Result<(), BusError> {
         for rule in [
             "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.freedesktop.systemd1'",
@@ -270,10 +276,10 @@ impl Bus {
         ] {
             self.call(DBUS, DBUS_PATH, DBUS, "AddMatch", &rule).await?;
         }
-        // After the match, so that a change of the name in between is told; fails where systemd is not on the bus.
+        // After the match, so that a change of the name in between is reported; fails if systemd is not on the bus.
         let reply = self.call(DBUS, DBUS_PATH, DBUS, "GetNameOwner", &SYSTEMD).await?;
         self.shared.interest.systemd_is(reply.body().deserialize()?);
-        // Any service will do, also one that does not exist.
+        // Any service name works, even one that does not exist.
         let names = self.properties("perilog-task-probe").await?.names()?;
         let probed = Probed::of(names.iter().map(String::as_str));
         for (property, loss) in probed.losses() {

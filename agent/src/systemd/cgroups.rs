@@ -1,4 +1,4 @@
-//! The cgroups of units as the kernel shows them: where it can be asked, it is cheaper than PID 1 and knows first.
+//! Cgroups of units, read from the kernel, which is cheaper than asking PID 1 and earlier.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ impl Cgroups {
         Ok(Self { root: cgroup2_mount(&fs::read_to_string("/proc/self/mountinfo")?) })
     }
 
-    /// Does the kernel tell when one of them becomes empty?
+    /// Does the kernel report when a cgroup becomes empty?
     pub(crate) fn tell(&self) -> bool {
         self.root.is_some()
     }
@@ -30,7 +30,7 @@ impl Cgroups {
         self.events(Some(&format!("{top}/{SLICE}/{stem}.service")))
     }
 
-    /// Has the unit of this task any process? `None` where the kernel does not tell.
+    /// Does the unit of this task have a process? `None` if the kernel does not report it.
     pub(crate) fn has_processes(&self, stem: &str) -> Option<bool> {
         let events = self.of_task(stem)?;
         Some(populated(&events).unwrap_or(false))
@@ -42,14 +42,14 @@ impl Cgroups {
         Self { root: None }
     }
 
-    /// The file that tells whether `cgroup` (as systemd names it, below the root) has processes. It may not exist: the cgroup may be gone, or be
-    /// one of v1.
+    /// Returns the file that shows whether `cgroup` (as systemd names it, below the root) has processes. The file may
+    /// not exist: the cgroup may be gone, or be on v1.
     pub(super) fn events(&self, cgroup: Option<&str>) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join(cgroup?.trim_start_matches('/')).join("cgroup.events"))
     }
 }
 
-/// `populated 1` (cgroups(7)): some process in it or below; `None` if that cannot be told.
+/// Is there a process in the cgroup or below (`populated 1`, cgroups(7))? `None` if unknown.
 pub(super) fn populated(events: &Path) -> Option<bool> {
     let text = fs::read_to_string(events).ok()?;
     text.lines().find_map(|line| line.strip_prefix("populated ")).map(|n| n != "0")

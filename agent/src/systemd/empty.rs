@@ -1,5 +1,6 @@
-//! Tells by [`Stir`] when a unit's cgroup has no process left, without a timer: on cgroup v2 the kernel marks `cgroup.events` as modified.
-//! Where that file is missing (cgroup v1) the task is stirred again and again, each time later, until it is forgotten.
+//! Watches for a unit's cgroup to become empty, and reports it by [`Stir`] without a timer: on cgroup v2 the kernel
+//! marks `cgroup.events` as modified. If that file is missing (cgroup v1), the task is stirred at growing intervals
+//! until it is forgotten.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,7 +15,7 @@ use crate::stir::Stir;
 const POLL_FLOOR: Duration = Duration::from_millis(100);
 const POLL_CEILING: Duration = Duration::from_secs(10);
 
-/// The cgroups that are watched; dropping it ends all watches.
+/// Watched cgroups; dropping it ends all watches.
 #[derive(Debug)]
 pub struct Emptiness {
     shared: Arc<Shared>,
@@ -43,7 +44,8 @@ impl Emptiness {
         Ok(Self { shared, reader })
     }
 
-    /// Stirs `stem` when `cgroup` (as systemd names it, below the root) is empty; now, if it is. Again is once.
+    /// Stirs `stem` when `cgroup` (as systemd names it, below the root) becomes empty, at once if it is. Repeated calls
+    /// have no effect.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
         let shared = &self.shared;
         let events = shared.cgroups.events(cgroup);
@@ -51,7 +53,7 @@ impl Emptiness {
         match watched {
             Some((watch, events)) => {
                 shared.tables().watches.insert(watch, (stem.to_owned(), events.clone()));
-                // It may have become empty before we looked.
+                // The cgroup may have become empty before the watch began.
                 if populated(&events) != Some(true) {
                     shared.stir.now(stem);
                 }
@@ -71,7 +73,7 @@ impl Emptiness {
         }
     }
 
-    /// The cgroup went away between systemd's word and ours, or this is v1: nothing will tell.
+    /// Stirs at growing intervals, because the cgroup is gone already or this is v1: no event will come.
     fn poll(&self, stem: &str) {
         if !self.shared.tables().polled.insert(stem.to_owned()) {
             return;
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_a_cgroup_to_watch_a_task_is_stirred_until_it_is_forgotten() {
+    async fn without_a_cgroup_a_task_is_stirred_until_forgotten() {
         let stir = Arc::new(Stir::default());
         let empty = Emptiness::new(Cgroups::find().unwrap(), stir.clone()).unwrap();
         empty.watch("a", None);

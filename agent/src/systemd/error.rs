@@ -1,7 +1,7 @@
-//! How a call ended that did not end well: systemd said no, or nobody knows.
+//! Failed calls: systemd refused, or the result is unknown.
 //!
-//! The difference carries weight: only an error *reply of systemd itself* proves that a start failed. The bus driver answers in systemd's place
-//! when systemd dies half-way (`NoReply`), so its errors prove nothing.
+//! The difference matters: only an error *reply of systemd itself* proves that a start failed. The bus driver answers
+//! in systemd's place when systemd dies half-way (`NoReply`), so its errors prove nothing.
 
 use zbus::fdo;
 
@@ -11,13 +11,13 @@ pub enum BusError {
     /// systemd answered with an error: `name` is the D-Bus error's, `text` for people.
     #[error("{text} ({name})")]
     Refused { name: String, text: String },
-    /// A time-out, a broken or overloaded bus, a reply that cannot be read: what became of the call is unknown.
+    /// Time-out, broken or overloaded bus, or unreadable reply: the effect of the call is unknown.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl BusError {
-    /// Is it the error of this name, such as `org.freedesktop.systemd1.UnitExists`?
+    /// Does the error have this name, such as `org.freedesktop.systemd1.UnitExists`?
     pub(super) fn is(&self, wanted: &str) -> bool {
         matches!(self, Self::Refused { name, .. } if name == wanted)
     }
@@ -41,8 +41,9 @@ impl From<zbus::Error> for BusError {
     }
 }
 
-/// An error of the standard names: zbus does not keep who sent it, so only what the driver never says for a call that it delivered is systemd's
-/// word. Whatever is not listed is unknown, which costs one more look at the unit and is never wrong.
+/// Converts an error of the standard names. zbus drops its sender, so only errors that the driver never sends for a
+/// delivered call count as systemd's answer. All others are unknown, which costs one more inspection and is never
+/// wrong.
 fn from_standard(error: &fdo::Error) -> BusError {
     use fdo::Error as E;
     use zbus::DBusError as _;

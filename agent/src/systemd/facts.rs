@@ -1,4 +1,4 @@
-//! From what GetAll says to [`UnitFacts`]: a translation, and no belief in it.
+//! Conversion of GetAll's reply to [`UnitFacts`], without judging it.
 
 use std::collections::HashMap;
 
@@ -25,8 +25,8 @@ impl Properties {
         Ok(all.into_keys().map(str::to_owned).collect())
     }
 
-    /// The facts, `None` if systemd knows no such unit (it answers with a stub), and the ids in its LogExtraFields.
-    /// `true`: it has no cgroup any more, and so no process in one.
+    /// Returns the facts (`None` if systemd knows no such unit, for which it answers with a stub) and the ids in its
+    /// LogExtraFields. `true`: the unit has no cgroup any more, and so no process.
     pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, bool), BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;
@@ -52,13 +52,14 @@ impl Properties {
         let lines =
             all.get("LogExtraFields").and_then(|v| v.try_clone().ok()).and_then(|v| Vec::<Vec<u8>>::try_from(v).ok());
         let ids = lines.and_then(|lines| fields::read_back(stem, &lines));
-        // Told, and empty: systemd lets go of a cgroup only when the kernel has removed it, which it does not do with processes in it.
+        // Present but empty: systemd drops a cgroup only after the kernel removed it, which requires that it has no
+        // processes.
         let let_go = get::<&str>(&all, "ControlGroup") == Some("");
         Ok((Some(facts), ids, let_go))
     }
 }
 
-/// A property of this type; `None` if it is missing or of another.
+/// Returns a property of this type; `None` if it is missing or of another type.
 fn get<'a, T>(all: &'a HashMap<&str, Variant<'a>>, name: &str) -> Option<T>
 where
     T: TryFrom<&'a Variant<'a>>,

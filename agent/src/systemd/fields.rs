@@ -1,4 +1,5 @@
-//! The ids of a task in its unit's LogExtraFields: every line of its journal bears them, and a unit whose directory is gone can be told by them.
+//! Ids of a task in its unit's LogExtraFields: each of its journal lines carries them, and they identify a unit whose
+//! directory is gone.
 
 use perilog_core::agent::io::UnitIds;
 use perilog_core::ids::{self, ActionId, ActionName, Attempt, JobId, Rank, TaskId};
@@ -18,7 +19,8 @@ pub(super) fn fields(start: &Start) -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// The ids, if all five are there, are well formed, and make the stem that the unit is named by: a unit of somebody who imitates the name is an orphan.
+/// Returns the ids, if all five are present, well formed, and form the unit's stem. A unit that only imitates the name
+/// is an orphan.
 pub(super) fn read_back(stem: &str, fields: &[Vec<u8>]) -> Option<UnitIds> {
     let get = |name: &str| {
         fields.iter().find_map(|field| std::str::from_utf8(field).ok()?.strip_prefix(name)?.strip_prefix('='))

@@ -1,4 +1,5 @@
-//! Keeps a connection to the system bus: makes it, tells what is there, notices its end (dbus-daemon restarted, daemon-reexec), makes the next.
+//! Keeps a connection to the system bus: connects, reports the units, notices the connection's end (dbus-daemon
+//! restarted, daemon-reexec), connects again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,10 @@ use crate::stir::Stir;
 /// Between two tries, doubled up to the ceiling. Only while the bus is gone; a restart of dbus-daemon takes some 70 ms.
 const RETRY_FLOOR: Duration = Duration::from_millis(20);
 const RETRY_CEILING: Duration = Duration::from_secs(5);
-/// A connection that did not hold for so long is one of a bus that comes and goes. Each costs PID 1 a look at all units.
+/// Shortest life of a steady connection. Each new connection costs PID 1 a look at all units, so an unsteady bus is
+/// retried more slowly.
 const STEADY: Duration = Duration::from_secs(10);
-/// For socket, authentication and Hello: a bus that accepts and says nothing (dbus.socket without its daemon) is not waited for longer.
+/// Limit for socket, authentication and Hello: a bus may accept and stay silent (dbus.socket without its daemon).
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A unit of ours that systemd has loaded.
@@ -31,12 +33,12 @@ pub struct UnitFound {
     pub ids: Option<UnitIds>,
 }
 
-/// What the keeper tells the loop.
+/// Event of the keeper for the loop.
 #[derive(Debug)]
 pub enum BusEdge {
     /// A connection stands, and these are all units of ours: join.
     Up { bus: Bus, units: Vec<UnitFound> },
-    /// It is gone; calls in flight fail, and `Up` follows in time.
+    /// The connection is lost; calls in flight fail, and `Up` follows in time.
     Lost { why: String },
 }
 
@@ -63,7 +65,7 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
             Err(error) => {
                 tokio::time::sleep(pause).await;
                 let longer = (pause * 2).min(RETRY_CEILING);
-                // Said once per outage, when it has become a matter for people: a restart of dbus-daemon is over by then.
+                // Logged once per outage, after a restart of dbus-daemon would be over: by then a person should know.
                 if longer == RETRY_CEILING && pause < longer {
                     tracing::error!("no systemd on the system bus: {error}; trying again and again");
                 }
@@ -73,15 +75,15 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
     }
 }
 
-/// How fast a connection that was lost is followed by the next. At once, if it had held, or was the first that did not: as dbus-daemon and systemd
-/// come up, one may be made between them.
+/// Delay before the next connection. Zero if the lost one was steady, or was the first unsteady one: while dbus-daemon
+/// and systemd come up, one connection may fall between them.
 #[derive(Debug, Default)]
 struct Flaps {
     pause: Duration,
 }
 
 impl Flaps {
-    /// How long to wait after a connection that held for so long.
+    /// Returns the delay after a connection that lasted for `held`.
     fn lost(&mut self, held: Duration) -> Duration {
         if held >= STEADY {
             self.pause = Duration::ZERO;
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bus_that_comes_and_goes_is_left_alone_for_longer_and_longer() {
+    fn an_unsteady_bus_is_retried_ever_more_slowly() {
         let (mut flaps, short) = (Flaps::default(), STEADY - Duration::from_millis(1));
         // Once is a restart: connected again as fast as it can be.
         assert_eq!((flaps.lost(STEADY), flaps.lost(short)), (Duration::ZERO, Duration::ZERO));

@@ -1,17 +1,18 @@
-//! systemd over the system bus: the only room that knows D-Bus, and all use of zbus.
+//! systemd over the system bus: the only room that knows D-Bus and uses zbus.
 //!
-//! It translates and does not decide. A [`Bus`] is one connection for as long as it lives; [`keeper`] makes the next one. What a unit *means*
-//! is judged in the core.
+//! The room translates and does not decide: core judges what a unit's state *means*. A [`Bus`] is one connection;
+//! [`keeper`] makes the next one.
 //!
 //! ```text
-//!   keeper: connect -> probe -> snapshot of our units -> Up(bus, units) -> ... -> Lost -> connect ...
+//!   keeper: connect -> probe -> snapshot of units -> Up(bus, units) -> ... -> Lost -> connect ...
 //!   bus:    calls (32 in flight, each with a time limit), the interest in signals
 //!   signals: drains every message at once into `Stir`: an unread stream would stall every call of the connection
 //! ```
 //!
-//! Facts that this rests on (systemd 252, by experiment): JobRemoved of our own jobs comes without Manager.Subscribe, and can come before the
-//! reply; `Ref` makes PID 1 send PropertiesChanged of that unit only; dbus-daemon refuses more than 128 pending replies of a connection; a
-//! unit that is gone still answers GetAll, as a stub with LoadState=not-found.
+//! Facts behind the code (systemd 252, by experiment): JobRemoved of a connection's own jobs comes without
+//! Manager.Subscribe, and can precede the reply; `Ref` makes PID 1 send PropertiesChanged of that unit only;
+//! dbus-daemon refuses more than 128 pending replies of a connection; a unit that is gone still answers GetAll, as a
+//! stub with LoadState=not-found.
 
 mod bus;
 mod cgroups;

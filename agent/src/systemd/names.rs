@@ -8,9 +8,10 @@ pub(super) const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 pub(super) const DBUS: &str = "org.freedesktop.DBus";
 pub(super) const DBUS_PATH: &str = "/org/freedesktop/DBus";
 
-/// The object of a unit: every byte but letters and digits (and a leading digit) becomes `_` and two hexadecimal digits
-/// (bus_label_escape of systemd). Needs no call, and is right for units that are not loaded too. An invocation id in a unit's place is the object
-/// of the one unit that has it (manager_load_unit_from_dbus_path, since 233).
+/// Returns the object path of a unit: every byte but letters and digits (and a leading digit) becomes `_` and two
+/// hexadecimal digits (bus_label_escape of systemd). No call is needed, and units that are not loaded have the same
+/// path. An invocation id in place of the name is the path of the one unit that has it
+/// (manager_load_unit_from_dbus_path, since 233).
 pub(super) fn unit_path(unit: &str) -> String {
     let mut path = String::from("/org/freedesktop/systemd1/unit/");
     for (at, byte) in unit.bytes().enumerate() {

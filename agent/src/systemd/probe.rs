@@ -1,9 +1,9 @@
-//! Which optional unit properties the running systemd has: asked, never guessed from a version (RHEL 8's 239 has some of later releases, and
-//! lacks others).
+//! Optional unit properties of the running systemd: probed, never guessed from a version (RHEL 8's 239 has some of
+//! later releases, and lacks others).
 
 use std::collections::BTreeSet;
 
-/// What a task can do without, with what is lost then.
+/// Properties that a task can do without, with the loss.
 pub(super) const OPTIONAL: &[(&str, &str)] = &[
     ("LogRateLimitIntervalUSec", "journald may drop lines of a script that prints much"),
     ("KeyringMode", "scripts have a session keyring of their own"),
@@ -13,7 +13,7 @@ pub(super) const OPTIONAL: &[(&str, &str)] = &[
     ("CPUWeight", "cpu-weight is not applied"),
 ];
 
-/// The optional properties that are missing.
+/// Missing optional properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probed {
     missing: BTreeSet<&'static str>,
@@ -30,19 +30,19 @@ impl Probed {
         !self.missing.contains(name)
     }
 
-    /// Some can be read but not set on a transient unit. Which one PropertyReadOnly is about ("Cannot set property X, or unknown property."),
-    /// if a task can do without it.
+    /// Returns the optional property that a PropertyReadOnly error names ("Cannot set property X, or unknown
+    /// property."): some properties can be read but not set on a transient unit.
     pub(super) fn named(text: &str) -> Option<&'static str> {
         let named = |name: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *name);
         OPTIONAL.iter().map(|(name, _)| *name).find(named)
     }
 
-    /// True if that is news.
+    /// Drops a property; true if it was not dropped before.
     pub(super) fn leave_out(&mut self, name: &'static str) -> bool {
         self.missing.insert(name)
     }
 
-    /// What is missing and what that means, for the log.
+    /// Returns each missing property and the loss, for the log.
     pub(super) fn losses(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
         OPTIONAL.iter().copied().filter(|(name, _)| self.missing.contains(name))
     }

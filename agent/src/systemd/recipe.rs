@@ -10,7 +10,7 @@ use zbus::Variant;
 use super::fields::fields;
 use super::probe::Probed;
 
-/// How long a stopped unit (shutdown, `systemctl stop`) may take before PID 1 kills it, where the plan says that tasks may be killed.
+/// Time that a stopped unit (shutdown, `systemctl stop`) has before PID 1 kills it, if the plan allows killing.
 const STOP_USEC: u64 = 90 * 1_000_000;
 /// systemd's `infinity`.
 const INFINITY: u64 = u64::MAX;
@@ -29,10 +29,11 @@ pub fn recipe(
     let optional =
         |name: &'static str, value: Option<Variant<'static>>| value.filter(|_| probed.has(name)).map(|v| (name, v));
     let runner = runner.to_string_lossy().into_owned();
-    // ExecStart, not ExecStartEx, which systemd 239 lacks: a stem has nothing that is expanded. No Environment: every user can read it.
+    // ExecStart instead of ExecStartEx, which systemd 239 lacks: a stem has no characters that systemd expands. No
+    // Environment: every user can read it.
     let argv = vec![runner.clone(), "--run-dir".to_owned(), run_dir.to_string_lossy().into_owned(), stem];
     let stop = match plan.on_timeout {
-        // With a finite one PID 1 kills a clean-up that traps TERM, and its exit status is gone.
+        // With a finite timeout, PID 1 would kill a clean-up that traps TERM, and its exit status would be lost.
         OnTimeout::Drain => INFINITY,
         OnTimeout::Kill => STOP_USEC,
     };
@@ -44,9 +45,9 @@ pub fn recipe(
         format!("{} of job {}, rank {} (attempt {})", start.action, start.job, start.task.rank, start.attempt);
     let mut unit: Vec<(&'static str, Variant<'static>)> = vec![
         ("Description", describe.into()),
-        // Of all types oneshot alone counts death by TERM as a failure, and gives JobRemoved at the end.
+        // Only the type oneshot counts death by TERM as a failure and sends JobRemoved at the end.
         ("Type", "oneshot".into()),
-        // Together these keep every status loaded until we unload it.
+        // Together these keep every status loaded until the agent unloads it.
         ("RemainAfterExit", true.into()),
         ("CollectMode", "inactive".into()),
         ("ExecStart", vec![(runner, argv, false)].into()),
@@ -58,7 +59,7 @@ pub fn recipe(
         ("TimeoutStopUSec", stop.into()),
         ("KillMode", kill_mode.into()),
         ("SyslogIdentifier", format!("perilog-{}", start.action).into()),
-        // Whose it is: without these it is not taken for ours.
+        // Ids of the task: without them, the agent does not recognise the unit.
         ("LogExtraFields", fields(start).into()),
     ];
     unit.extend(

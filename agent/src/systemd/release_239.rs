@@ -1,7 +1,8 @@
-//! systemd 239 (RHEL 8), as far as we use it: a peer that takes what its setters take, and answers what is newer as it would. The agent's own
-//! [`Bus`] talks to it, so that what is looked at is what StartTransientUnit is really given.
+//! Model of systemd 239 (RHEL 8), as far as perilog uses it: a peer that accepts what 239's setters accept, and rejects
+//! newer properties as 239 would. The agent's own [`Bus`] talks to it, so the tests see what StartTransientUnit really
+//! receives.
 //!
-//! What it does not show: whether 239 then *does* the same with a unit as 252, on which the other tests run.
+//! The model does not show whether 239 *does* the same with a unit as 252, on which the other tests run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,7 @@ use crate::testing;
 
 const LIST: &str = include_str!("properties-239.txt");
 
-/// What a property or a call takes.
+/// Values that a property or a call accepts.
 #[derive(Debug)]
 struct Taken {
     signature: &'static str,
@@ -45,10 +46,10 @@ fn taken(calls: bool, updated: bool) -> BTreeMap<&'static str, Taken> {
         .collect()
 }
 
-/// The calls that came.
+/// Received calls.
 type Calls = Arc<Mutex<Vec<String>>>;
 
-/// The other end of the bus.
+/// Peer on the other end of the bus.
 struct Old {
     methods: BTreeMap<&'static str, Taken>,
     settable: BTreeMap<&'static str, Taken>,
@@ -164,7 +165,7 @@ fn job() -> OwnedObjectPath {
     OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/1").unwrap()
 }
 
-/// The agent's end, and what it calls.
+/// Returns the agent's end, and its calls.
 async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Calls) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let guid = Guid::generate();
@@ -187,7 +188,7 @@ async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Ca
     (bus, calls)
 }
 
-/// Every intent whose unit differs from another's: all that a node can configure.
+/// Returns every intent with a distinct unit: everything that a node can configure.
 fn intents() -> Vec<Intent> {
     // A new field has to be thought of here.
     let Plan {
@@ -261,7 +262,7 @@ async fn what_can_be_read_and_not_set_is_left_out_once_and_for_all() {
 }
 
 #[tokio::test]
-async fn every_call_of_ours_is_known_and_what_is_newer_is_done_without() {
+async fn every_call_works_on_239_and_newer_properties_are_dropped() {
     let (active, failed) = (Stands { active: "active", ran: true }, Stands { active: "failed", ran: true });
     let mut called = BTreeSet::new();
     for unit in [NEW, active, failed] {
@@ -280,19 +281,20 @@ async fn every_call_of_ours_is_known_and_what_is_newer_is_done_without() {
         bus.kill_all(&stem).await.unwrap();
         bus.forget(&stem);
         bus.unload(&stem).await.unwrap();
-        // What ran is never meant by its name: that may be another's by now.
+        // A unit that ran is never addressed by name: another unit may have that name by now.
         let by_name = |calls: &Calls| calls.lock().unwrap().iter().filter(|call| call.ends_with("Unit")).count();
         assert_eq!(by_name(&calls), if unit.ran { 1 } else { 4 }, "{:?}", calls.lock().unwrap());
-        // Of what nobody has looked at there is nothing else.
+        // A unit without an inspection can only be addressed by name.
         bus.unload(&stem).await.unwrap();
         assert_eq!(bus.soft_reboots().await.unwrap(), None, "they are counted from 254 on");
         called.extend(calls.lock().unwrap().iter().cloned());
     }
-    // All that is on the list was called, and (or an unwrap had failed) nothing else; `watch` and `release` only complain.
+    // Every call on the list was made, and no other (or an unwrap would have failed); `watch` and `release` only log
+    // errors.
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 
-/// A list that lets everything pass would prove nothing.
+/// A list that accepts everything would prove nothing.
 #[test]
 fn what_came_later_is_not_on_the_list() {
     let (first, updated) = (taken(false, false), taken(false, true));

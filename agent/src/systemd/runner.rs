@@ -1,8 +1,9 @@
-//! Does a runner take its signals and look at its limits? What the kernel says of its process (proc_pid_status(5)).
+//! Does a runner take its signals and check its limits? Judged by the kernel's view of its process
+//! (proc_pid_status(5)).
 
 use std::fs;
 
-/// TERM, and the runner's word for "SIGKILL to the script's group": it takes both at once, whatever it does.
+/// TERM, and the runner's own signal for "SIGKILL to the script's group": a healthy runner takes both at once.
 const TAKEN: u64 = 1 << (15 - 1) | 1 << (43 - 1);
 
 /// Why the process takes no signals; `None` if it does, or is gone.
@@ -27,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runner_is_deaf_that_is_stopped_or_hangs_or_leaves_signals_pending() {
+    fn a_stopped_hanging_or_signal_pending_runner_is_deaf() {
         for (state, pending, expect) in [
             ("S (sleeping)", "0000000000000000", None),
             ("R (running)", "0000000000010000", None),

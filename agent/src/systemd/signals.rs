@@ -1,8 +1,9 @@
-//! The stream of messages of one connection, drained by a task of its own into [`Stir`]: it waits for nothing but the stream, so that no call of
-//! the connection is ever stalled by it.
+//! Messages of one connection, drained into [`Stir`] by a task of its own. The task waits only for the stream, so it
+//! never stalls a call of the connection.
 //!
-//! Everybody on the host may send us a signal of any interface and member (the stock policy of the bus allows it, and no match is asked): only
-//! who sent it, which the bus itself writes down, says whether it is true. Of the name's owner that is the bus, of jobs and units systemd.
+//! Any process on the host may send the agent a signal of any interface and member (the bus's stock policy allows it,
+//! and needs no match). Only the sender, which the bus itself records, proves a signal: the bus for name owners,
+//! systemd for jobs and units.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,25 +16,25 @@ use zbus::{Message, MessageStream};
 use super::names::{DBUS, MANAGER, PROPERTIES, SYSTEMD, unit_path};
 use crate::stir::Stir;
 
-/// Whose signals matter. Holds no more than this host's live tasks.
+/// Signals that matter. Holds at most this host's live tasks.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    /// systemd's unique name, under which it sends. Known before any table has an entry, so that no signal that matters comes too early for
-    /// it; one for the whole connection, which is given up when the name changes hands (daemon-reexec).
+    /// systemd's unique name, under which it sends. Known before any table has an entry, so no relevant signal precedes
+    /// it. One per connection, which ends when the name changes hands (daemon-reexec).
     systemd: OnceLock<String>,
     tables: Mutex<Tables>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Units whose start job is ours, from before the call to its JobRemoved.
+    /// Units whose start job this agent made, from before the call to its JobRemoved.
     starting: HashSet<String>,
-    /// Object paths of units that are watched, and their stems.
+    /// Object paths of watched units, and their stems.
     watched: HashMap<String, String>,
 }
 
 impl Interest {
-    /// Whose signals of jobs and units are true, from now on. The first answer stays.
+    /// Sets the sender whose signals about jobs and units count. The first call wins.
     pub(super) fn systemd_is(&self, unique: &str) {
         self.systemd.get_or_init(|| unique.to_owned());
     }
@@ -50,12 +51,12 @@ impl Interest {
         self.lock().starting.remove(&unit_of(stem));
     }
 
-    /// False if it was watched before.
+    /// Watches a unit; false if it was watched before.
     pub(super) fn watch(&self, stem: &str) -> bool {
         self.lock().watched.insert(unit_path(&unit_of(stem)), stem.to_owned()).is_none()
     }
 
-    /// True if it was watched.
+    /// Stops watching; true if the unit was watched.
     pub(super) fn forget(&self, stem: &str) -> bool {
         let mut tables = self.lock();
         let unit = unit_of(stem);
@@ -86,7 +87,7 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
                     return lost;
                 }
             }
-            // Replies find their callers without us.
+            // zbus routes replies to their callers.
             Ok(_) => {}
             Err(error) => return format!("the system bus is gone: {error}"),
         }
@@ -94,8 +95,8 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
     "the system bus is gone".to_owned()
 }
 
-/// One signal; `Some` if systemd left the bus (daemon-reexec): everything that is known has to be joined again. One that somebody else made up
-/// is none.
+/// Handles a signal; `Some` if systemd left the bus (daemon-reexec): the agent must join everything again. Ignores
+/// signals from any other sender.
 fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String> {
     let header = message.header();
     let (interface, member) = (header.interface()?.as_str(), header.member()?.as_str());
@@ -173,13 +174,13 @@ mod tests {
         interest
     }
 
-    /// Is ours worth a look after these?
+    /// Do these messages stir the test's unit?
     async fn stirred(interest: &Interest, messages: &[Message]) -> bool {
         let stir = Stir::default();
         for message in messages {
             assert_eq!(signal(message, interest, &stir), None);
         }
-        // Comes with what was there before it.
+        // Returned together with earlier stirs.
         stir.now("perilog-task-last");
         stir.next().await.contains(&OURS.to_owned())
     }
@@ -191,7 +192,7 @@ mod tests {
             assert!(!stirred(&interest, &[job_removed(forger), changed(forger)]).await, "{forger}");
         }
         assert!(stirred(&interest, &[changed(SYSTEMD_IS)]).await);
-        // Nor has a forged one taken the place of the true one.
+        // The forged signal has not replaced the true one.
         interest.forget(OURS);
         interest.starts(OURS);
         assert!(!stirred(&interest, &[job_removed(FORGER)]).await);
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn only_the_bus_tells_who_left_it() {
         let (interest, stir) = (interested(), Stir::default());
-        // systemd's word on its own name is no more than anybody's.
+        // Only the bus proves a change of owner; systemd's own signal does not.
         for sender in [FORGER, SYSTEMD_IS] {
             for new in ["", FORGER] {
                 assert_eq!(signal(&owner_changed(sender, SYSTEMD, new), &interest, &stir), None, "{sender} {new}");
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(other.as_deref(), Some("systemd has another name on the bus"));
     }
 
-    /// A change that comes while the connection is made must not be lost, though it is not known yet whose name it was.
+    /// A change during connection set-up must not be lost, though systemd's unique name is still unknown.
     #[test]
     fn who_left_is_heard_before_it_is_known_who_was_there() {
         let left = signal(&owner_changed(DBUS, SYSTEMD, ""), &Interest::default(), &Stir::default());

@@ -1,4 +1,4 @@
-//! A task on a bench: its directory, its scripts, a runner on it, and what it left.
+//! Bench for a task: its directory, its scripts, a runner on it, and the files that the runner leaves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +25,11 @@ pub(crate) const RUNNER: &str = env!("CARGO_BIN_EXE_perilog-runner");
 pub(crate) const REPORT: &str = env!("CARGO_BIN_EXE_perilog-report");
 pub(crate) const INVOCATION: &str = "0123456789abcdef0123456789abcdef";
 
-/// Longest silence of a runner before a test is given up: far above all that is waited for, KILL's grace of ten seconds included.
+/// Longest silence of a runner before a test fails: far above every wait, including KILL's grace of ten seconds.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
-/// A file that is open for writing cannot be executed, and a fork in another test keeps it open for a moment: write and spawn in turn.
+/// A file that is open for writing cannot be executed, and a fork in another test keeps it open for a moment: tests
+/// write and spawn in turn.
 static FORKS: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -36,16 +37,16 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 pub(crate) struct Task {
-    /// Not below /tmp: there everybody can write.
+    /// Not below /tmp, where every user can write.
     pub(crate) dir: TempDir,
     pub(crate) intent: Intent,
-    /// Put before the runner: another program that executes it.
+    /// Program and arguments that execute the runner.
     pub(crate) through: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Task {
-    /// A task with one empty script directory.
+    /// Makes a task with one empty script directory.
     pub(crate) fn new() -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
@@ -113,7 +114,7 @@ impl Task {
         }
     }
 
-    /// A task with scripts of these names and lines; each gets its `#!` line.
+    /// Makes a task with scripts of these names and lines; each gets its `#!` line.
     pub(crate) fn with(scripts: &[(&str, &str)]) -> Self {
         let task = Self::new();
         for (name, body) in scripts {
@@ -143,7 +144,7 @@ impl Task {
         self.executable("perilog-report", &fs::read(REPORT).unwrap())
     }
 
-    /// A named pipe: who opens it waits for the other side.
+    /// Makes a named pipe: a process that opens it waits for the other side.
     pub(crate) fn fifo(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
@@ -170,7 +171,7 @@ impl Task {
         fs::write(self.directory().join("intent.json"), serde_json::to_vec(&self.intent).unwrap()).unwrap();
     }
 
-    /// The agent says that the controller knows of the boot that a script announced.
+    /// Marks, as the agent does, that the controller knows of the announced reboot.
     pub(crate) fn mark_boot_expected(&self) {
         let (temporary, mark) = (self.directory().join(".agent-boot-expected"), self.directory().join(BOOT_EXPECTED));
         fs::write(&temporary, "true").unwrap();
@@ -196,7 +197,7 @@ impl Task {
         Live::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// Starts a runner whose stdout and stderr are this one socket.
+    /// Starts a runner whose stdout and stderr are the same socket.
     pub(crate) fn start_on(&self, socket: std::os::unix::net::UnixStream) -> Child {
         let socket = std::os::fd::OwnedFd::from(socket);
         let mut command = self.command();
@@ -212,7 +213,7 @@ impl Task {
         self.left(ended)
     }
 
-    /// What a runner that ended so left behind.
+    /// Reads the files that a runner with this end left behind.
     pub(crate) fn left(&self, ended: Ended) -> Left {
         let read = |name: &str| fs::read_to_string(self.directory().join(name)).ok();
         let result: Option<RunResult> = read("result.json").map(|text| serde_json::from_str(&text).unwrap());
@@ -229,13 +230,13 @@ impl Task {
         }
     }
 
-    /// A kept file of output, or nothing.
+    /// Reads a kept output file; empty if it does not exist.
     pub(crate) fn kept(&self, name: &str) -> String {
         fs::read_to_string(self.directory().join(name)).unwrap_or_default()
     }
 }
 
-/// A runner, or another program, that is running.
+/// Running runner, or another program.
 pub(crate) struct Live {
     child: Child,
     lines: Receiver<(bool, String)>,
@@ -282,7 +283,7 @@ impl Live {
             }
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                // Cancel, and kill the script: so nothing stays behind of a test that failed.
+                // Cancels, and kills the script, so that a failed test leaves no process behind.
                 let pid = self.pid();
                 let _ = Command::new("/bin/sh").args(["-c", &format!("kill -TERM {pid}; kill -43 {pid}")]).status();
                 panic!("silent for {SILENCE:?} after {:?} {:?}", self.out.last(), self.err.last());
@@ -315,7 +316,7 @@ impl Live {
     }
 }
 
-/// What was left of a task.
+/// Files and output of a finished task.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) ended: Ended,
@@ -351,19 +352,19 @@ impl Left {
         self.ended.out.iter().map(String::as_str).collect()
     }
 
-    /// Is there a line on stderr that holds `part`?
+    /// Does a line on stderr contain `part`?
     pub(crate) fn said(&self, part: &str) -> bool {
         self.ended.err.iter().any(|line| line.contains(part))
     }
 }
 
-/// Does `what` while other processes' threads of uid 65534 connect to `socket` and close, as fast as they can.
+/// Runs `what` while processes of uid 65534 connect to `socket` and close, as fast as they can.
 pub(crate) fn hammered<T>(socket: &Path, what: impl FnOnce() -> T) -> T {
     let (over, stranger) = (AtomicBool::new(false), rustix::process::Uid::from_raw(65534));
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                // Of this thread alone.
+                // Affects only this thread.
                 rustix::thread::set_thread_res_uid(stranger, stranger, stranger).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     let _ = UnixStream::connect(socket);
@@ -376,7 +377,7 @@ pub(crate) fn hammered<T>(socket: &Path, what: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Is this path there?
+/// Does this path exist?
 pub(crate) fn there(path: &Path) -> bool {
     path.try_exists().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Who may run anything at all: one runner, in time, on the right directory.
+//! Permission to run: one runner, in time, on the right directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::bench::{INVOCATION, Live, RUNNER, Task, there};
 
-/// Runs it and checks that nothing ran, nothing was recorded, and the claim is as it was.
+/// Runs the task and checks that nothing ran, nothing was recorded, and the claim is unchanged.
 fn runs_nothing(task: &Task, status: i32, why: &str) {
     let claim = fs::read(task.directory().join("claim")).ok();
     let ended = task.start().end();

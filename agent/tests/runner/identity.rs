@@ -1,4 +1,4 @@
-//! What a script is: its user, its groups, its environment, its limits.
+//! Identity of a script: its user, groups, environment and limits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn command(task: &mut Task, words: &[&str]) {
 
 /// Found by a review: of 30,000 scattered ranks no script could be executed.
 #[test]
-fn lists_that_no_variable_can_hold_are_in_files_while_the_task_runs() {
+fn lists_too_long_for_a_variable_are_in_files() {
     for user in ["root", "nobody"] {
         let mut task = Task::new();
         let says = "echo ${PERILOG_RANKS-none} $PERILOG_HOSTS; stat -c %a $PERILOG_RANKS_FILE; cat $PERILOG_RANKS_FILE";
@@ -44,7 +44,7 @@ fn the_environment_is_exactly_what_the_design_names() {
         let pairs = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>()
         };
-        // From outside: what the node's list let pass, even if that list is unwise.
+        // From outside: variables that the node's list admits, even if that list is unwise.
         task.intent.env = pairs(&[
             ("FLUX_JOB_ID", "\u{192}ABC"),
             ("PATH", "/home/mallory"),
@@ -57,7 +57,7 @@ fn the_environment_is_exactly_what_the_design_names() {
         ]);
         task.intent.plan.env =
             pairs(&[("SITE", "node"), ("PERILOG_RANK", "forged"), ("JOURNAL_STREAM", "1:2"), ("EMPTY", "")]);
-        // What the runner has itself.
+        // The runner's own environment.
         task.env.insert("JOURNAL_STREAM".to_owned(), "8:9".to_owned());
         task.env.insert("SECRET".to_owned(), "x".to_owned());
         let left = task.run();
@@ -88,7 +88,7 @@ fn the_environment_is_exactly_what_the_design_names() {
             ("SITE", "node"),
             ("USER", user),
         ]);
-        // nobody's home is the distribution's choice.
+        // The distribution chooses the home of nobody.
         let (mut got, mut expect) = (got, expect);
         if user == "nobody" {
             assert!(got.remove("HOME").unwrap().starts_with('/'));
@@ -99,7 +99,7 @@ fn the_environment_is_exactly_what_the_design_names() {
 }
 
 #[test]
-fn lang_is_c_utf8_where_nobody_says_otherwise_and_an_unknown_owner_is_not_made_up() {
+fn lang_defaults_to_c_utf8_and_an_unknown_owner_stays_unset() {
     let mut task = Task::with(&[("10-a", "echo $LANG ${PERILOG_USERID-unset}")]);
     task.intent.start.userid = None;
     assert_eq!(task.run().out(), ["C.UTF-8 unset"]);
@@ -112,14 +112,15 @@ fn stdin_is_null_and_no_other_descriptor_is_open() {
         let body = "readlink /proc/$$/fd/0; for n in 3 4 5 6 7 8 9; do [ -e /proc/$$/fd/$n ] && echo $n; done; cat";
         let mut task = Task::with(&[("10-a", body)]);
         task.intent.plan.user = user.to_owned();
-        // In a unit the runner inherits no others; from a test it may.
+        // In a unit the runner inherits no other descriptor; from a test it may.
         let set_up = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exec \"$@\"";
         task.through = ["sh", "-c", set_up, "sh"].map(str::to_owned).into();
         assert_eq!(task.run().out(), ["/dev/null"]);
     }
 }
 
-/// A signal mask as /proc/PID/status has it, without glibc's own two (32, 33): posix_spawn(3) lets children ignore them.
+/// Reads a signal mask from /proc/PID/status, without glibc's own two signals (32, 33): posix_spawn(3) lets children
+/// ignore them.
 fn mask(status: &str, name: &str) -> u64 {
     let text = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t")).unwrap();
     u64::from_str_radix(text, 16).unwrap() & 0x7fff_ffff
@@ -132,7 +133,7 @@ fn no_signal_is_blocked_or_ignored() {
         command(&mut task, &["/bin/cat", "/proc/self/status"]);
         task.intent.plan.user = user.to_owned();
         let status = task.run().ended.out.join("\n");
-        // Whoever started these tests may ignore some; SIGPIPE is our own doing, and the runner's.
+        // The test's parent may ignore some signals; this process and the runner ignore SIGPIPE themselves.
         let around = mask(&fs::read_to_string("/proc/self/status").unwrap(), "SigIgn") & !(1 << 12);
         assert_eq!((mask(&status, "SigBlk"), mask(&status, "SigIgn")), (0, around));
     }
@@ -152,7 +153,7 @@ fn umask_directory_limits_and_process_group_are_set() {
 }
 
 #[test]
-fn stack_and_locked_memory_are_without_limit_or_as_high_as_permitted() {
+fn stack_and_locked_memory_are_unlimited_or_as_permitted() {
     let task = Task::with(&[("10-a", "ulimit -s; ulimit -Hs; ulimit -l; ulimit -Hl")]);
     let left = task.run();
     let out = left.out();
@@ -168,11 +169,11 @@ fn a_script_runs_as_its_own_user_with_that_users_groups() {
     let mut task =
         Task::with(&[("10-root", "id -u; id -G"), ("20-nobody", "id -ru; id -u; id -rg; id -g; id -G; echo $USER")]);
     task.intent.plan.scripts.insert("20-nobody".to_owned(), as_user("nobody"));
-    // A group of nobody's, in an /etc/group that only this runner sees.
+    // A group with the member nobody, in an /etc/group that only this runner sees.
     let groups = task.path("group");
     let theirs = fs::read_to_string("/etc/group").unwrap();
     fs::write(&groups, format!("{theirs}perilogtest:x:54321:daemon,nobody\n")).unwrap();
-    // And groups of whoever starts the runner, which are nobody's business.
+    // Groups of the runner's parent must not reach the scripts.
     let set_up = format!("mount --bind {} /etc/group && exec setpriv --groups 3,4 \"$@\"", groups.display());
     task.through =
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", &set_up, "sh"].map(str::to_owned).into();

@@ -1,11 +1,12 @@
-//! Past a limit: looked at, recorded, told once, and then let be or killed. The limits are long enough for a shell to have set its traps.
+//! Past a limit, the runner inspects the script, records, sends TERM once, and then leaves or kills the script. The
+//! limits are long enough for a shell to set its traps.
 
 use perilog_core::ExitStatus::{Exit, Signal};
 use perilog_core::task::{OnError, OnTimeout, Retries, ScriptPlan, StepRecord};
 
 use crate::bench::{Left, Task, hammered};
 
-/// The limits that were recorded as passed, with what was seen.
+/// Returns the recorded limits with their forensics.
 fn overdue(left: &Left) -> Vec<(&str, u64, &str)> {
     let seen = left.steps.iter().filter_map(|step| match step {
         StepRecord::Overdue { script, limit_ms, forensics, .. } => {
@@ -120,10 +121,10 @@ fn a_script_in_another_users_name_has_its_limit_too() {
     assert!(overdue(&left)[0].2.contains(": sleep 1000"));
 }
 
-/// Found by a review: four processes of any user that connected and closed kept a runner from its limit, from cancels, from output and from the end of
-/// its script for as long as they liked.
+/// Found by a review: four processes of any user that connected and closed in a loop kept a runner from its limit, from
+/// cancels, from output and from the end of its script.
 #[test]
-fn neighbours_that_knock_without_end_keep_no_runner_from_its_limit() {
+fn endless_connections_keep_no_runner_from_its_limit() {
     for user in ["root", "nobody"] {
         let mut task = Task::with(&[("10-slow", "sleep 1000"), ("20-next", "echo next")]);
         task.intent.plan.user = user.to_owned();

@@ -1,9 +1,10 @@
-//! The real perilog-runner and perilog-report on a run directory of their own, without systemd and without an agent: what they do, and which
-//! files they leave. Needs root (to become other users, and because only root's scripts are run), and says so where it is not.
+//! Tests of the real perilog-runner and perilog-report on a run directory of their own, without systemd and agent:
+//! their behaviour, and the files that they leave. They need root, to become other users and because only root's
+//! scripts run, and fail with a message without it.
 //!
-//! Nothing here waits for a while; everything waits for a line of output, a file that is a pipe, or an end.
+//! No test sleeps; each waits for a line of output, a file that is a pipe, or an end.
 
-// In tests a panic is a verdict; the lint knows functions marked as tests only, not what they share.
+// In tests a panic is a verdict; the lint recognises test functions, but not their helpers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bench;

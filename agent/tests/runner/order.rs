@@ -47,9 +47,9 @@ fn an_empty_directory_is_ok_with_zero_scripts() {
     assert!(left.result().skipped.is_empty());
 }
 
-/// Found by a trial: a prolog that had lost its x bit was `ok`, and nothing but the journal of each node said why.
+/// Found by a trial: a prolog without its x bit was `ok`, and only the journal of each node said why.
 #[test]
-fn a_file_that_is_skipped_is_in_the_result_and_where_nothing_is_left_the_plan_decides() {
+fn a_skipped_file_is_in_the_result_and_empty_decides_the_rest() {
     for (empty, status) in [(Empty::Ok, 0), (Empty::Fail, 78)] {
         let mut task = Task::new();
         let plain = task.script("10-hello", "echo hello");
@@ -226,8 +226,8 @@ fn a_step_that_cannot_be_recorded_is_not_run() {
 fn a_full_file_system_stops_the_task_between_whole_lines() {
     let mut task = Task::with(&[("10-fill", "echo filling"), ("20-b", "echo ran")]);
     task.accept();
-    // The script of this test fills the file system that the records are on, which is one of its own, unseen by others; then the last page
-    // of the records, first with records that fit in part, then with the shortest there are.
+    // The script fills the file system of the records, which belongs to this test alone. Then it fills the last page of
+    // the records, first with records that fit in part, then with the shortest records.
     let fill = "head -c 1M /dev/zero > $ROOM/ballast 2>/dev/null\n\
                 while $REPORT user $(printf %1000d 0) 2>/dev/null; do :; done; while $REPORT milestone m; do :; done; echo filled";
     task.script("10-fill", fill);

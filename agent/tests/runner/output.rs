@@ -1,4 +1,4 @@
-//! What scripts print: forwarded, kept in part, never in the way.
+//! Output of scripts: forwarded, kept in part, never in the way.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -68,7 +68,7 @@ fn a_child_that_holds_the_pipes_is_not_waited_for() {
 }
 
 #[test]
-fn a_child_that_prints_for_ever_ends_nothing_and_loses_nothing_of_the_script() {
+fn an_endlessly_printing_child_loses_no_output_of_its_script() {
     let task = Task::with(&[(
         "10-a",
         "(trap '' PIPE; while echo noise 2>/dev/null; do :; done) & seq 1000; echo last of the script",
@@ -105,9 +105,9 @@ fn in_the_journal_stderr_is_a_warning_and_lines_stay_whole() {
     assert_eq!(task.kept("out.0.head").len(), "out\nerr\n<3>error\n".len(), "kept as the script said it");
 }
 
-/// A journal that hangs, with a line half taken, kept the runner from its result for ever.
+/// Earlier, a journal that hung with a line half taken kept the runner from its result for ever.
 #[test]
-fn a_journal_that_never_reads_delays_the_result_and_nothing_else() {
+fn a_journal_that_never_reads_only_delays_the_result() {
     let task = Task::with(&[("10-a", "head -c 2000000 /dev/zero | tr '\\0' x; exit 3")]);
     task.accept();
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -147,7 +147,7 @@ fn the_status_text_says_where_it_is() {
     };
     task.accept();
     let live = task.start();
-    // The first script is shown only if it takes its time.
+    // The first script is shown only if it runs long enough.
     let first = text();
     let second = if first.starts_with("1/2 10-a (since ") { text() } else { first };
     assert_eq!(timeless(&second), "2/2 20-lustre (since T, no limit)");

@@ -1,4 +1,4 @@
-//! What a script says about itself: heard and recorded, or refused and known to be.
+//! Reports of a script about itself: accepted and recorded, or refused with an error for the script.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::bench::{Left, Live, REPORT, Task};
 
-/// A task whose script calls `$REPORT` as it likes.
+/// Makes a task whose script calls `$REPORT`.
 fn task(body: &str) -> Task {
     let mut task = Task::with(&[("10-a", body)]);
     let report = task.report().display().to_string();
@@ -33,7 +33,7 @@ fn converse(task: &Task, lines: &[&[u8]]) -> Vec<String> {
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
     let mut heard = Vec::new();
     for line in lines {
-        // It may have hung up; then there is no answer either.
+        // The runner may have hung up; then there is no answer either.
         let _ = stream.write_all(line);
         match answers.next() {
             Some(Ok(answer)) => heard.push(answer),
@@ -153,9 +153,10 @@ fn a_stranger_is_refused() {
     assert_eq!(reports(&left).len(), 2);
 }
 
-/// Found by a hunt: the controller kept 64 names of a job, and dropped the 65th although its script had been told that it was heard.
+/// Found by a hunt: the controller kept 64 names of a job and dropped the 65th, although its script had been told that
+/// it was recorded.
 #[test]
-fn a_milestone_that_the_job_has_no_room_for_is_refused_to_its_script() {
+fn a_milestone_past_the_jobs_bound_is_refused_to_its_script() {
     let task =
         task("for n in $(seq 65); do $REPORT milestone m$n || echo $n $?; done; $REPORT milestone m1; echo again $?");
     let left = task.run();
@@ -165,7 +166,7 @@ fn a_milestone_that_the_job_has_no_room_for_is_refused_to_its_script() {
 }
 
 #[test]
-fn too_many_too_long_and_malformed_reports_are_refused_and_the_rest_is_heard() {
+fn bad_or_surplus_reports_are_refused_and_the_rest_recorded() {
     let mut task = task("echo ready; read x < $FIFO");
     let fifo = task.fifo("fifo");
     task.intent.plan.env.insert("FIFO".to_owned(), fifo.display().to_string());
@@ -192,7 +193,7 @@ fn too_many_too_long_and_malformed_reports_are_refused_and_the_rest_is_heard() {
     let progress = &b"{\"report\":\"progress\",\"message\":\"p\"}\n"[..];
     assert_eq!(converse(&task, &vec![progress; 500]), vec![heard; 500], "progress is not counted");
 
-    // More at once than are let in: the others wait, and are let in as those go who say nothing.
+    // More connections than the runner accepts at once: the others wait until silent ones leave.
     let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(task.control()).unwrap()).collect();
     drop(silent);
     assert_eq!(converse(&task, &[progress]), [heard]);
@@ -231,7 +232,7 @@ fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
         task.intent.plan.user = user.to_owned();
         task.accept();
         let mut live = task.start();
-        // It is recorded before anybody says that he knows.
+        // The runner records the report before it confirms it.
         live.wait_for("expects this host to boot");
         assert_eq!(converse(&task, &[b"{\"report\":\"expect-reboot\"}\n"]), [r#"{"reply":"recorded"}"#]);
         fs::write(task.directory().join("something-else"), b"").unwrap();
@@ -242,7 +243,7 @@ fn a_boot_is_heard_when_the_controller_knows_and_not_before() {
 }
 
 #[test]
-fn a_boot_that_nobody_knows_of_is_not_heard_and_the_hosts_own_needs_nobody() {
+fn an_expected_boot_is_heard_once_known_a_local_one_at_once() {
     for (local, status) in [(false, "status 9"), (true, "status 0")] {
         let mut task = task("$REPORT expect-reboot --wait 1ms; echo status $?");
         task.intent.local = local;

@@ -1,6 +1,7 @@
-//! What is sent to the runner is meant for the script.
+//! Signals to the runner are meant for its script.
 //!
-//! A shell that was signalled just before it starts a long `sleep` sits that out first; so the scripts here wait in short ones.
+//! A shell that is signalled just before it starts a long `sleep` finishes that sleep first; so the scripts here sleep
+//! in short steps.
 
 use perilog_core::ExitStatus::{Exit, Signal as Signalled};
 use perilog_core::task::{Retries, StepRecord};

@@ -1,29 +1,29 @@
-//! The first and the last part of what a script printed, stdout and stderr as they came, in whole lines.
+//! First and last part of a script's output, stdout and stderr in order of arrival, in whole lines.
 //!
-//! * `out.<seq>.head`: up to 32 KiB from the beginning, there while the script runs.
-//! * `out.<seq>.tail`: what came after that, written when the script ended, and only if there was more. Where that is more than 32 KiB it begins with
-//!   a line that says how many bytes were left out, and the last 32 KiB follow.
+//! * `out.<seq>.head`: up to 32 KiB from the beginning, present while the script runs.
+//! * `out.<seq>.tail`: the output after the head, written when the script ends, if there is any. If it exceeds 32 KiB,
+//!   it begins with a line that counts the omitted bytes, and the last 32 KiB follow.
 //!
-//! So head and tail one after the other are the output, and no byte is in both. A script that printed nothing has neither.
+//! So head and tail together are the output, and no byte is in both. A script without output has neither file.
 
 use std::fs::File;
 use std::io::{self, Write};
 
 use crate::directory::Directory;
 
-/// A first screen of errors and the one before the end: what a person reads.
+/// A first screen of errors and the last one: the parts that a person reads.
 pub(super) const HEAD: usize = 32 * 1024;
 pub(super) const TAIL: usize = 32 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Keep {
     seq: u32,
-    /// Bytes given to the head, and those of them that are not in its file yet.
+    /// Bytes given to the head, including those not yet in its file.
     head: usize,
     fresh: Vec<u8>,
     file: Option<File>,
     broken: bool,
-    /// At most two tails: cut back to one when it is full, so that a byte is moved once.
+    /// Holds at most two tails: cut back to one when full, so that each byte is moved once.
     tail: Vec<u8>,
     left_out: usize,
 }
@@ -33,7 +33,7 @@ impl Keep {
         Self { seq, head: 0, fresh: Vec::new(), file: None, broken: false, tail: Vec::new(), left_out: 0 }
     }
 
-    /// Takes one line, its line break included.
+    /// Takes a line with its line break.
     pub(super) fn line(&mut self, line: &[u8]) {
         // Once a line went to the tail all do, or they would change places.
         if self.tail.is_empty() && self.head + line.len() <= HEAD {
@@ -47,7 +47,7 @@ impl Keep {
         self.tail.extend_from_slice(line);
     }
 
-    /// Leaves the last lines that fit [`TAIL`].
+    /// Keeps the last lines that fit [`TAIL`].
     fn cut(&mut self) {
         let over = self.tail.len().saturating_sub(TAIL);
         if over > 0 {
@@ -58,7 +58,8 @@ impl Keep {
         }
     }
 
-    /// Brings the head's file up to date. What could not be written once is not tried again: a gap in the middle would be a lie.
+    /// Brings the head's file up to date. After a failed write it writes no more: a gap in the middle would mislead the
+    /// reader.
     pub(super) fn save_head(&mut self, directory: &Directory) -> io::Result<()> {
         let fresh = std::mem::take(&mut self.fresh);
         if fresh.is_empty() || self.broken {

@@ -1,6 +1,6 @@
 //! Bytes to lines, with a bound on the line: a script that prints a gigabyte without a line break gets some put in.
 
-/// Longest line, its line break not counted. Below systemd's LineMax= (48 KiB), which would break it too.
+/// Longest line, without its line break. Below systemd's LineMax= (48 KiB), at which journald would split it.
 pub(super) const MAX_LINE: usize = 16 * 1024;
 
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Gives every line that is complete to `each`, its line break included.
+    /// Passes every complete line to `each`, with its line break.
     pub(super) fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
         while !bytes.is_empty() {
             let room = MAX_LINE - self.partial.len();
@@ -36,7 +36,7 @@ impl Lines {
         }
     }
 
-    /// Ends the line that has no end.
+    /// Ends an unfinished line.
     pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8])) {
         if !self.partial.is_empty() {
             self.partial.push(b'\n');

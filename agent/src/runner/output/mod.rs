@@ -1,5 +1,5 @@
-//! What a script prints: line by line to our own stdout and stderr, which is the journal ([`sinks`]), and its first and last part to the task's
-//! directory ([`keep`]). It never decides anything: a user may have written it.
+//! Output of a script: each line goes to the runner's stdout and stderr, which are the journal ([`sinks`]); the first
+//! and last part go to the task's directory ([`keep`]). Output decides nothing: a user may have written it.
 
 mod keep;
 mod lines;
@@ -27,7 +27,7 @@ impl Output {
         Self { out: Lines::default(), err: Lines::default(), keep: Keep::new(seq) }
     }
 
-    /// Takes bytes as they were read.
+    /// Takes bytes as read from the script.
     pub(crate) fn take(
         &mut self,
         stream: Stream,

@@ -1,8 +1,9 @@
-//! Our own stdout and stderr, which in a unit is the journal: written without ever waiting for it.
+//! The runner's stdout and stderr, in a unit the journal: written without ever waiting.
 //!
-//! What it does not take stays here, up to a bound; past that the script's pipes are not read, and the script waits (backpressure), while
-//! signals, limits and reports go on. A journal that takes nothing at all for some seconds holds nobody up: its lines are lost, counted, and
-//! said so when it listens again. (The kept parts of the output do not depend on it.)
+//! Lines that the journal does not take stay here, up to a bound. Past it, the runner stops reading the script's pipes,
+//! and the script waits (backpressure), while signals, limits and reports go on. A journal that takes nothing for some
+//! seconds delays no task: its lines are lost and counted, and the runner reports the count when the journal listens
+//! again. (The kept parts of the output do not depend on it.)
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,13 +13,13 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// Past so much that was not taken no more is read. One chunk more may come on top.
+/// Pending bytes from which on the runner stops reading pipes. One more chunk may follow.
 const CLOGGED: usize = 64 * 1024;
 
-/// How long a journal may take nothing. It restarts within a second.
+/// Time after which a journal that takes nothing counts as deaf. A restart takes less than a second.
 const DEAF_AFTER_MS: u64 = 5_000;
 
-/// So much fits a pipe that poll(2) calls writable (PIPE_BUF).
+/// Bytes that surely fit a pipe that poll(2) calls writable (PIPE_BUF).
 const SURE: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,8 @@ impl Sinks {
         })
     }
 
-    /// Takes a line of a script, its line break included. In the journal what comes from stderr is a warning, unless it says itself what it is.
+    /// Takes a line of a script with its line break. In the journal, a line from stderr is a warning, unless it carries
+    /// its own level.
     pub(crate) fn line(&mut self, stream: Stream, line: &[u8]) {
         if stream == Stream::Err && self.levels && !has_level(line) {
             self.sink(stream).push(b"<4>");
@@ -81,18 +83,19 @@ impl Sinks {
         }
     }
 
-    /// Is so much left that no more should be read?
+    /// Are so many bytes pending that the runner should stop reading?
     pub(crate) fn clogged(&self) -> bool {
         self.all().any(|sink| sink.pending.len() >= CLOGGED)
     }
 
-    /// What to wait for: those that did not take everything.
+    /// Returns the descriptors to wait for: those with pending bytes.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
 
-    /// Is anything left that is worth staying for when all else is done? What a deaf journal has not taken is not: it may never listen again,
-    /// and the task's result waits. Of one that is not deaf yet, and was flushed, [`Self::next`] says until when.
+    /// Is it worth waiting for pending output at the end? Output for a deaf journal is not: the journal may never
+    /// listen again, and the task's result waits. For a flushed journal that is not deaf yet, [`Self::next`] says how
+    /// long to wait.
     pub(crate) fn hopeful(&self) -> bool {
         self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
     }
@@ -114,12 +117,12 @@ impl Sinks {
     }
 }
 
-/// Does it begin with `<0>` to `<7>`?
+/// Does the line begin with `<0>` to `<7>`?
 fn has_level(line: &[u8]) -> bool {
     matches!(line, [b'<', b'0'..=b'7', b'>', ..])
 }
 
-/// A text that stays on its line, whatever a script put into it.
+/// Replaces control characters, so that a script's text stays on one line.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -127,7 +130,7 @@ pub(crate) fn one_line(text: &str) -> String {
 #[derive(Debug)]
 struct Sink {
     fd: OwnedFd,
-    /// The journal, as against a terminal, pipe or file: those have a reader who may pause.
+    /// Is the sink the journal's socket? The reader of a terminal, pipe or file may pause.
     socket: bool,
     pending: Vec<u8>,
     /// The last byte that was taken was no line break.
@@ -135,7 +138,7 @@ struct Sink {
     stuck_since: Option<u64>,
     deaf: bool,
     lost: usize,
-    /// Nobody will ever read it.
+    /// No process will ever read it.
     closed: bool,
 }
 
@@ -180,14 +183,14 @@ impl Sink {
         }
         if self.pending.is_empty() {
             self.own_up();
-            // What that left is not waited for longer than any other line.
+            // Waits no longer for this line than for any other.
             self.stuck_since = (!self.pending.is_empty()).then_some(now);
             return;
         }
         self.stuck_since.get_or_insert(now);
         if self.deaf || self.deaf_at().is_some_and(|at| at <= now) {
             self.deaf = true;
-            // The rest of a line that was half taken stays, or the next one would be glued to it.
+            // Keeps the rest of a half-written line, or the next line would be glued to it.
             let rest =
                 if self.mid_line { self.pending.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1) } else { 0 };
             self.lost += self.pending.len() - rest;
@@ -195,7 +198,7 @@ impl Sink {
         }
     }
 
-    /// Says what was lost, once it can be said.
+    /// Reports the lost bytes, once the journal takes lines again.
     fn own_up(&mut self) {
         if self.lost > 0 && !self.mid_line {
             let text = format!("perilog-runner: {} bytes of output were not taken and are lost here\n", self.lost);
@@ -208,13 +211,13 @@ impl Sink {
         self.stuck_since.filter(|_| self.socket && !self.deaf).map(|since| since.saturating_add(DEAF_AFTER_MS))
     }
 
-    /// Writes from `from` on what fits now.
+    /// Writes as much as fits now, starting at `from`.
     fn write(&self, from: usize) -> rustix::io::Result<usize> {
         let bytes = &self.pending[from..];
         if self.socket {
             return rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
-        // The descriptor may be shared with others, a shell's terminal for one: O_NONBLOCK would be theirs too.
+        // The descriptor may be shared, with a shell's terminal for example: O_NONBLOCK would affect its other users.
         let mut poll = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut poll, Some(&now))?;
@@ -244,7 +247,8 @@ mod tests {
         assert_eq!(one_line("a\nMAINPID=1\u{1b}[2J"), "a MAINPID=1 [2J");
     }
 
-    /// Waits as the runner does at its end, but for time: how often it woke, and when the last time. Fails where nothing would wake it.
+    /// Waits as the runner does at its end, in simulated time. Returns how often it woke, and when it last did. Fails
+    /// if nothing would wake it.
     fn stay(sinks: &mut Sinks, mut now: u64) -> (u32, u64) {
         let mut woke = 0;
         sinks.flush(now);
@@ -260,7 +264,7 @@ mod tests {
     fn a_deaf_journal_is_not_stayed_for() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut sinks = Sinks { out: Sink::new(ours.into(), FileType::Socket), err: None, levels: true };
-        // One line, larger than all that a socket holds: a part of it is taken.
+        // One line, larger than a socket's buffer: the journal takes a part of it.
         let line = [&vec![b'x'; 4 << 20][..], b"\n"].concat();
         sinks.line(Stream::Out, &line);
         assert_eq!(stay(&mut sinks, 100), (1, 100 + DEAF_AFTER_MS));
@@ -268,7 +272,7 @@ mod tests {
         sinks.say(Level::Info, "a last word");
         assert_eq!(stay(&mut sinks, 200 + DEAF_AFTER_MS), (0, 200 + DEAF_AFTER_MS));
 
-        // It listens again for so long that the line is whole, and is then deaf to what it is told of that.
+        // The journal reads until the line is complete, then stops before the report of lost bytes.
         theirs.set_nonblocking(true).unwrap();
         while !sinks.out.pending.is_empty() && sinks.out.lost > 0 {
             let _ = theirs.read(&mut vec![0; 64 << 10]);
@@ -282,7 +286,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut sink = Sink::new(ours.into(), FileType::Socket);
         let line = [&[b'x'; 999][..], b"\n"].concat();
-        // Nobody reads: the socket fills, and then we do.
+        // With no reader, first the socket fills, then the sink.
         while sink.pending.len() < CLOGGED {
             sink.push(&line);
             sink.flush(100);
@@ -300,7 +304,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         let mut seen = Vec::new();
         for _ in 0..2 {
-            // Takes what there is; the error says that this is all.
+            // Reads everything; the error only marks the end of the data.
             let _ = theirs.read_to_end(&mut seen);
             sink.push(b"again\n");
             sink.flush(200 + DEAF_AFTER_MS);
