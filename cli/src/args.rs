@@ -1,4 +1,4 @@
-//! The command line: what is global, and the verbs. What a verb takes stands with the verb.
+//! Command line: global options and the verbs. Each verb declares its own arguments.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::verb;
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
-/// Ranks are given as an idset (0-3,7) or as a hostlist ("n[0-3,7]") wherever --ranks stands; lengths of time as 500ms, 30s, 1.5m, 2h.
-/// Quote a hostlist that has brackets: a shell puts the names of files in its place that match it.
-/// A job is named as its resource manager names it; a Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy), in other forms it is another job's name
-/// (flux job id --to=f58plain).
+/// Wherever --ranks stands, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s,
+/// 1.5m, 2h. Quote a hostlist with brackets: a shell replaces it by the names of matching files. A job has the name
+/// that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy); in other forms it is
+/// another job's name (flux job id --to=f58plain).
 #[derive(Debug, Parser)]
 #[command(name = "perilog", version, after_help = exit::help(), max_term_width = 120, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -38,7 +38,7 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     socket: PathBuf,
-    /// The bodies of the API's replies as JSON, one value a line (see io.perilog.Controller); unknown members must be ignored.
+    /// The bodies of the API's replies as JSON, one value a line (see io.perilog.Controller); ignore unknown members.
     #[arg(long, global = true, conflicts_with = "quiet")]
     json: bool,
     /// Bare names, or nothing but the exit status.

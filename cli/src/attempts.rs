@@ -1,8 +1,8 @@
-//! Which attempt of a job is meant where none is named: the newest that was asked for. One of which only a node has told is nobody's until it is asked
-//! for, whatever its number (an orphan, docs/decisions/0014).
+//! Choice of a job's attempt where the operator names none: the newest requested one. An attempt reported only by a
+//! node is an orphan until it is requested, whatever its number (docs/decisions/0014).
 //!
-//! The controller says in the job's log of each attempt that it was asked for, once (`attempt`). Where it says so of none, because its store was lost, what
-//! nodes told is all there is: the newest.
+//! The controller logs the event `attempt` once for each requested attempt. If its store was lost, no such event
+//! exists: then the newest reported attempt is meant.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use perilog_core::Attempt;
 
 use crate::log::Entry;
 
-/// Those that were asked for, as far as the log was read.
+/// Requested attempts, as far as the log was read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked(BTreeSet<Attempt>);
 
@@ -21,7 +21,7 @@ impl Asked {
         }
     }
 
-    /// The one that is meant of these. `None`: there are none.
+    /// Chooses among these attempts; `None` if there are none.
     pub(crate) fn meant(&self, of: impl Iterator<Item = Attempt>) -> Option<Attempt> {
         of.max_by_key(|number| (self.0.contains(number), *number))
     }
@@ -42,9 +42,9 @@ mod tests {
             (&[0, 1], &[0, 1], Some(1)),
             (&[0], &[0, 7], Some(0)),
             (&[0, 8], &[0, 7, 8], Some(8)),
-            // A store that was lost.
+            // The controller's store was lost.
             (&[], &[3, 7], Some(7)),
-            // What is looked for is not of that one.
+            // The requested task does not belong to that attempt.
             (&[0, 1], &[0, 7], Some(0)),
         ] {
             let asked = Asked(asked.iter().copied().map(number).collect());

@@ -1,8 +1,8 @@
-//! Aligned columns without lines: what `ps` and its like print.
+//! Aligned columns without lines, as `ps` prints them.
 //!
-//! A column that is empty in every row is left out. On a terminal the last column is wrapped at words under its own head and a long
-//! cell of another one is cut; anywhere else nothing is cut, so that `grep` sees it all. Widths are counted in characters: names are
-//! ASCII, and foreign text stands in the last column.
+//! A column that is empty in every row is left out. On a terminal, the last column is wrapped at words under its own
+//! head, and long cells of other columns are cut. Elsewhere nothing is cut, so that `grep` sees everything. Widths are
+//! counted in characters: names are ASCII, and foreign text is in the last column.
 
 use owo_colors::Style;
 
@@ -55,7 +55,7 @@ impl<const N: usize> Columns<N> {
         Self { heads: None, sides: [Side::Left; N], rows: Vec::new() }
     }
 
-    /// Numbers and ages: aligned at their ends.
+    /// Aligns a column of numbers or ages at the right.
     pub(crate) fn right(mut self, column: usize) -> Self {
         self.sides[column] = Side::Right;
         self
@@ -65,7 +65,7 @@ impl<const N: usize> Columns<N> {
         self.rows.push(cells);
     }
 
-    /// Whole lines. `width`: of the terminal, if it is one; `indent`: spaces before each line.
+    /// Renders whole lines. `width` is that of the terminal, if any; `indent` is the number of spaces before each line.
     pub(crate) fn render(self, width: Option<usize>, indent: usize) -> String {
         let heads = self.heads.map(|heads| heads.map(|head| styled(head, style::STRONG)));
         let shown: Vec<usize> = (0..N).filter(|&i| self.rows.iter().any(|row| !row[i].text.is_empty())).collect();

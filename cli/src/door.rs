@@ -1,6 +1,7 @@
-//! The local sockets of controller and agent, seen from here: one call, one typed answer, one [`Fault`] that says what to do.
+//! Local sockets of controller and agent, as a client: one call, one typed answer, and a [`Fault`] that says what to
+//! do.
 //!
-//! The types of the replies are `perilog_core`'s; the methods are those of `io.perilog.Controller` and `io.perilog.Agent`.
+//! `perilog_core` defines the types of the replies; `io.perilog.Controller` and `io.perilog.Agent` define the methods.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 
-/// How long a daemon may take for one answer. A commit takes milliseconds; a disk that hangs takes longer than this.
+/// Limit for one answer of a daemon. A commit takes milliseconds; only a hanging disk takes longer than this.
 const ANSWER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +46,14 @@ impl Daemon {
     }
 }
 
-/// A body that was read, beside all that came: `--json` passes on what this version does not know.
+/// Parsed body of a reply, beside the raw reply: `--json` passes on members that this version does not know.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer<T> {
     pub(crate) raw: Value,
     pub(crate) body: T,
 }
 
-/// Where the agent of this node listens, for verbs that ask it.
+/// Address of this node's agent, for verbs that ask it.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AgentSocket {
     /// The agent's socket.
@@ -86,7 +87,7 @@ impl Door {
         Ok(client)
     }
 
-    /// One call on a connection of its own.
+    /// Makes a call on a connection of its own.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -115,7 +116,7 @@ impl Door {
         self.read(raw).map(|answer: Answer<Info>| answer.body.version)
     }
 
-    /// A call with many answers; each goes to `take` as it comes, until the daemon ends them.
+    /// Makes a call with many answers and passes each to `take` until the daemon ends the stream.
     pub(crate) fn follow<T: DeserializeOwned, E: From<Fault>>(
         &self,
         client: &mut Client,

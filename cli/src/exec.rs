@@ -1,4 +1,4 @@
-//! `Exec` of the agent of this host (`io.perilog.Agent`): its replies, and the session that asks until there is an end.
+//! `Exec` of this host's agent (`io.perilog.Agent`): its replies, and a session that asks until the task ends.
 
 use perilog_core::message::Phase;
 use perilog_core::task::Ended;
@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::patience::{Stop, Teller};
 use crate::text;
 
-/// One reply; the last one tells the end.
+/// Reply of `Exec`; the last one reports the end.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) unit: String,
@@ -25,7 +25,7 @@ pub(crate) struct Reply {
     pub(crate) phase: Option<Phase>,
     #[serde(default)]
     pub(crate) ended: Option<Ended>,
-    /// Ended before; nothing else is left.
+    /// The task ended before the call, and only its tombstone is left.
     #[serde(default)]
     pub(crate) outcome: Option<Outcome>,
     #[serde(default)]
@@ -59,7 +59,8 @@ impl Reply {
     }
 }
 
-/// Asks on this connection, and tells each reply, after `note` has seen it; an agent that ends before the task does is one that went away.
+/// Asks on this connection and passes on each reply, after `note` has seen it. If the stream ends before the task does,
+/// the agent went away.
 pub(crate) fn session(
     door: &Door,
     client: &mut Client,

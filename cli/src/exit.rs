@@ -1,4 +1,4 @@
-//! The exit codes, in one table: programs that call `perilog` and its `--help` read the same one.
+//! Exit codes in one table, for programs that call `perilog` and for `--help`.
 //!
 //! Unknown is never success: only [`Exit::Ok`] is 0.
 
@@ -43,7 +43,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Status(status) => status,
-            // Every other variant has its row; a test walks them.
+            // Every other variant has a row; a test checks that.
             _ => TABLE.iter().find(|(exit, ..)| *exit == self).map_or(8, |(_, code, _)| *code),
         }
     }
@@ -75,7 +75,7 @@ pub(crate) fn worse(a: Verdict, b: Verdict) -> Verdict {
     if blame(b) > blame(a) { b } else { a }
 }
 
-/// The table as `--help` shows it.
+/// Formats the table for `--help`.
 pub(crate) fn help() -> String {
     let mut text = "Exit status:".to_owned();
     for (_, code, meaning) in TABLE {

@@ -1,4 +1,4 @@
-//! What can go wrong on the way to an answer, said to an operator: what happened, where, and what to do.
+//! Errors on the way to an answer, as an operator reads them: what happened, where, and what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) enum Fault {
     #[error("the {} has no room for another client: {}", daemon.word(), text::line(text))]
     Busy { daemon: Daemon, text: String },
 
-    /// `io.perilog.Controller.Refused`; `code` is one of that interface's words.
+    /// `io.perilog.Controller.Refused`; `code` is defined by that interface.
     #[error("{}", text::line(text))]
     Refused { code: String, text: String },
 
@@ -46,7 +46,7 @@ pub(crate) enum Fault {
     #[error("the {} answered with an error: {}", daemon.word(), text::line(what))]
     Remote { daemon: Daemon, what: String },
 
-    /// What was asked cannot be meant; checked before anybody is asked.
+    /// Contradictory or malformed request, found before any daemon was asked.
     #[error("{0}")]
     Usage(String),
 
@@ -62,7 +62,7 @@ pub(crate) enum Fault {
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
 
-    /// Nobody reads our output any more: ends quietly.
+    /// The reader of the output is gone: the program ends quietly.
     #[error("nobody reads the output")]
     PipeClosed,
 }
@@ -80,7 +80,7 @@ impl Fault {
         }
     }
 
-    /// Is the daemon away (for now), rather than of another opinion?
+    /// Is the daemon away (for now), rather than refusing?
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::NoDaemon { .. }
@@ -102,7 +102,7 @@ const UNAVAILABLE: &str = "unavailable";
 const ATTEMPT_CLOSED: &str = "attempt-closed";
 
 impl From<io::Error> for Fault {
-    /// Of writing to standard output.
+    /// Converts an error of writing to standard output.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe { Self::PipeClosed } else { Self::Output(error) }
     }

@@ -1,10 +1,11 @@
-//! `perilog`: the operator's and the resource manager's door.
+//! `perilog`: the command of operators and resource managers.
 //!
-//! It asks the controller (or, for `try`, the agent of this host) over a Varlink socket and shows the answer; it decides nothing about
-//! jobs. One file per verb in `verb/`; every verb speaks through [`out::Faces`] in three faces: a table for people, the API's JSON for
-//! programs, next to nothing for shell scripts. Errors are [`fault::Fault`], exit codes [`exit::Exit`], both in one place.
+//! It asks the controller (or, for `try`, this host's agent) over a Varlink socket and shows the answer; it decides
+//! nothing about jobs. Each verb is a file in `verb/`. Every verb prints through [`out::Faces`] in three faces: a table
+//! for people, the API's JSON for programs, and bare names or nothing for shell scripts. [`fault::Fault`] holds all
+//! errors, [`exit::Exit`] all exit codes.
 //!
-//! A library for the sake of `pages/` only, which makes manual pages and completions of [`command`].
+//! It is a library only for `pages/`, which makes manual pages and completions from [`command`].
 
 mod args;
 mod attempts;
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// The command line: what `--help` says.
+/// Returns the command line, the source of `--help`.
 pub fn command() -> clap::Command {
     Cli::command()
 }

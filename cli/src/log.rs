@@ -1,7 +1,7 @@
-//! A job's event log (RFC 18) as the API gives it, and what its events say to people.
+//! Event log of a job (RFC 18) as the API returns it, and its events as lines for people.
 //!
-//! Names and contexts are the controller's. An event that is not known here, or whose context is not as expected, is shown as it came:
-//! a newer controller may tell more than we understand.
+//! The controller defines names and contexts. An unknown event, or one with an unexpected context, is shown unchanged:
+//! a newer controller may log more.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::out::{Faces, Page};
 use crate::{style, text, when};
 
-/// One event with its place in the log.
+/// Event with its place in the log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) sequence: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) context: Map<String, Value>,
-    /// All of it, as it came.
+    /// The whole event, unparsed.
     #[serde(skip)]
     raw: Value,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Finish {
     pub(crate) checks: Vec<Check>,
 }
 
-/// What the outcomes of an action add up to.
+/// Sum of an action's outcomes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Decided {
     pub(crate) action: ActionName,
@@ -74,7 +74,7 @@ pub(crate) struct Decided {
     pub(crate) status: Option<u8>,
     #[serde(default)]
     pub(crate) ok: IdSet,
-    /// Those that are not in `ok`.
+    /// Ranks by outcome, except `ok`.
     #[serde(default)]
     pub(crate) by_outcome: BTreeMap<String, IdSet>,
 }
@@ -88,7 +88,8 @@ pub(crate) enum Told {
     },
     Finish(Finish),
     Verdict(Decided),
-    /// One line about what goes on, in the style of its first word: overdue, lingering, milestone, cancel, late and whatever is new.
+    /// Line about an event without a variant of its own (overdue, lingering, milestone, cancel, late, and unknown
+    /// ones), in the style of its first word.
     Other {
         at: Option<String>,
         word: &'static str,
@@ -236,7 +237,7 @@ fn value(value: &Value) -> String {
     text::line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
-/// `rank 3`, `ranks 0-3`; what is no idset as it came.
+/// Formats `rank 3` or `ranks 0-3`; shows a text that is no idset unchanged.
 fn ranks(ranks: &str) -> String {
     match ranks.parse::<IdSet>() {
         Ok(ranks) => Part::of_ranks(ranks).to_string(),
@@ -345,7 +346,7 @@ impl Decided {
         format!("{verdict}: {}", counts.join(", "))
     }
 
-    /// The ranks whose outcome is one of `words`.
+    /// Returns the ranks whose outcome is one of `words`.
     pub(crate) fn ranks(&self, words: &[&str]) -> IdSet {
         let named = self.by_outcome.iter().filter(|(word, _)| words.contains(&word.as_str()));
         named.fold(IdSet::new(), |all, (_, ranks)| all.union(ranks))
@@ -361,7 +362,7 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Those of `ranks` that are known here, each with its host. One walk, however many.
+    /// Returns the known ones of `ranks`, each with its host, in one walk.
     pub(crate) fn of<'a>(&'a self, ranks: &'a IdSet) -> impl Iterator<Item = (u32, &'a str)> {
         self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank))
     }

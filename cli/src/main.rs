@@ -1,4 +1,4 @@
-//! `perilog`: see the library beside it.
+//! `perilog`: see the library beside this file.
 
 use std::process::ExitCode;
 

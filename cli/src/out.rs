@@ -1,7 +1,7 @@
-//! Where answers go: standard output, in one of the three faces.
+//! Standard output, in one of the three faces.
 //!
-//! Every verb says what it has to say through [`Faces`], and knows nothing of terminals, pipes or colours. A pipe that nobody reads any
-//! more is [`Fault::PipeClosed`]: it ends us without a word.
+//! Every verb prints through [`Faces`] and knows nothing of terminals, pipes or colours. A closed pipe is
+//! [`Fault::PipeClosed`]: the program ends silently.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -21,17 +21,17 @@ pub(crate) enum Face {
     Quiet,
 }
 
-/// What a verb has to say, or a part of it, in its three faces; one may have nothing to say where another has.
+/// Output of a verb, or a part of it, in three faces; some faces may be empty.
 pub(crate) trait Faces {
     fn table(&self, page: &mut Page);
     fn json(&self) -> Option<Value>;
     fn quiet(&self, page: &mut Page);
 }
 
-/// Lines in the making. Foreign text goes through [`crate::text`] before it is put on one.
+/// Lines being composed. Foreign text passes through [`crate::text`] first.
 pub(crate) struct Page {
     text: String,
-    /// Of the terminal; `None` where there is none.
+    /// Width of the terminal; `None` without one.
     width: Option<usize>,
     /// Milliseconds since the epoch.
     pub(crate) now_ms: u64,
@@ -77,7 +77,7 @@ impl Out {
         }
     }
 
-    /// Says it in the face that was asked for, at once.
+    /// Prints in the requested face, at once.
     pub(crate) fn show(&mut self, what: &dyn Faces) -> Result<(), Fault> {
         let mut page = Page::new(self.width, perilog_host::clock::wall_ms());
         match self.face {
@@ -91,14 +91,14 @@ impl Out {
         self.text(&page.text)
     }
 
-    /// A document of its own, as it is.
+    /// Prints a document unchanged.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Fault> {
         self.to.write_all(text.as_bytes())?;
         Ok(self.to.flush()?)
     }
 }
 
-/// Says something beside the answer: on standard error, whatever the face. One that is closed is not worth ending for.
+/// Prints a note on standard error, whatever the face. Ignores a closed standard error.
 pub(crate) fn aside(text: impl Display) {
     let _ = writeln!(anstream::stderr(), "perilog: {text}");
 }
@@ -117,7 +117,7 @@ pub(crate) mod tests {
         [anstream::adapter::strip_str(&table.text).to_string(), json, quiet.text]
     }
 
-    /// An [`Out`] in `face` and what it was told.
+    /// Returns an [`Out`] in `face` and the recorder of its output.
     pub(crate) fn recorder(face: Face) -> (Out, Recorder) {
         let recorder = Recorder::default();
         (Out { face, to: Box::new(recorder.clone()), width: None }, recorder)
@@ -127,7 +127,7 @@ pub(crate) mod tests {
     pub(crate) struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
     impl Recorder {
-        /// What came since the last time, without colours.
+        /// Returns the output since the last call, without colours.
         pub(crate) fn take(&self) -> String {
             let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
             anstream::adapter::strip_str(&text).to_string()

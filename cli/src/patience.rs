@@ -1,8 +1,9 @@
-//! A daemon may go away and come back at any moment; its scripts go on, and so do we.
+//! Patience with a daemon that may go away and come back at any moment, while its scripts go on.
 //!
-//! [`keep`] runs a *session* (calls on one connection) in a thread of its own and again on a new connection whenever the daemon goes
-//! away, until the session is done, the daemon is of another opinion, or nobody listens. What the session has to tell, that the daemon is
-//! away (once for each absence) and back, and the signals of an operator all arrive in one channel: the verb is one loop.
+//! [`keep`] runs a *session* (calls on one connection) in a thread of its own. Whenever the daemon goes away, it runs
+//! the session again on a new connection, until the session is done, the daemon refuses, or the verb stops listening.
+//! One channel carries everything, so that the verb is one loop: the session's messages, that the daemon is away (once
+//! per absence) and back, and an operator's signals.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
@@ -15,7 +16,7 @@ use crate::door::Door;
 use crate::exit::Exit;
 use crate::fault::Fault;
 
-/// What one who waits for a daemon's news can be told.
+/// Event for a verb that waits for a daemon.
 #[derive(Debug)]
 pub(crate) enum Happening<T> {
     Told(T),
@@ -24,30 +25,31 @@ pub(crate) enum Happening<T> {
     Back,
     /// The session is done: nothing more will be told.
     Done,
-    /// It cannot go on.
+    /// The session failed for good.
     Over(Fault),
     /// A signal that asks to stop: of [`ANY`] or [`TYPED`].
     Interrupted,
 }
 
-/// News that may wait to be shown. The log can be asked for again, so a slow terminal holds up only its own reader.
+/// Most events that wait to be shown. The log can be read again, so a slow terminal delays only its own reader.
 const BACKLOG: usize = 256;
 
 /// Pauses between tries to reach a daemon that is away: soon, because a restart takes less than a second; then seldom.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The signals that ask to stop.
+/// Signals that ask the verb to stop.
 pub(crate) type Asking = &'static [Signal];
 pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// Ctrl-C alone, for one whom SIGTERM and SIGHUP tell nothing: systemd sends them to all of a service that stops or has lost its main process.
+/// Ctrl-C alone. SIGTERM and SIGHUP carry no wish here: systemd sends them to every process of a service that stops or
+/// has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
-/// What a session tells, and whether anybody still listens.
+/// Sender of a session's events.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
     away: bool,
-    /// The daemon was there once: from then on its absence is waited out.
+    /// Has the daemon accepted a connection once? From then on the session waits out its absence.
     met: bool,
     pause: Duration,
 }
@@ -55,7 +57,7 @@ pub(crate) struct Teller<T> {
 /// Why a session ended early.
 pub(crate) enum Stop {
     Fault(Fault),
-    /// Nobody listens any more.
+    /// The verb stopped listening.
     Unheard,
 }
 
@@ -83,8 +85,8 @@ impl<T> Teller<T> {
     }
 }
 
-/// Runs `session` until it is done, see the module. Where nobody is there to begin with that is [`Happening::Over`]: waiting is for a daemon
-/// that took a connection once.
+/// Runs `session` until it is done (see the module). If the daemon never accepted a connection, ends with
+/// [`Happening::Over`]: patience is for a daemon that was there once.
 pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
@@ -93,7 +95,8 @@ where
     work(door, interruptible.then_some(ANY), false, session)
 }
 
-/// The same for one who waits from the beginning, also for a daemon that is not there yet: a node may run a job's prolog while it boots.
+/// Runs `session` as [`keep`] does, and also waits for a daemon that is not there yet: a node may run a job's prolog
+/// while it boots.
 pub(crate) fn keep_from_the_start<T, S>(door: Door, asking: Asking, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
     T: Send + 'static,
@@ -109,7 +112,7 @@ where
 {
     let (to, happenings) = sync_channel(BACKLOG);
     if let Some(asking) = asking {
-        // Before any other thread begins, so that all of them have the signals blocked.
+        // Blocks the signals before any other thread starts, so that all threads inherit the mask.
         interrupts(asking, to.clone())?;
     }
     let mut teller = Teller { to, away: false, met, pause: FIRST_PAUSE };
@@ -119,7 +122,7 @@ where
                 Ok(()) => break drop(teller.send(Happening::Done)),
                 Err(stop) => stop,
             };
-            // A daemon that died over the very first question was there, and what was asked may have begun.
+            // A daemon that died during the very first call was there, and the requested action may have begun.
             teller.met |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
             match stop {
                 Stop::Unheard => break,
@@ -141,8 +144,8 @@ where
     Ok(happenings)
 }
 
-/// From here on the signals that ask are told, not obeyed; the second one ends us wherever we are. The others of [`ANY`] do nothing, and those
-/// that our starter had ignored (nohup) stay ignored.
+/// From here on, the first signal is reported and the second one ends the process. Other signals of [`ANY`] are
+/// ignored, and those that the parent ignored (nohup) stay ignored.
 fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -> Result<(), Fault> {
     let failed = |errno: nix::Error| Fault::Other(format!("cannot wait for signals: {errno}"));
     let ignored = ignored_signals();
@@ -173,7 +176,7 @@ fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -
     Ok(())
 }
 
-/// The mask of ignored signals, proc(5); none where it cannot be read.
+/// Returns the mask of ignored signals, proc(5); empty if it cannot be read.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

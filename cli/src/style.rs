@@ -1,10 +1,10 @@
-//! Which colour means what. Colours only repeat what the words say; [`crate::out`] drops them where they are not wanted.
+//! Meaning of colours. Colours only repeat the words; [`crate::out`] drops them where they are unwanted.
 
 use owo_colors::Style;
 
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const STRONG: Style = Style::new().bold();
-/// What is there for completeness.
+/// Secondary detail.
 pub(crate) const QUIET: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = Style::new().green();
 pub(crate) const BAD: Style = Style::new().red().bold();

@@ -10,12 +10,12 @@ use crate::fault::Fault;
 use crate::log::{Entry, Events};
 use crate::patience::{Stop, Teller};
 
-/// What one who follows a log is told.
+/// News for a follower of a log.
 pub(crate) enum News {
-    /// `run` only: the action is there, whoever began it.
+    /// For `run` only: the action exists, begun by this or another request.
     Attached(Answer<Running>),
     Event(Entry),
-    /// Everything that the log has so far was told.
+    /// All events that the log had are reported.
     CaughtUp,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Running {
     pub(crate) ranks: IdSet,
     /// In rank order.
     pub(crate) hosts: HostList,
-    /// It was there before.
+    /// The action existed before this request.
     pub(crate) attached: bool,
     /// The log past here has everything of this action.
     pub(crate) events_after: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Running {
 pub(crate) struct Tail {
     door: Door,
     job: JobId,
-    /// The last sequence that was told.
+    /// Sequence of the last reported event.
     pub(crate) after: u64,
 }
 
@@ -46,17 +46,18 @@ impl Tail {
         Self { door, job, after }
     }
 
-    /// What the log has so far, then [`News::CaughtUp`].
+    /// Reports the log's present events, then [`News::CaughtUp`].
     pub(crate) fn past(&mut self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         self.read(client, false, teller)?;
         teller.tell(News::CaughtUp)
     }
 
-    /// What the log gets, for ever.
+    /// Reports new events for ever.
     pub(crate) fn follow(&mut self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         self.door.wait_for_ever(client)?;
         self.read(client, true, teller)?;
-        // It never ends by itself: a reader that is too slow is cut off, and reads on from its place.
+        // The stream never ends by itself: the controller disconnects a slow reader, which then reads on from its
+        // place.
         Err(Fault::WentAway { daemon: self.door.daemon, why: "the stream of events ended".to_owned() }.into())
     }
 

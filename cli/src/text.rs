@@ -2,10 +2,10 @@
 //!
 //! What a script printed may have been written by a user: its control characters never reach an operator's terminal.
 
-/// Longest foreign text that is shown on a line of its own; `logs` and `--json` have all of it.
+/// Longest foreign text on a line of its own; `logs` and `--json` show all of it.
 const SHOWN: usize = 300;
 
-/// `text` as one line: control characters and those that reorder text are escaped, a long one is cut.
+/// Returns `text` as one line: escapes control characters and those that reorder text, and cuts a long text.
 pub(crate) fn line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len().min(SHOWN));
     for (count, c) in text.trim_end().chars().enumerate() {
@@ -36,8 +36,8 @@ pub(crate) fn block(text: &str) -> String {
     shown
 }
 
-/// A value as JSON that no terminal obeys: what JSON lets stand as it is and a terminal acts on (C1 controls, what reorders text) is escaped, which means the
-/// same to every reader.
+/// Returns a value as JSON that cannot steer a terminal: JSON allows some characters that a terminal obeys (C1
+/// controls, characters that reorder text). Escaped, they mean the same to every JSON reader.
 pub(crate) fn json(value: &serde_json::Value) -> String {
     let text = value.to_string();
     if !text.chars().any(is_harmful) {
@@ -46,7 +46,7 @@ pub(crate) fn json(value: &serde_json::Value) -> String {
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match is_harmful(c) {
-            // Within a string: nothing else of JSON has such a character, and all of them are below U+10000.
+            // Such characters occur only within strings, and all are below U+10000.
             true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => shown.push(c),
         }

@@ -1,4 +1,5 @@
-//! Texts that an operator types, checked before anybody is asked; a malformed one is shown with a caret under the place.
+//! Values that an operator types, checked before any daemon is asked. An error shows a malformed value with a caret
+//! under the wrong place.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use perilog_core::{
 /// Most characters of a malformed text shown on either side of the place.
 const AROUND: usize = 40;
 
-/// A [`ParseError`] as clap shows it under the line that names the option.
+/// [`ParseError`] as clap shows it, under the line that names the option.
 #[derive(Debug)]
 pub(crate) struct Pointed {
     expected: String,
@@ -55,8 +56,8 @@ fn pointed<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, Pointed> {
     text.parse().map_err(|error| Pointed::of(text, error))
 }
 
-/// As Flux shows it, with its sign, it is the plain F58 that perilog has: `ƒuZZybuNNy` is `fuZZybuNNy`. Every other form is some resource manager's
-/// name of a job, and stays as it is: `1234` is Slurm's.
+/// Parses a job's name. With its sign, a Flux id becomes the plain F58 that perilog uses: `ƒuZZybuNNy` is `fuZZybuNNy`.
+/// Other forms stay unchanged, because another resource manager may use them: `1234` is a name of Slurm's.
 pub(crate) fn job(text: &str) -> Result<JobId, Pointed> {
     if text.trim_start().starts_with('\u{192}') {
         return pointed::<Fluid>(text).map(Fluid::job);

@@ -1,4 +1,5 @@
-//! `perilog action`: actions that no agent runs. A service outside starts one, reports what it covers, and says that it lives.
+//! `perilog action`: external actions, which no agent runs. A service starts one, reports its ranks, and renews its
+//! lease.
 
 use clap::{Subcommand, ValueEnum};
 use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, MilestoneName, Part, ResourceName, Span, Targets};
@@ -11,11 +12,12 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{text, values};
 
-/// Actions that a service outside runs: start, report, renew
+/// Actions that an external service runs: start, report, renew
 ///
-/// For programs beside the resource manager that do something for a job's ranks or resources, such as staging data on a rabbit. What such an
-/// action covers is held until it is reported, or until its service was silent for the length of its lease: then the rest is lost, and its nodes
-/// are drained. /usr/share/doc/perilog/examples/external-action.py is a service in Python.
+/// For programs beside the resource manager that do something for a job's ranks or resources, such as staging data on a
+/// rabbit. The controller holds what such an action covers until the service reports it. If the service is silent for
+/// the length of its lease, the rest is lost and its nodes are drained.
+/// /usr/share/doc/perilog/examples/external-action.py is a service in Python.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,13 +26,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Start one, or attach to it; the same again is the same.
+    /// Start an action, or attach to it; repeating is harmless.
     Start(Start),
-    /// Report an end: of some of what it covers, or of all. The first report stands; another one is recorded as late.
+    /// Report an end: of some ranks and resources, or of all. The first report stands; another one is recorded as late.
     Report(Report),
-    /// Say that its service lives.
+    /// Report that its service lives.
     Renew(Of),
-    /// Say that it has come to a point which somebody waits for.
+    /// Report a milestone that other actions may wait for.
     Milestone(Milestone),
 }
 
@@ -40,7 +42,7 @@ struct Of {
     job: JobId,
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: ActionName,
-    /// Of this attempt; without it of the open one.
+    /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -50,21 +52,21 @@ struct Start {
     #[command(flatten)]
     #[serde(flatten)]
     of: Of,
-    /// A service outside runs it. (Agents run what `perilog run` starts.)
+    /// An external service runs it. (Agents run actions of `perilog run`.)
     #[arg(long, required = true)]
     #[serde(skip)]
     external: bool,
-    /// Of these ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: of all.
+    /// These ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: everything.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Of the ranks on these hosts; a job that is not known yet begins with them.
+    /// The ranks on these hosts; an unknown job begins with them.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts, conflicts_with = "targets")]
     nodes: Option<HostList>,
-    /// Of these resources of the job that are no ranks, such as rabbit1,rabbit2.
+    /// These named resources of the job, such as rabbit1,rabbit2.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
-    /// For how long it may be silent.
+    /// How long the service may be silent.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     lease: Span,
 }
@@ -85,17 +87,17 @@ struct Report {
     of: Of,
     #[arg(value_name = "OUTCOME", value_enum)]
     outcome: Outcome,
-    /// Of these ranks, as an idset or as a hostlist. Without --ranks and --resources: of all that it covers.
+    /// These ranks, as an idset or as a hostlist. Without --ranks and --resources: everything that the action covers.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Of these resources.
+    /// These named resources.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
     /// The check that failed.
     #[arg(long, value_name = "NAME")]
     check: Option<String>,
-    /// What is wrong, in a sentence: it stands in the reason of a drain.
+    /// The problem in a sentence; a drain's reason shows it.
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
 }
@@ -105,7 +107,7 @@ struct Milestone {
     #[command(flatten)]
     #[serde(flatten)]
     of: Of,
-    /// Such as data-out.
+    /// A name such as data-out.
     #[arg(value_name = "NAME", value_parser = values::milestone)]
     milestone: MilestoneName,
     /// Only these ranks.

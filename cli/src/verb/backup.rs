@@ -21,7 +21,8 @@ struct Piece {
     size: Option<u64>,
 }
 
-/// Writes the whole copy or nothing (temporary file, fsync, rename); its bytes. Only its owner may read it, as with the store itself.
+/// Writes the whole copy or nothing (temporary file, fsync, rename) and returns its size. Only its owner may read it,
+/// as with the store itself.
 pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
     let mut name = file.file_name().ok_or_else(|| Fault::Usage(format!("{}: no file", file.display())))?.to_owned();
@@ -36,7 +37,7 @@ pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
         Ok(size)
     });
     if taken.is_err() {
-        // Nothing to do about a second failure; the first one is told.
+        // A second failure changes nothing; the first one is reported.
         let _ = fs::remove_file(&temporary);
     }
     taken

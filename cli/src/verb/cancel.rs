@@ -1,4 +1,4 @@
-//! `perilog cancel`: asks scripts to stop (SIGTERM once, to be trapped) and keeps those that have not begun from beginning.
+//! `perilog cancel`: asks scripts to stop (SIGTERM once, which they can trap) and keeps waiting ones from beginning.
 
 use serde::Serialize;
 
@@ -10,8 +10,8 @@ use crate::out::Out;
 
 /// Ask scripts to stop, and keep the rest from beginning
 ///
-/// A script gets SIGTERM once and may end its work; a node that is away is told when it is back. A cancel drains no node, but for one of an epilog: what
-/// that was to clean up is still there. Without ACTION the epilog is left alone.
+/// A script gets SIGTERM once and may finish its work; a node that is away is told when it is back. A cancel drains no
+/// node, except for an epilog: its clean-up did not happen. Without ACTION the epilog goes on.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `perilog controller`: what is done to the controller itself and to its store.
+//! `perilog controller`: operations on the controller itself and its store.
 
 use std::path::PathBuf;
 
@@ -21,17 +21,19 @@ pub(crate) struct Args {
 enum What {
     /// Shows what a controller in recovery waits for, and takes your word for it.
     ///
-    /// A controller whose store was lost, or put back from a copy, is in recovery: nothing that its store owes begins, is told or given back until the
-    /// resource manager, or you, vouched for it. Without options: the jobs of the store that wait for a word, and the tasks on nodes that it does not know.
+    /// A controller whose store was lost or restored from a copy is in recovery: it begins, tells and releases nothing
+    /// of its store until the resource manager, or you, vouched for the store. Without options: the store's jobs that
+    /// wait for a word, and the tasks on nodes that it does not know.
     Recover(recover::Args),
-    /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at all.
+    /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at
+    /// all.
     ///
     /// `perilog controller restore FILE` puts it back.
     Backup {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Puts a copy in the place of the store: checks it, stops the controller, installs it, starts the controller.
+    /// Replaces the store by a copy: checks the copy, stops the controller, installs it, starts the controller.
     ///
     /// The controller is in recovery then: see `perilog controller recover`. The copy stays where it is.
     Restore(restore::Args),

@@ -13,9 +13,10 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{text, values};
 
-/// Show who is drained, or drain nodes
+/// Show drained nodes, or drain nodes
 ///
-/// Bare: who is drained, since when and why. With nodes and a reason: drain them. A reason that stands is not overwritten; what was found wrong there last, since then, is shown under it. With --quiet: the names.
+/// Without arguments: the drained nodes, since when and why. With nodes and a reason: drain them. An existing reason
+/// stays; the latest problem found there since is shown under it. With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts, requires = "reason")]
@@ -33,7 +34,8 @@ pub(crate) struct Args {
 pub(crate) struct Lift {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: HostList,
-    /// Drop it at once, without the drain hook: of hosts that the resource manager does not know, or where it was lifted by other means.
+    /// Drop it at once, without the drain hook: for hosts that the resource manager does not know, or undrained there
+    /// by other means.
     #[arg(long)]
     forget: bool,
 }
@@ -42,7 +44,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     match (args.nodes, args.reason) {
         (Some(nodes), Some(reason)) => {
             let mut parameters = json!({"nodes": nodes, "reason": reason});
-            // A controller of before it had this is asked in its words.
+            // Leaves the parameter out for older controllers, which refuse it.
             if args.force {
                 parameters["force"] = true.into();
             }
@@ -59,7 +61,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let some = format!("{}: drain lifted", args.nodes);
     let mut parameters = json!({"nodes": args.nodes});
-    // A controller of before it had this is asked in its words.
+    // Leaves the parameter out for older controllers, which refuse it.
     if args.forget {
         parameters["forget"] = true.into();
     }

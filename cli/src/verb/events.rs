@@ -10,17 +10,18 @@ use crate::patience::{Happening, Teller, keep};
 use crate::tail::{News, Tail};
 use crate::values;
 
-/// A job's event log
+/// Event log of a job
 ///
-/// Columns: sequence, local time, event, action, what. With --json: one RFC 18 event a line, with its sequence. With --quiet: the names.
+/// Columns: sequence, local time, event, action, details. With --json: one RFC 18 event a line, with its sequence. With
+/// --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// What comes later too, until Ctrl-C; a controller that goes away is waited for.
+    /// Follow new events until Ctrl-C; waits for a controller that goes away.
     #[arg(short, long)]
     follow: bool,
-    /// Only those past this sequence.
+    /// Only events after this sequence.
     #[arg(long, value_name = "N", default_value_t = 0)]
     after: u64,
 }

@@ -14,13 +14,13 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{values, when};
 
-/// Where the package puts it; the store is on the host where it is.
+/// Path of the package's controller, on the host of the store.
 const CONTROLLER: &str = "/usr/sbin/perilog-controller";
 
 /// Jobs, attempts, actions, ranks that are not ok, and event logs, as JSON lines
 ///
-/// Each line is an object with its `kind`: export, job, attempt, action, rank, event (docs/operate.md). A job comes whole or not at all. Asks the
-/// controller, which goes on meanwhile; where it is down, --store reads its file.
+/// Each line is an object with its `kind`: export, job, attempt, action, rank, event (docs/operate.md). Each job is
+/// exported whole or not at all. The controller answers without stopping; where it is down, --store reads its file.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     /// Only this job.
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Jobs that began before then.
     #[arg(long = "until", value_name = "TIME", value_parser = when::parse)]
     until_ms: Option<u64>,
-    /// Read this store or copy of one, on this host, without a controller.
+    /// Read this store or a copy of it, on this host, without a controller.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     store: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
                 command.arg(name).arg(value);
             }
         }
-        // It takes our place: its exit status is ours.
+        // Becomes the controller's program, whose exit status then counts.
         return Err(Fault::File { what: "cannot run", path: CONTROLLER.into(), source: command.exec() });
     }
     let mut client = door.open()?;
@@ -66,7 +66,7 @@ struct Lines {
     lines: Vec<Value>,
 }
 
-/// The same in every face.
+/// Line of the export, equal in every face.
 struct Line(Value);
 
 impl Faces for Line {

@@ -1,4 +1,5 @@
-//! `perilog failed`: which ranks of a job failed before it ran. For its owner's scripts: a sub-instance drains these (docs/examples).
+//! `perilog failed`: ranks of a job that failed before the job ran. For its owner's scripts: a sub-instance drains
+//! these (docs/examples).
 
 use clap::ValueEnum;
 use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName};
@@ -11,18 +12,18 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{text, values};
 
-/// Which ranks of a job failed in what ran before it
+/// Ranks of a job that failed in an action before it
 ///
-/// One line, empty where none failed; the messages of their checks with --json, and what became of resources that are no ranks. Such as failed are
-/// named on standard error, too: what stands in the line are ranks.
+/// One line, empty if none failed. --json adds the messages of their checks, and the results of named resources. Failed
+/// named resources are also listed on standard error, because the line holds ranks only.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// How they are named.
+    /// The form of the names.
     #[arg(long, value_enum, default_value = "hostlist")]
     format: Format,
-    /// Of this attempt; without it of the open one.
+    /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -48,7 +49,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 struct Failed {
     ranks: IdSet,
     hosts: HostList,
-    /// What is no rank; nothing of it from an older controller.
+    /// Named resources; an older controller sends none.
     #[serde(default)]
     resources: Vec<Resource>,
 }
@@ -60,7 +61,7 @@ struct Resource {
 }
 
 impl Failed {
-    /// What a line of hosts or ranks cannot name.
+    /// Names failed resources, which a line of hosts or ranks cannot contain.
     fn beside(&self, job: &JobId) -> Option<String> {
         let names = self.resources.iter().map(|of| format!("{}: {}", of.resource, text::line(&of.result)));
         let names: Vec<String> = names.collect();

@@ -1,4 +1,4 @@
-//! Certificates out of names and days, and the list of those that count no more.
+//! Certificates from names and days, and the list of revoked ones.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::fault::Fault;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Whom a certificate is for.
+/// Role of a certificate's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Role {
     /// An agent: dials the controller and speaks for its own host.
@@ -28,18 +28,18 @@ pub(super) fn new(name: &str, days: u32, now_ms: u64) -> Result<Made, Fault> {
     Ok(authority::new(name, now_ms.saturating_sub(BACKDATED_MS), now_ms + u64::from(days) * DAY_MS)?)
 }
 
-/// One that signs.
+/// Authority that signs.
 pub(super) struct Signer {
     issuer: Issuer<'static, KeyPair>,
     not_after_ms: u64,
     subject: String,
 }
 
-/// So the controller calls the authority by which it enrols nodes.
+/// Prefix of the name that the controller gives its enrolment authority.
 const ENROLS: &str = "CN=perilog enrolment of ";
 
 impl Signer {
-    /// Of the authority in this directory, which has not run out.
+    /// Opens the authority in this directory; refuses one that has run out.
     pub(super) fn open(dir: &Path, now_ms: u64) -> Result<Self, Fault> {
         let path = dir.join(CA_CERT);
         let cert = files::read(&path)?;
@@ -55,7 +55,7 @@ impl Signer {
         Ok(Self { issuer, not_after_ms: own.not_after_ms, subject: own.subject })
     }
 
-    /// Whether the controller signs by it, and reads its lists where they are.
+    /// Does the controller enrol nodes with this authority? It reads the authority's lists in place.
     pub(super) fn enrols(&self) -> bool {
         self.subject.starts_with(ENROLS)
     }
@@ -65,7 +65,7 @@ impl Signer {
         Ok(authority::revocations(&self.issuer, number, list, now_ms, self.not_after_ms)?)
     }
 
-    /// A certificate for these names, the first of which is the subject; it does not outlive its authority.
+    /// Issues a certificate for these names, with the first as subject; it ends no later than its authority.
     pub(super) fn issue(&self, role: Role, names: &[Name], days: u32, now_ms: u64) -> Result<Made, Fault> {
         let until_ms = (now_ms + u64::from(days) * DAY_MS).min(self.not_after_ms);
         let mut params = authority::lasting(now_ms.saturating_sub(BACKDATED_MS), until_ms);

@@ -1,5 +1,5 @@
-//! The files of an authority and of those it issues to. Keys are readable by their owner alone, from the first byte on. What others read they can read
-//! under every umask, and a daemon's directory keeps its owner's files its own, though root writes them.
+//! Files of an authority and of its certificates. Only the owner can read a key, from the first byte on. Public files
+//! are readable under every umask. In a daemon's directory, files keep their owner although root writes them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -11,13 +11,13 @@ pub(super) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
 
 use crate::fault::Fault;
 
-/// What a daemon has under /etc/perilog/tls, beside `ca.pem`.
+/// Files of a daemon under /etc/perilog/tls, beside `ca.pem`.
 pub(super) const CERT: &str = "cert.pem";
 pub(super) const KEY: &str = "key.pem";
 
 /// A certificate or key has no megabyte.
 const LARGEST: u64 = 1024 * 1024;
-/// What an authority has issued and revoked: a hundred thousand certificates many times over.
+/// Largest list of issued and revoked certificates: room for far more than a hundred thousand.
 const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,18 +26,18 @@ pub(super) enum Who {
     OwnerOnly,
 }
 
-/// Makes `dir` and what is above it; others may not look into what is new.
+/// Creates `dir` and its parents; other users may not look into new ones.
 pub(super) fn directory(dir: &Path) -> Result<(), Fault> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
 }
 
-/// Keeps others who ask for it out of an authority's directory, until it is dropped.
+/// Locks an authority's directory against other processes, until dropped.
 pub(super) fn lock(dir: &Path) -> Result<Lock, Fault> {
     Lock::take(dir).map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
 }
 
-/// Nothing is there. Not: it cannot be looked at.
+/// Is the file absent, rather than unreadable?
 pub(super) fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
@@ -50,12 +50,12 @@ pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fau
     }
 }
 
-/// Writes a whole file or nothing (temporary file, fsync, rename). It is on the disk under its name when it returns.
+/// Writes a whole file or nothing (temporary file, fsync, rename). On return it is on disk under its name.
 pub(super) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fault> {
     write_as(path, who, who == Who::Everybody, text)
 }
 
-/// `give_away`: to whoever has what is there, or the directory. A key stays with who has made it.
+/// Writes a file. `give_away`: to the owner of the existing file, or of the directory. A key stays with its maker.
 fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -64,14 +64,14 @@ fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fa
     let written =
         write_new(&temporary, give_away.then_some(path), who, text).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
-        // Nothing to do about a second failure; the first one is told.
+        // A second failure changes nothing; the first one is reported.
         let _ = fs::remove_file(&temporary);
         failed(error)
     })?;
     sync(path).map_err(failed)
 }
 
-/// `like`: whose it is to be.
+/// Writes a temporary file; `like` is the path whose owner it gets.
 fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io::Result<()> {
     let mode = match who {
         Who::Everybody => 0o644,
@@ -81,13 +81,13 @@ fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io:
     if let Some(path) = like {
         give(&file, path)?;
     }
-    // Not by opening it: the umask would have its say, and nobody asks for a list that its reader cannot read.
+    // Sets the mode explicitly, because the umask could make a list unreadable for the daemon that needs it.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// Gives what is to be `path` to the owner of what is there, or of the directory. Root alone gives anything away.
+/// Gives the new file to the owner of the file at `path`, or of its directory. Only root can give a file away.
 fn give(file: &File, path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -109,7 +109,8 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Begins a list that is its owner's alone, empty, where there is none. What is there and no file, such as a link, is refused.
+/// Creates an empty list that only its owner can read, if there is none. Refuses anything at `path` that is no file,
+/// such as a link.
 pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     match path.symlink_metadata() {
@@ -118,7 +119,7 @@ pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         Err(_) => {}
     }
-    // Made elsewhere first, so that it never is there and another's.
+    // Creates it under a temporary name first, so that it never appears with another owner.
     write_as(path, Who::OwnerOnly, true, "")
 }
 
@@ -132,7 +133,7 @@ pub(super) fn read(path: &Path) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(odd)
 }
 
-/// A list of an authority, which grows with what it does.
+/// Reads a list of an authority, which grows with its use.
 pub(super) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
     read_up_to(path, LARGEST_LIST, "no such list has more")
 }
@@ -146,7 +147,7 @@ fn read_up_to(path: &Path, largest: u64, why: &str) -> Result<Vec<u8>, Fault> {
     fs::read(path).map_err(failed)
 }
 
-/// Reads a key that only its owner can read.
+/// Reads a key; only its owner may be able to read it.
 pub(super) fn read_secret(path: &Path) -> Result<String, Fault> {
     let failed = |source| Fault::File { what: "cannot read", path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(failed)?.mode() & 0o777;

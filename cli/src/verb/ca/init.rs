@@ -19,7 +19,7 @@ use crate::out::{Face, Out, aside};
 pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// What it calls itself.
+    /// The authority's name.
     #[arg(long, value_name = "NAME", default_value = "perilog authority", value_parser = name)]
     name: String,
     /// How long it lasts; no certificate outlives it.

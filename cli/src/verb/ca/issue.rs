@@ -16,11 +16,11 @@ use crate::fault::Fault;
 use crate::out::Out;
 use crate::values;
 
-/// Issues what a daemon has under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
+/// Issues what a daemon needs under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
 ///
-/// Nodes get one certificate each, in OUT/HOST where there are several; a controller gets one under all the names and addresses by which
-/// agents dial it. A key that was made once is not made again: hand the files over and forget OUT. DIR/issued.jsonl remembers who got which
-/// certificate, so that it can be revoked; keys are nowhere else.
+/// Each node gets a certificate of its own, in OUT/HOST if there are several. A controller gets one under all the names
+/// and addresses by which agents dial it. A key is made only once: hand the files over and delete OUT. DIR/issued.jsonl
+/// records each certificate and its host, so that it can be revoked; keys are stored nowhere else.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
@@ -37,12 +37,12 @@ pub(crate) struct Args {
     /// How long they last.
     #[arg(long, value_name = "DAYS", default_value_t = 1825, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
-    /// In the place of files that are there.
+    /// Replace files that exist.
     #[arg(long)]
     force: bool,
 }
 
-/// What one HOST stands for.
+/// Names in one HOST argument.
 #[derive(Debug, Clone)]
 struct Names(Vec<Name>);
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
         let made = signer.issue(args.role, names, args.days, clock::wall_ms())?;
         let cert = dir.join(CERT);
         let read = certificates(&cert, &made.cert)?;
-        // Before anybody can have it: what is not on the list cannot be revoked by its host.
+        // Recorded before the certificate leaves: one that is not on the list cannot be revoked by its host.
         issued::add(&args.dir, &read)?;
         files::directory(dir)?;
         files::write(&dir.join(CA_CERT), Who::Everybody, &ca)?;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
 }
 
 impl Args {
-    /// Directories and whose certificate goes there.
+    /// Returns each output directory with the names of its certificate.
     fn jobs(&self) -> Result<Vec<(PathBuf, Vec<Name>)>, Fault> {
         let mut names: Vec<Name> = Vec::new();
         for name in self.hosts.iter().flat_map(|names| &names.0) {

@@ -1,4 +1,4 @@
-//! What an authority has issued, read again and added to.
+//! List of an authority's issued certificates: reading and appending.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::read::Read;
 use crate::fault::Fault;
 use crate::out::aside;
 
-/// Adds certificates to the list of the authority in `dir`; they are on disk when it returns.
+/// Appends certificates to the list of the authority in `dir`; they are on disk on return.
 pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
     let issued = |read: &Read| Issued {
         serial: read.serial.clone(),
@@ -26,8 +26,8 @@ pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
     remember(&lock, &issued).map_err(|source| Fault::File { what: "cannot write", path: dir.join(ISSUED), source })
 }
 
-/// All of it; none where the authority has no list. What is no record is told, and skipped: a line that a crash has cut off must not keep anybody from
-/// revoking.
+/// Returns the whole list; empty if the authority has none. Warns of a line that is no record and skips it: a line torn
+/// by a crash must not keep an operator from revoking.
 pub(super) fn list(dir: &Path) -> Result<Vec<Issued>, Fault> {
     let path = dir.join(ISSUED);
     if files::is_missing(&path) {

@@ -1,13 +1,14 @@
 //! `perilog ca`: a small certificate authority for sites that have none.
 //!
-//! `init` makes an authority in a directory, `issue` makes what a node or a controller needs under /etc/perilog/tls (ca.pem, cert.pem,
-//! key.pem), `revoke` takes that back, `show` reads certificates. Keys are EC P-256. An authority's directory:
+//! `init` makes an authority in a directory. `issue` makes the files of a node or a controller under /etc/perilog/tls
+//! (ca.pem, cert.pem, key.pem), `revoke` revokes them, `show` reads certificates. Keys are EC P-256. An authority's
+//! directory:
 //!
 //! ```text
-//!   ca.pem, ca-key.pem     itself            issued.jsonl   whom it gave which certificate
+//!   ca.pem, ca-key.pem     the authority     issued.jsonl   each certificate it issued, and to whom
 //!   crl.pem                what it revoked
 //! ```
-//! Not here: renewal by itself.
+//! Not here: automatic renewal.
 
 mod authority;
 mod files;

@@ -1,4 +1,4 @@
-//! What a certificate says, read back from PEM.
+//! Content of a certificate, read from PEM.
 
 use std::path::Path;
 
@@ -23,17 +23,17 @@ pub(in crate::verb) struct Read {
     pub(in crate::verb) role: &'static str,
     /// Host names and addresses (subjectAltName).
     pub(in crate::verb) names: Vec<String>,
-    /// Which key it is for and which has signed it, where it says so: authorities may share a name.
+    /// Key identifiers of the subject and of the signer, where present: authorities may share a name.
     pub(in crate::verb) keys: (Option<String>, Option<String>),
     /// Hexadecimal, two digits a byte.
     pub(in crate::verb) serial: String,
     pub(in crate::verb) not_before_ms: u64,
     pub(in crate::verb) not_after_ms: u64,
-    /// As `openssl x509 -fingerprint -sha256` writes it.
+    /// Fingerprint as `openssl x509 -fingerprint -sha256` writes it.
     pub(in crate::verb) fingerprint: String,
 }
 
-/// All certificates of a PEM text, in order; keys and what else is in it are skipped.
+/// Returns all certificates of a PEM text, in order; skips keys and other content.
 pub(in crate::verb) fn certificates(file: &Path, pem: &str) -> Result<Vec<Read>, Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ fn read(file: &Path, certificate: &X509Certificate<'_>, der: &[u8]) -> Read {
     }
 }
 
-/// A revocation list's number and what it revokes.
+/// Reads a revocation list: its number and its entries.
 pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>), Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
@@ -129,7 +129,7 @@ fn name(name: &GeneralName<'_>) -> String {
 }
 
 impl Read {
-    /// Whether this authority has issued it, as far as names and key identifiers tell.
+    /// Did this authority issue the certificate, judging by names and key identifiers?
     pub(super) fn is_of(&self, authority: &Self) -> bool {
         let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
         self.role != "authority" && self.issuer == authority.subject && same_key

@@ -1,4 +1,4 @@
-//! `perilog ca revoke`: the authority takes its word back. What is revoked is in DIR/crl.pem (RFC 5280, section 5), which is the only memory of it.
+//! `perilog ca revoke`: revokes certificates. DIR/crl.pem (RFC 5280, section 5) is the only record of revocations.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,21 +19,23 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{style, text, when};
 
-/// So long a certificate stays on the list after it has run out and was revoked: whoever brings the list to a controller has done so by then, and the sessions
-/// that stood on it are over (RFC 5280, section 3.3).
+/// Keeps a revoked certificate on the list for this time after it ran out. By then the operator has brought the list to
+/// the controllers, and sessions with that certificate are over (RFC 5280, section 3.3).
 const KEPT_MS: u64 = 30 * 86_400_000;
 
-/// Revokes certificates: they are added to the authority's revocation list, DIR/crl.pem.
+/// Revokes certificates: adds them to the authority's revocation list, DIR/crl.pem.
 ///
-/// The list counts where it is brought to: as `crl` of [tls] in controller.toml for the certificates of nodes, in agent.toml for those of controllers,
-/// then a reload. The controller ends the sessions of what is revoked. The list of the authority that enrols nodes is where it counts already, and takes a
-/// reload. Without HOST the list is written anew and shown.
+/// The list takes effect where you bring it: as `crl` of [tls] in controller.toml for the certificates of nodes, in
+/// agent.toml for those of controllers, then a reload. The controller ends the sessions of revoked certificates. The
+/// list of the authority that enrols nodes is in its place already, and needs only a reload. Without HOST the list is
+/// written anew and shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// A host (all its certificates, but of those that a node asked for itself those that have run out), a serial number (0x... or with colons), or a certificate's file (with a slash).
+    /// A host (all its certificates, except enrolled ones that have run out), a serial number (0x... or with colons),
+    /// or a certificate's file (with a slash).
     #[arg(value_name = "HOST|SERIAL|FILE", value_parser = what)]
     what: Vec<What>,
 }
@@ -47,7 +49,7 @@ enum What {
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let signer = Signer::open(&args.dir, clock::wall_ms())?;
-    // Of two that add to the list at once, none is forgotten.
+    // Without the lock, one of two concurrent revocations would be lost.
     let _lock = files::lock(&args.dir)?;
     let path = args.dir.join(CRL);
     let begins = files::is_missing(&path);
@@ -95,7 +97,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// No controller reads a larger one: it would go on with the list that it has, and not start again.
+/// Checks the size: a controller refuses a larger list. It would keep the one that it has, and not start again.
 fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     if bytes <= MAX_FILE {
         return Ok(());
@@ -106,7 +108,7 @@ fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     )))
 }
 
-/// What makes it count.
+/// Returns what the operator must do for the list to take effect.
 fn next(path: &Path, enrols: bool) -> String {
     let reload = "systemctl reload perilog-controller";
     let path = path.display();
@@ -118,11 +120,11 @@ fn next(path: &Path, enrols: bool) -> String {
     format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")
 }
 
-/// What is known of what was issued.
+/// Issued certificates, indexed.
 struct Issuances {
-    /// In the order of its issue.
+    /// All records, in the order of issue.
     issued: Vec<Issued>,
-    /// Where in it a serial number is.
+    /// Index by serial number.
     at: HashMap<String, usize>,
     /// The serial numbers of the newest of each host.
     newest: HashSet<String>,
@@ -130,7 +132,7 @@ struct Issuances {
 }
 
 impl Issuances {
-    /// A list that cannot be read keeps nobody from revoking what is named by file or serial number.
+    /// Reads the list. An unreadable list must not keep an operator from revoking by file or serial number.
     fn of(dir: &Path, what: &[What], now_ms: u64) -> Result<Self, Fault> {
         let issued = match issued::list(dir) {
             Err(fault) if !what.iter().any(|what| matches!(what, What::Host(_))) => {
@@ -156,19 +158,20 @@ impl Issuances {
         self.get(serial).map(|issued| issued.names.join(", ")).unwrap_or_default()
     }
 
-    /// It leaves the list: it has run out long ago, was revoked long ago, and is not what says that a host was thrown out.
+    /// May the entry leave the list? It must have run out and been revoked long ago, and must not be the evidence that
+    /// the host was revoked.
     fn is_over(&self, revoked: &Revoked) -> bool {
         let long_ago = |at_ms: u64| at_ms.saturating_add(KEPT_MS) < self.now_ms;
         let has_run_out = self.get(&revoked.serial).is_some_and(|issued| long_ago(issued.not_after_ms));
         has_run_out && long_ago(revoked.at_ms) && !self.newest.contains(&revoked.serial)
     }
 
-    /// By it nodes are enrolled: its list is in its place.
+    /// Does this authority enrol nodes? Then its list is in its place already.
     fn enrols(&self) -> bool {
         self.issued.iter().any(|issued| issued.enrolled_ms.is_some())
     }
 
-    /// Hosts that were named by one of their certificates, and how many others they have that are good.
+    /// Returns hosts named by one of their certificates, with the number of their other good certificates.
     fn left(&self, args: &Args, revoked: &HashSet<String>) -> Vec<(String, usize)> {
         let one = args.what.iter().filter(|what| !matches!(what, What::Host(_)));
         let serials = one.flat_map(|what| self.serials(&args.dir, what).unwrap_or_default());
@@ -184,7 +187,7 @@ impl Issuances {
         counted.filter(|(others, _)| *others > 0).map(|(others, host)| (host, others)).collect()
     }
 
-    /// Which certificates are meant; at least one.
+    /// Returns the serial numbers of the named certificates; at least one.
     fn serials(&self, dir: &Path, what: &What) -> Result<Vec<String>, Fault> {
         match what {
             What::Serial(serial) => Ok(vec![serial.clone()]),

@@ -1,4 +1,4 @@
-//! `perilog ca show`: what certificates say.
+//! `perilog ca show`: content of certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -22,13 +22,13 @@ pub(crate) struct Args {
     /// A PEM file.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// All certificates in a directory and those right under it (*.pem).
+    /// All certificates in a directory and those directly below (*.pem).
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 const DAY_MS: u64 = 86_400_000;
-/// A certificate that ends sooner than this is worth a colour.
+/// Days before a certificate's end from which on it is coloured.
 const SOON_DAYS: u64 = 30;
 
 pub(crate) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
@@ -71,7 +71,7 @@ fn pem_files(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
         }
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "pem") && path.is_file());
-    // A key says nothing that may be shown, and is not always ours to read.
+    // Skips keys, which contain nothing to show and may be unreadable.
     files.retain(|path| path.file_name().is_none_or(|name| name != files::KEY && name != files::CA_KEY));
     files.sort();
     Ok(files)

@@ -1,5 +1,5 @@
-//! The authority of enrolment on the controller's host: is its list there and can the controller read it, who has its files, how much it has signed, and do
-//! the names resolve that munge enrols.
+//! Enrolment authority on the controller's host: can the controller read its list, who owns its files, how much has it
+//! signed, and do the names that munge enrols resolve?
 
 use std::fs::Metadata;
 use std::io;
@@ -15,14 +15,14 @@ use super::{Finding, shell};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// `perilog ca` reads no more of what was issued (256 MiB); half of that is a year's warning.
+/// Size of issued.jsonl for a warning. `perilog ca` reads at most 256 MiB; half of that leaves a year.
 const MANY_ISSUED: u64 = 128 * 1024 * 1024;
 /// All names are looked up as long; those of a cluster take a second by /etc/hosts.
 const LOOKUPS_MS: u64 = 5_000;
 /// Names in a finding.
 const NAMES: usize = 20;
 
-/// Nothing where there is no such authority, and none is to be.
+/// Inspects the authority. No findings if none exists and none is configured.
 pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
     let shown = dir.display();
     let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -41,7 +41,7 @@ pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
     findings
 }
 
-/// Whether whoever has the directory can read a file in it.
+/// Can the owner of the directory read this file in it?
 fn reads(own: &Metadata, file: &Metadata) -> bool {
     let bit = match (file.uid() == own.uid(), file.gid() == own.gid()) {
         (true, _) => 0o400,
@@ -100,7 +100,7 @@ fn issued(path: &Path) -> Option<Finding> {
     })
 }
 
-/// What is not the controller's own it cannot write, and perhaps not read.
+/// Reports a file that the controller does not own: it cannot write it, and perhaps not read it.
 fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     let file = path.symlink_metadata().ok()?;
     let (shown, name) = (path.display(), path.file_name().unwrap_or_default());
@@ -120,7 +120,7 @@ fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     None
 }
 
-/// munge's word counts for names that resolve to whoever asks.
+/// Checks the names: munge enrols only a host whose name resolves to the asking address.
 pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
     let until_ms = clock::mono_ms() + LOOKUPS_MS;
     let (mut unknown, mut looked) = (Vec::new(), 0_u64);
@@ -209,7 +209,8 @@ mod tests {
         let (program, text) = (dir.path().join("getent"), dir.path().join("text"));
         fs::write(&text, "#!/bin/sh\ncase $2 in n[02]) exit 2;; esac\n").unwrap();
         fs::set_permissions(&text, Permissions::from_mode(0o755)).unwrap();
-        // A copy made over there: what this process has open for writing, a fork of another test may hold for a moment ("text file busy").
+        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
+        // would fail with "text file busy".
         assert!(std::process::Command::new("cp").args([&text, &program]).status().unwrap().success());
         let of = |hosts: &str| names(&hosts.parse().unwrap(), program.to_str().unwrap());
         let found = of("n[0-3]");

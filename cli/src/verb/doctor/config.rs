@@ -1,4 +1,4 @@
-//! The configuration, as its daemon reads it.
+//! Configuration, as its daemon reads it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub(super) fn program(role: Role) -> PathBuf {
     }
 }
 
-/// All of it with every default, unless it is wrong.
+/// Returns the whole configuration with every default, unless it is wrong.
 pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());
@@ -32,7 +32,7 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     let own = format!("{}: ", role.program());
     let lines: Vec<&str> = checked.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     if !checked.ok {
-        // What is under a problem shows its place in the file.
+        // Indented lines below a problem show its place in the file.
         let problems = lines.iter().filter(|line| !line.starts_with(' ') && !line.contains(" | "));
         for problem in problems {
             let what = problem.strip_prefix(&own).unwrap_or(problem);
@@ -66,7 +66,8 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     table
 }
 
-/// What other rooms say with what to do about it. A daemon that words it otherwise one day is heard twice, never not at all.
+/// Does another room report this warning, with its remedy? If a daemon rewords it, the operator sees it twice, never
+/// not at all.
 fn told_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")
@@ -76,7 +77,7 @@ fn told_elsewhere(warning: &str) -> bool {
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
 
-/// Which files it is made of, when they are right. A daemon starts without any, and does little then.
+/// Reports the files of a correct configuration. A daemon starts without any, and then does little.
 fn found(role: Role, file: &Path) -> Finding {
     const ABOUT: &str = "configuration";
     let shown = file.display();

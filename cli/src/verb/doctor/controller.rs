@@ -1,4 +1,5 @@
-//! What the controller needs beside its configuration: a disk for its store, its socket and port, hooks that can be run, agents of its own version.
+//! Needs of the controller beside its configuration: a disk for its store, its socket and port, executable hooks,
+//! agents of its own version.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +17,7 @@ use super::{Finding, Role, config, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
-/// The store's reserve needs twice its size to be made (8 MiB); below that prologs are refused.
+/// Least free disk: making the store's reserve (8 MiB) takes twice its size; below that the controller refuses prologs.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(2);
@@ -119,7 +120,7 @@ fn hooks(config: &Table) -> Vec<Finding> {
         .collect()
 }
 
-/// Is somebody there whom agents can dial? With the socket unit that is systemd, while the controller is down.
+/// Can agents dial the port? With the socket unit, systemd listens while the controller is down.
 fn port(config: &Table) -> Option<Finding> {
     const ABOUT: &str = "port";
     let listen: SocketAddr = config::text(config, &["listen"])?.parse().ok()?;
@@ -173,7 +174,7 @@ fn said(status: &StatusView) -> Vec<Finding> {
     findings
 }
 
-/// Versions N and N-1 work together; more than two at a time is an upgrade that somebody forgot.
+/// Reports versions of agents. Versions N and N-1 work together; more than two at a time is a forgotten upgrade.
 fn agents(controller: &str, nodes: &[NodeView]) -> Vec<Finding> {
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state == "online") {

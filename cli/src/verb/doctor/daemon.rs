@@ -1,4 +1,4 @@
-//! The daemon's unit: does it run, what did it say last, and with which program.
+//! Unit of the daemon: does it run, what did it log last, and which program is it?
 
 use std::collections::HashMap;
 
@@ -74,7 +74,7 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
     }
 }
 
-/// The last error in its log.
+/// Returns the last error in the unit's log.
 fn last_words(unit: &str) -> String {
     let asked = ["--unit", unit, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok);

@@ -1,4 +1,4 @@
-//! Enrolment: can a node get and renew its certificate, and can the controller give one.
+//! Enrolment: can a node get and renew its certificate, and can the controller issue one?
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +24,7 @@ const GETENT: &str = "/usr/bin/getent";
 /// munged's, unless it was built or told otherwise.
 const MUNGED: &str = "/run/munge/munge.socket.2";
 
-/// Whether this node's certificate is one that it asks for itself.
+/// Does this node ask for its certificate itself?
 pub(super) fn renews_itself(table: &Table) -> bool {
     of(table).is_some_and(|enroll| !config::texts(enroll, "controller").is_empty())
 }
@@ -33,14 +33,14 @@ fn of(table: &Table) -> Option<&Table> {
     table.get("enroll")?.as_table()
 }
 
-/// Nothing where nobody enrols.
+/// Inspects enrolment. No findings if it is not configured.
 pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
     let Some(enroll) = of(table) else { return Vec::new() };
     let munge = enroll.get("munge").and_then(toml::Value::as_bool).unwrap_or(false);
     let listens = enroll.contains_key("listen");
     let mut findings = match role {
         Role::Node if renews_itself(table) => node(table, enroll, munge),
-        // What it has signed counts, whether it signs or not.
+        // The certificates that it has signed count, whether it still signs or not.
         Role::Controller if tls::files(table).is_some() => keeps(enroll, listens),
         _ => Vec::new(),
     };
@@ -90,7 +90,8 @@ fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
     findings
 }
 
-/// The agent renews between two thirds and five sixths of a certificate's time: whoever is past that has tried, and failed.
+/// Reports renewal. The agent renews between two thirds and five sixths of a certificate's life: past that, it has
+/// tried and failed.
 fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     let lasts_ms = until_ms.saturating_sub(from_ms);
     let todo = "journalctl -u perilog-agent says why it cannot renew it; the port of [enroll] is looked at below";
@@ -106,7 +107,7 @@ fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     }
 }
 
-/// `spare`: there is another way to be known.
+/// Checks the token. `spare`: the node has another proof.
 fn token(path: &Path, spare: bool) -> Finding {
     let shown = path.display();
     match std::fs::metadata(path) {
@@ -149,13 +150,13 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     }
 }
 
-/// The authority, where it is.
+/// Inspects the authority's directory.
 fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     let dir = config::text(enroll, &["directory"]).map(Path::new);
     dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()
 }
 
-/// Is somebody there whom nodes can ask?
+/// Does a controller listen for enrolment?
 fn controller(enroll: &Table) -> Vec<Finding> {
     let listen = config::text(enroll, &["listen"]).and_then(|listen| listen.parse::<SocketAddr>().ok());
     listen.map(listens).into_iter().collect()
@@ -178,7 +179,7 @@ fn has_munge(program: &Path, socket: &Path) -> Finding {
         let (what, todo) = (format!("[enroll] munge: there is no program {}", program.display()), "install munge");
         return Finding::wrong(ABOUT, what, todo);
     }
-    // One that is stopped takes nobody in, and its queue may be full.
+    // A stopped munged accepts no connection, and its queue may be full.
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let connect = async { tokio::time::timeout(REACH, UnixStream::connect(socket)).await.map_err(late)? };
     match wait_for(connect).and_then(|connected| connected) {
@@ -191,7 +192,7 @@ fn has_munge(program: &Path, socket: &Path) -> Finding {
     }
 }
 
-/// By its port the controller sees that root of this host asks, and no user.
+/// Checks that only root can bind low ports: by the port, the controller sees that root of this host asks.
 fn ports(first: u32) -> Finding {
     if first < 1024 {
         return Finding::wrong(
@@ -261,7 +262,7 @@ mod tests {
         assert!(silent.level == Level::Wrong && silent.what.contains("munged does not answer"), "{silent:?}");
         let munged = UnixListener::bind(&socket).unwrap();
         assert_eq!(of("/bin/sh").level, Level::Ok);
-        // It was stopped: it takes nobody in, and in the end nobody gets into its queue (net.core.somaxconn).
+        // Stopped, it accepts no connection, and its queue fills up (net.core.somaxconn).
         assert!((0..100_000).any(|_| of("/bin/sh").level == Level::Wrong), "it is let in for ever");
         drop(munged);
     }

@@ -1,5 +1,5 @@
-//! The clock, and what a kernel that talks to many nodes must be set to. Figures and the reasons for them are in sysctl's own words; what cannot be read
-//! here (a container) is skipped.
+//! Clock, and kernel settings for a host that talks to many nodes. Figures and reasons are in sysctl's terms; values
+//! that cannot be read here (a container) are skipped.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::{Finding, shell};
 /// Without a better knowledge of how many nodes there are.
 const SOME_NODES: u64 = 1_000;
 
-/// Is the clock kept? Certificates and logs are read by it; what perilog decides is not.
+/// Is the clock synchronised? Certificates and log times depend on it; perilog's decisions do not.
 pub(super) fn clock(findings: &mut Vec<Finding>) {
     const ABOUT: &str = "clock";
     let said = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);
@@ -23,7 +23,7 @@ pub(super) fn clock(findings: &mut Vec<Finding>) {
     });
 }
 
-/// What the controller's kernel needs for so many nodes (`None`: nobody knows how many there are).
+/// Checks the kernel of a controller with this many nodes (`None`: unknown).
 pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
     let read = |path: &str| std::fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?.trim().parse::<u64>().ok();
     let nodes = nodes.unwrap_or(0).max(SOME_NODES);
@@ -34,7 +34,8 @@ pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Agents dial within a window that the controller hands out; those whose first dial fails come all at once (a power failure).
+/// Checks the listen queue. Agents dial within a window from the controller, but after a power failure, agents whose
+/// first dial failed come all at once.
 fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "backlog";
     match found {

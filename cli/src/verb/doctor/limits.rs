@@ -1,4 +1,4 @@
-//! What the daemon may take of this host: of the process that runs, or else of its unit.
+//! Limits of the daemon on this host: of the running process, or else of its unit.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,12 @@ const ABOUT: &str = "limits";
 const SOME_NODES: u64 = 1_000;
 const MIB: u64 = 1024 * 1024;
 
-/// The least that a daemon needs of something that is limited.
+/// Least value that a daemon needs of a limit.
 #[derive(Debug, Clone, Copy)]
 struct Need {
     /// In systemd's words; the property is of the same name (`Soft` of a resource limit).
     directive: &'static str,
-    /// Its line in /proc/PID/limits; none of the unit's control group.
+    /// Its line in /proc/PID/limits; `None` for a limit of the unit's control group.
     line: Option<&'static str>,
     what: &'static str,
     least: u64,
@@ -29,10 +29,12 @@ fn needs(role: Role, nodes: u64) -> [Need; 6] {
     let need = |directive, line, what, least| Need { directive, line, what, least };
     // (files, bytes of a file, threads, MiB of memory).
     let (files, file, threads, memory) = match role {
-        // A task waits on its cgroup and has a few files open at times; a spool's files are small, so is the agent.
+        // A task waits on its cgroup and has a few files open at times; files of the spool are small, and so is the
+        // agent.
         Role::Node => (1_024, 64 * MIB, 64, 64 * MIB),
-        // A connection for each agent, and for half of them another one while the old one is not missed; clients, the store, hooks. The store is one
-        // file. A connection takes 16 KiB (docs/performance.md), what is known of its node not much more.
+        // A connection for each agent, and a second one for half of them, in case old ones linger; clients, the store,
+        // hooks. The store is one file. A connection takes 16 KiB (docs/performance.md), the state of its node about as
+        // much.
         Role::Controller => (nodes + nodes / 2 + 1_024, 1_024 * MIB, 256, 128 * MIB + nodes * MIB / 16),
     };
     [
@@ -53,7 +55,7 @@ pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) 
     let needs = needs(role, nodes);
     let properties: Vec<String> = needs.iter().map(property).chain(["MainPID".to_owned()]).collect();
     let asked = ["show", &format!("{unit}.service"), "--property", &properties.join(",")];
-    // Who does not answer was named where the unit was looked at.
+    // A missing answer was reported with the unit.
     let shown = shell::ask("systemctl", &asked).ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default();
     let shown: HashMap<&str, &str> = shown.lines().filter_map(|line| line.split_once('=')).collect();
     let pid = shown.get("MainPID").and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid > 0);
@@ -68,7 +70,7 @@ pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) 
     findings.extend(judge(unit, (role == Role::Controller).then_some(nodes), &needs, limit));
 }
 
-/// The agent has two instances of its own, and root's other programs take from the same number.
+/// Checks that root has inotify instances left: the agent needs two, and root's other programs use the same number.
 fn inotify(is_running: bool, another: impl FnOnce() -> rustix::io::Result<()>) -> Finding {
     match another() {
         Ok(()) => Finding::ok(ABOUT, "root may have another inotify instance"),
@@ -164,7 +166,7 @@ mod tests {
             (Role::Node, 0, "LimitNOFILE", 1_000, Level::Wrong),
             (Role::Controller, 1_000, "LimitNOFILE", 4_096, Level::Ok),
             (Role::Controller, 4_000, "LimitNOFILE", 4_096, Level::Wrong),
-            // What the package has, for the largest cluster.
+            // The package's value, for the largest cluster.
             (Role::Controller, 65_536, "LimitNOFILE", PACKAGED, Level::Ok),
             (Role::Controller, 16_000, "LimitNOFILE", 16_384, Level::Wrong),
             (Role::Node, 0, "MemoryMax", 16 * MIB, Level::Wrong),

@@ -1,20 +1,21 @@
-//! `perilog doctor`: looks at what a node or the controller needs, whether its daemon runs or not, and says of each thing that is wrong what to do.
+//! `perilog doctor`: inspects what a node or the controller needs, whether its daemon runs or not, and says for each
+//! problem what to do.
 //!
-//! Each room has a look and gives [`Finding`]s; none of them changes anything. The configuration is read by the daemons' own programs
-//! (`--check-config`, `--print-config`): only they know what it means.
+//! Each room inspects and returns [`Finding`]s; none changes anything. The daemons' own programs read the configuration
+//! (`--check-config`, `--print-config`), because only they know its meaning.
 //!
-//! | room | looks at |
+//! | room | inspects |
 //! |---|---|
 //! | `config` | the configuration |
-//! | `tls` | certificates: readable, a pair, for this host, how long yet |
-//! | `enroll` | how a node gets and renews its certificate by itself: port, token, munge |
+//! | `tls` | certificates: readable, a pair, for this host, how long they last |
+//! | `enroll` | enrolment of a node and renewal: port, token, munge |
 //! | `authority` | the authority that enrols nodes: its list, its files, the names that munge enrols |
 //! | `daemon` | the unit, its log, the program that it runs |
-//! | `limits` | what the daemon may take of this host: files, processes, memory, inotify instances |
+//! | `limits` | limits of the daemon on this host: files, processes, memory, inotify instances |
 //! | `version` | systemd, agent, controller and this program |
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
-//! | `node` | the bus, /run, the agent, the way to the controller |
-//! | `slurm` | on a node of Slurm's: what has a job run under an epilog |
+//! | `node` | the bus, /run, the agent, the connection to the controller |
+//! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
@@ -45,12 +46,12 @@ use crate::{style, text};
 
 /// What is wrong on this host, and what to do about it
 ///
-/// Looks at configuration, certificates, bus, directories, scripts, clock, limits, versions and connections of a node or of the controller, also where its
-/// daemon is down; changes nothing. Be root: others may not read keys. Exits with 0 if nothing is wrong (a warning is no fault), 1 if something is. With
-/// --quiet: only what is wrong.
+/// Inspects configuration, certificates, bus, directories, scripts, clock, limits, versions and connections of a node
+/// or of the controller, also where its daemon is down; changes nothing. Run it as root: others may not read keys.
+/// Exits with 0 if nothing is wrong (a warning is no fault), 1 otherwise. With --quiet: only problems.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// `node` or `controller`; without it whatever is configured on this host.
+    /// `node` or `controller`; without it, every role configured on this host.
     #[arg(value_enum)]
     role: Option<Role>,
     /// The configuration instead of /etc/perilog/agent.toml or controller.toml.
@@ -90,7 +91,7 @@ impl Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Ok,
-    /// It could not be looked at, and that is no fault by itself.
+    /// Could not be inspected, which alone is no fault.
     Skipped,
     Warning,
     Wrong,
@@ -107,13 +108,13 @@ impl Level {
     }
 }
 
-/// What was found of one thing.
+/// Result of inspecting one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     level: Level,
     about: &'static str,
     what: String,
-    /// What to do; empty where nothing is to be done.
+    /// The remedy; empty if none is needed.
     todo: String,
 }
 
@@ -150,7 +151,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(if report.worst() == Level::Wrong { Exit::Failed } else { Exit::Ok })
 }
 
-/// What this host is configured to be.
+/// Returns the roles that this host is configured for.
 fn roles_here() -> Vec<Role> {
     let configured = |role: &Role| role.file().exists() || role.file().with_extension("d").is_dir();
     [Role::Controller, Role::Node].into_iter().filter(configured).collect()

@@ -1,4 +1,5 @@
-//! What a node's agent needs beside its configuration: the bus, room in /run, and a controller that lets it in and speaks as it does.
+//! Needs of a node's agent beside its configuration: the bus, room in /run, and a controller that accepts it and speaks
+//! its protocol.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ use crate::door::{Answer, Daemon, Door};
 const BUS: &str = "/run/dbus/system_bus_socket";
 const RUN: &str = "/run/perilog";
 const SOCKET: &str = "/run/perilog/agent.sock";
-/// Of /run: an intent and an outcome are a few KiB, kept output 64 KiB for each failed script.
+/// Least free space of /run: an intent and an outcome are a few KiB, kept output 64 KiB for each failed script.
 const LEAST_RUN: u64 = 16 * 1024 * 1024;
 const LEAST_INODES: u64 = 1_000;
 /// A controller on the same network answers in milliseconds.
@@ -86,7 +87,7 @@ fn run_directory(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Is this node to have a session with one, now or once it has enrolled?
+/// Should this node have a session with a controller, now or after enrolling?
 pub(super) fn has_controller(config: &Table) -> bool {
     !config::texts(config, "controller").is_empty() || enroll::renews_itself(config)
 }
@@ -126,7 +127,7 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Opti
     };
     let greeted = runtime.block_on(async {
         let mut link = dial(&to).await.map_err(|error| error.to_string())?;
-        // It speaks first, and only when it has looked at our certificate.
+        // A controller speaks first, but only after checking the client's certificate.
         match tokio::time::timeout(REACH, link.reader.next()).await {
             Err(_) => Err(format!(
                 "{address} is connected and silent: its controller hangs, or does not run behind its socket"
@@ -163,7 +164,7 @@ struct Status {
     connected: bool,
 }
 
-/// What the agent says itself.
+/// Asks the agent for its status.
 fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
     const ABOUT: &str = "agent";
     let answer: Result<Answer<Status>, _> = door.ask("Status", &json!({}));
@@ -180,7 +181,7 @@ fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
             format!("{} has no session with a controller", body.host),
             "journalctl -u perilog-agent says why; scripts that run go on",
         ),
-        // The unit was looked at; it is told there when it does not run.
+        // The unit's own finding reports an agent that does not run.
         Err(fault) if !Path::new(SOCKET).exists() => Finding::skipped(ABOUT, format!("does not answer: {fault}")),
         Err(fault) => Finding::wrong(ABOUT, fault.to_string(), "systemctl status perilog-agent"),
     })
@@ -204,7 +205,8 @@ mod tests {
         assert!(found[0].what.contains(&port.to_string()) && !found[0].todo.is_empty(), "{found:?}");
     }
 
-    /// A controller is known by what it says first; the one of another version, and a port that is something else's, are named.
+    /// The first message identifies a controller; a controller of another version, and a port of another service, are
+    /// named.
     #[test]
     fn what_a_controller_says_first_is_heard() {
         let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };
@@ -220,7 +222,7 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let length = u32::try_from(said.len()).unwrap().to_be_bytes();
                 stream.write_all(&[&length[..], &said].concat()).unwrap();
-                // Until it was heard.
+                // Waits until the client has read.
                 let _ = stream.read(&mut [0]);
             });
             let found = one(&address, None, None, Some("1.0"));

@@ -1,4 +1,4 @@
-//! The scripts of each action, as perilog-runner will find them: by the same look (`perilog_host::scripts`), so that what is well here is not refused there.
+//! Scripts of each action, listed by perilog-runner's own rules (`perilog_host::scripts`), so that both agree.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use crate::text;
 
 const ABOUT: &str = "scripts";
 
-/// Whoever can write a script, or a directory above it, is root on this node.
+/// Inspects the scripts: a user who can write a script, or a directory above it, is root on this node.
 pub(super) fn look(config: &Table) -> Vec<Finding> {
     let Some(actions) = config.get("action").and_then(toml::Value::as_table).filter(|actions| !actions.is_empty())
     else {
@@ -50,7 +50,7 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
             let what = format!("{name}: there is no script, and empty is \"fail\": every task fails");
             found.push(Finding::wrong(ABOUT, what, "put a script there (mode 0755), or take `empty` away"));
         }
-        // A file there was meant as one.
+        // The administrator may have meant a skipped file as a script.
         (0, false) if found.iter().all(|finding| finding.level == Level::Warning) => found.push(Finding::warning(
             ABOUT,
             format!("{name}: no script runs, and every task is ok"),
@@ -87,7 +87,7 @@ fn wrong(name: &str, why: &Wrong) -> Finding {
     Finding::wrong(ABOUT, format!("{name}: {why}: every task fails"), todo)
 }
 
-/// A directory like /tmp: its rights are as they must be.
+/// Is this a directory like /tmp, whose rights are correct?
 fn is_for_everyone(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o1002 == 0o1002)
 }
@@ -110,7 +110,7 @@ mod tests {
             ("directories = ['/no/such/prolog.d']", "prolog: /no: No such file", "make /no, or"),
             ("command = ['/no/such']", "prolog: /no: No such file", "make /no, or"),
             ("command = ['true']", "prolog: true: not an absolute path", "see what true is"),
-            // Sticky: nobody can rename what is there, and everybody can put something there.
+            // With the sticky bit, a user cannot rename another's files, but can still add one.
             ("directories = ['/tmp']", "prolog: /tmp: everyone can write it", "keep scripts elsewhere"),
         ] {
             let found = of(&format!("[action.prolog]\n{action}"));
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
     }
 
-    /// What the runner refuses is wrong here. Only root can make what root trusts.
+    /// A script that the runner refuses is wrong here too. Only root can create files that root trusts.
     #[test]
     fn what_the_runner_refuses_is_named() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");

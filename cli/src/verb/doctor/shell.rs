@@ -1,4 +1,4 @@
-//! Other programs, asked with a limit: one of them may hang with what it asks.
+//! Other programs, run with a limit: one of them may hang with the service that it asks.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// systemctl and its like answer in milliseconds, or are stuck.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Of what they say.
+/// Most bytes of output.
 const MOST: u64 = 1024 * 1024;
 
-/// What a program said.
+/// Exit and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) ok: bool,
@@ -22,7 +22,7 @@ pub(super) struct Said {
     pub(super) stderr: String,
 }
 
-/// `Err`: it is not there, or did not end; for people.
+/// Runs a program. `Err`: it does not exist, or did not end; a text for people.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -32,7 +32,7 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             if let Some(from) = from {
-                // What came before an error is what there is.
+                // After a read error, the bytes read so far count.
                 let _ = from.take(MOST).read_to_end(&mut bytes);
             }
             String::from_utf8_lossy(&bytes).into_owned()
@@ -43,7 +43,7 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     let status = match ends(&child, LIMIT) {
         Ok(true) => child.wait().map_err(|error| format!("{program}: {error}"))?,
         other => {
-            // It may have ended meanwhile: then there is nothing to kill, and it is reaped.
+            // If the program has ended meanwhile, the kill fails harmlessly, and the wait reaps it.
             let _ = child.kill();
             let _ = child.wait();
             let why = other.err().map_or_else(|| format!("no answer within {} s", LIMIT.as_secs()), |e| e.to_string());
@@ -54,7 +54,7 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     Ok(Said { ok: status.success(), stdout: text(stdout), stderr: text(stderr) })
 }
 
-/// Waits until it ends, at most so long; it is not reaped.
+/// Waits until the program ends, up to the limit, without reaping it.
 fn ends(child: &Child, limit: Duration) -> Result<bool, Errno> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! What of Slurm has a job run under an epilog, or on a node whose epilog has failed: looked at on a node that has a slurmd.
+//! Slurm's settings that let a job run during an epilog, or on a node whose epilog failed; inspected on a node with a
+//! slurmd.
 
 use perilog_core::Span;
 use toml::Table;
@@ -6,7 +7,7 @@ use toml::Table;
 use super::{Finding, shell};
 
 const ABOUT: &str = "slurm";
-/// Its actions wait for slurmd, by their names.
+/// Actions that slurmd runs, by name.
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
 
@@ -23,7 +24,7 @@ pub(super) fn look(config: &Table) -> Vec<Finding> {
     ]
 }
 
-/// The longer of the limits of both actions; infinite where one of them has none.
+/// Returns the longer limit of both actions; infinite if one has none.
 fn longest(config: &Table) -> Span {
     let limit = |action: &&str| -> Option<Span> {
         config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
@@ -31,7 +32,7 @@ fn longest(config: &Table) -> Span {
     ACTIONS.iter().filter_map(limit).max().unwrap_or(Span::INFINITE)
 }
 
-/// Does a slurmd that is stopped live until its scripts have ended?
+/// Does a stopping slurmd live until its scripts have ended?
 fn waits(stop: Option<Span>, limit: Span) -> Finding {
     match stop {
         None => Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop"),

@@ -1,4 +1,4 @@
-//! Certificates: are they there, a pair, for this host, and for how long yet.
+//! Certificates: do they exist, form a pair, fit this host, and how long do they last?
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::verb::ca::read::{Read, certificates};
 use crate::{text, when};
 
 const DAY_MS: u64 = 86_400_000;
-/// Time to issue another one without haste.
+/// Days that leave time to issue another certificate without haste.
 const SOON_DAYS: u64 = 30;
 const ABOUT: &str = "certificate";
 
@@ -32,7 +32,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         ));
         return;
     };
-    // As the daemon loads them: readable, a pair, a key that nobody else can read.
+    // Loads the files as the daemon does: readable, a pair, a key that only its owner can read.
     let loaded = match role {
         Role::Node => ClientTls::load(&files).map(|tls| tls.names().to_vec()),
         Role::Controller => ServerTls::load(&files).map(|tls| tls.names().to_vec()),
@@ -51,10 +51,10 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         Ok(names) => findings.push(names_of(role, &names, own_name(table).as_deref(), &files.cert)),
     }
     let now_ms = clock::wall_ms();
-    // One that renews itself lasts a month; whether it does is looked at where enrolment is.
+    // A certificate that renews itself lasts a month; the room for enrolment checks its renewal.
     let own = (role == Role::Controller || !enroll::renews_itself(table)).then_some(&files.cert);
     for path in own.into_iter().chain([&files.ca]) {
-        // What cannot be read was named above.
+        // An unreadable file was reported above.
         let Ok(pem) = std::fs::read_to_string(path) else { continue };
         match certificates(path, &pem) {
             Ok(found) => findings.extend(found.iter().map(|read| validity(read, now_ms))),
@@ -63,7 +63,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
     }
 }
 
-/// As certificates and hostlists name this host.
+/// Returns this host's name in certificates and hostlists.
 fn own_name(table: &Table) -> Option<String> {
     let configured = config::text(table, &["host"]).map(str::to_owned);
     configured.or_else(|| rustix::system::uname().nodename().to_str().ok().map(str::to_owned))

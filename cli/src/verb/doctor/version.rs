@@ -1,4 +1,4 @@
-//! Do these programs fit together, and does systemd do what they need?
+//! Versions: do these programs fit together, and does systemd have the needed features?
 
 use perilog_proto::{Agreed, Mismatch};
 
@@ -6,11 +6,12 @@ use super::{Finding, shell};
 use crate::door::Door;
 
 const ABOUT: &str = "version";
-/// RHEL 8's. What older ones lack is not looked for (docs/administration.md).
+/// Oldest supported systemd, that of RHEL 8. doctor does not look for features that older ones lack
+/// (docs/administration.md).
 const LEAST_SYSTEMD: u32 = 239;
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// Of the agent that runs; where none does, of its program.
+/// Returns the version of the running agent, or else of its program.
 pub(super) fn of_agent(door: &Door, program: &str) -> Option<String> {
     let installed = || {
         let said = shell::ask(program, &["--version"]).ok().filter(|said| said.ok)?;
@@ -31,7 +32,7 @@ pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
     }
 }
 
-/// What the controller said first, and the agent that is to work with it.
+/// Compares the controller's first message with the agent's version.
 pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, said: &Result<Agreed, Mismatch>) -> Finding {
     match (said, agent) {
         (Err(mismatch @ Mismatch::Versions { .. }), _) => {

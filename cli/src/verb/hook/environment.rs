@@ -1,4 +1,4 @@
-//! What the resource manager has told this process: its environment, and what of it is handed to the scripts.
+//! Environment that the resource manager gave this process, and the variables to pass on to scripts.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use perilog_core::{ParseError, environment};
 use crate::fault::Fault;
 use crate::out::aside;
 
-/// Most bytes that are handed on. A node refuses more than [`environment::MAX_BYTES`], and a refusal drains it: the name, the comment and the
-/// variables of a job are its owner's to choose, so what is too much is left out here.
+/// Most bytes passed on. A node refuses more than [`environment::MAX_BYTES`], and a refusal drains it. The job's owner
+/// chooses the name, comment and variables of a job, so the hook drops the excess here.
 const MOST: usize = environment::MAX_BYTES / 2;
 
 pub(super) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// What is not UTF-8 is nothing that we read or hand on.
+    /// Reads the process's environment; skips variables that are not UTF-8.
     pub(super) fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -28,13 +28,13 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// `None` where it is not set.
+    /// Reads a variable; `None` if it is not set.
     pub(super) fn read<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, Fault> {
         let wrong = |value: &str, error: T::Err| Fault::Usage(format!("{name}={value:?}: {error}"));
         self.get(name).map(|value| value.trim().parse().map_err(|error| wrong(value, error))).transpose()
     }
 
-    /// `who`: of whom it should have come.
+    /// Reads a mandatory variable; `who` should have set it.
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(
@@ -44,7 +44,8 @@ impl Environment {
         self.read(name)?.ok_or_else(missing)
     }
 
-    /// Those that `wanted` names; the node's own list decides which of them a script sees. Whatever a user can put there makes no node refuse.
+    /// Returns the variables that `wanted` accepts; the node's own list decides which of them a script sees. Values
+    /// that a user controls must not make a node refuse.
     pub(super) fn offer(&self, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
         let good = |name: &&String| wanted(name) && environment::check_name(name).is_ok();
         let mut by_size: Vec<(&String, &String)> = self.0.iter().filter(|(name, _)| good(name)).collect();

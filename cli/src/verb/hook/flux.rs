@@ -1,9 +1,11 @@
-//! What Flux tells its prologs, epilogs and housekeeping, and what has to be asked of it.
+//! Flux's prologs, epilogs and housekeeping: the variables that Flux sets, and the data to ask it for.
 //!
-//! * FLUX_JOB_ID: of a prolog and an epilog in F58 with its sign, of housekeeping in decimal. The scripts get it as it came; the job is the same one.
-//! * FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID. Nothing of hosts: they are in R, `flux job info ID R`.
-//! * Which attempt: a job whose launch was rolled back with the KVS is launched again under the same id, so its attempt is the time of its `alloc`.
-//! * Housekeeping's status is logged and no more; who wants the node drained has to do it before it exits.
+//! * FLUX_JOB_ID: for a prolog and an epilog in F58 with its sign, for housekeeping in decimal. Scripts get it
+//!   unchanged; all forms name the same job.
+//! * FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID. Flux sets no hosts: they are in R, `flux job info ID R`.
+//! * Attempt: a job whose launch was rolled back with the KVS is launched again under the same id, so its attempt is
+//!   the time of its `alloc`.
+//! * Flux only logs housekeeping's status, so a hook that wants the node drained must drain it before it exits.
 
 use std::process::{Command, Stdio};
 
@@ -22,7 +24,8 @@ use crate::text;
 
 const BROKER: &str = "Flux";
 
-/// Housekeeping. The eventlog of its job is not asked for: that would be a call of every node to rank 0 for each job.
+/// Builds the call for housekeeping. Does not read the job's eventlog: that would cost a call from every node to rank 0
+/// for each job.
 pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node::Call, Fault> {
     let id: Fluid = env.need("FLUX_JOB_ID", BROKER)?;
     let rank = flux(&["getattr", "rank"]).and_then(|rank| {
@@ -68,7 +71,7 @@ fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
-/// When the job got its resources, as its eventlog has it (RFC 18, RFC 21).
+/// Returns when the job got its resources, from its eventlog (RFC 18, RFC 21).
 fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     let mut alloc = None;
     for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {
@@ -82,7 +85,7 @@ fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     format!("{at:.6}").parse().map_err(|error| Fault::Other(format!("alloc of {job}: {error}")))
 }
 
-/// Drains a rank, as stock housekeeping does in its unit. A reason that is there stays.
+/// Drains a rank, as stock housekeeping does in its unit. An existing reason stays.
 pub(super) fn drain(rank: u32, reason: &str) {
     match flux(&["resource", "drain", "--update", &rank.to_string(), reason]) {
         Ok(_) => aside(format_args!("rank {rank} is drained")),
@@ -90,7 +93,7 @@ pub(super) fn drain(rank: u32, reason: &str) {
     }
 }
 
-/// flux(1), to its end; what it printed.
+/// Runs flux(1) to its end and returns its output.
 fn flux(arguments: &[&str]) -> Result<String, Fault> {
     let what = || format!("flux {}", arguments.join(" "));
     let output = Command::new("flux").args(arguments).stdin(Stdio::null()).output();

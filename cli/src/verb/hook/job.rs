@@ -1,6 +1,8 @@
-//! A hook through the controller: the job is added, its prolog run; or it lets go of its nodes, and what follows it is waited for.
+//! Hooks through the controller. The prolog's hook adds the job and runs its prolog. The epilog's hook finishes the job
+//! and waits for its after-actions.
 //!
-//! All of it is asked again on each connection, and is the same each time. The controller drains, releases and goes on whether this hook lives or not.
+//! The hook repeats every request on each new connection, which is harmless. The controller drains, releases and goes
+//! on whether the hook lives or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -23,18 +25,18 @@ use crate::tail::{News, Running, Tail};
 use crate::text;
 use crate::verb::run::watch::Watch;
 
-/// What is asked of the controller.
+/// Request to the controller.
 pub(super) struct Call {
     pub(super) job: JobId,
-    /// `None`: the controller's log says which one it is.
+    /// `None`: the controller's log determines the attempt.
     pub(super) attempt: Option<Attempt>,
-    /// `R` or `nodes`, as `JobAdd` has them.
+    /// `R` or `nodes`, as in `JobAdd`.
     pub(super) place: Value,
-    /// Of its ranks only these; of all without it.
+    /// Only these ranks of the job; all if `None`.
     pub(super) ranks: Option<IdSet>,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
-    /// What of a signal is the resource manager's wish to have the scripts stop.
+    /// Signals that mean: the resource manager wants the scripts to stop.
     pub(super) asking: Asking,
     pub(super) of: OfJob,
 }
@@ -43,7 +45,7 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
-    /// It was there, and holds nothing any more.
+    /// The attempt existed and has handed over everything.
     #[serde(default)]
     over: bool,
 }
@@ -59,7 +61,7 @@ impl Call {
             "timeout": self.of.timeout.map(Span::to_exact)})
     }
 
-    /// Adds the job, or finds it added; from then on its attempt is known.
+    /// Adds the job, or finds it added; then its attempt is known.
     fn add(&mut self, door: &Door, client: &mut Client) -> Result<Added, Fault> {
         let mut parameters =
             json!({"job": self.job, "attempt": self.attempt, "userid": self.userid, "tolerate": self.of.tolerate});
@@ -71,8 +73,9 @@ impl Call {
         Ok(added)
     }
 
-    /// The attempt that a prolog is of, where the resource manager does not say: one that has let go of its nodes is over, and the next call is of
-    /// the next one. Those that nobody has asked for do not count: a node may tell of any. `None`: the controller knows nothing of the job.
+    /// Determines the attempt of a prolog if the resource manager names none. An attempt that has handed over its nodes
+    /// is over, and the next call begins the next one. Orphan attempts, reported only by nodes, do not count. `None`:
+    /// the controller does not know the job.
     fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
         let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
@@ -100,13 +103,13 @@ impl Call {
 const NO_SUCH_JOB: &str = "no-such-job";
 const CONFLICT: &str = "conflict";
 
-/// What both sides have in common: an absence that is waited out, and a stop that is passed on.
+/// State common to both hooks: waiting out the controller's absence, and passing on a stop.
 struct Waiting {
     door: Door,
     job: JobId,
     patience: Span,
     give_up_ms: Option<u64>,
-    /// Somebody wants it to stop, and the controller could not be told.
+    /// The resource manager wants a stop, and the controller could not be told yet.
     stopping: bool,
 }
 
@@ -144,7 +147,7 @@ impl Waiting {
         }
     }
 
-    /// Passed on at once, or as soon as there is somebody to be told.
+    /// Passes the stop on, at once or when the controller is back.
     fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
         let why = "the resource manager has asked for it";
         let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
@@ -157,7 +160,7 @@ impl Waiting {
         }
     }
 
-    /// Is the absence too long?
+    /// Was the controller away for too long?
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(
@@ -172,7 +175,7 @@ fn ended_by_itself<T>() -> Result<T, Fault> {
     Err(Fault::Other("the watch over the job ended by itself: perilog show says how it stands".to_owned()))
 }
 
-/// The job's prolog, until its verdict.
+/// Runs the job's prolog and waits for its verdict.
 pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault> {
     let action = call.action("prolog")?;
     let mut waiting = Waiting::new(&call, &door);
@@ -186,7 +189,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
         }
         let added = call.add(&at, client)?;
         if added.over && origin.is_none() {
-            // Its prolog prepared nodes that it has given back since: that is no answer for a job that begins.
+            // That prolog prepared nodes that were released since: it says nothing about a job that begins now.
             let (job, attempt) = (&call.job, added.attempt);
             let text = format!(
                 "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job that begins now"
@@ -233,14 +236,15 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
     }
 }
 
-/// What an epilog's hook is told.
+/// News for an epilog's hook.
 enum Epilog {
     LetGo { attempt: Attempt, over: bool, part: Part },
     Event(Entry),
 }
 
-/// The job's epilog, and the job lets go of everything; until all of it was given back. The epilog is begun first, over all that the job holds: what
-/// merely follows a job knows nothing of the resource manager's variables.
+/// Runs the job's epilog, finishes the job, and waits until everything is released. Begins the epilog first, over all
+/// ranks of the job: an after-action that the controller starts by itself does not get the resource manager's
+/// variables.
 pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     let action = call.action("epilog")?;
     let mut waiting = Waiting::new(&call, &door);
@@ -295,11 +299,11 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     }
 }
 
-/// What runs behind a job, as its log tells it.
+/// After-actions of a job, as its log reports them.
 struct Behind {
     action: ActionName,
     attempt: Option<Attempt>,
-    /// The job has let go of something: what begins from here on follows it.
+    /// Has the job handed over ranks? Actions that begin later are after-actions.
     let_go: bool,
     follows: BTreeMap<String, (Roster, Option<Decided>)>,
 }
@@ -320,7 +324,7 @@ impl Behind {
             }
             (_, Told::Start { ranks, hosts }) if self.let_go || entry.action() == Some(self.action.as_str()) => {
                 let action = entry.action().unwrap_or_default().to_owned();
-                // One that follows grows with what the job lets go of.
+                // An after-action grows with each hand-over.
                 self.follows.entry(action).or_default().0 = Roster { ranks, hosts };
             }
             (_, Told::Verdict(decided)) => {
@@ -344,7 +348,7 @@ impl Behind {
                     aside(format_args!("{action} of {job} {}", decided.words(Some(roster))));
                     verdict = worse(verdict, decided.verdict);
                 }
-                // Given back without one: another attempt has taken its place.
+                // Released without a verdict: another attempt superseded this one.
                 None => {
                     aside(format_args!("{} of {job}: no verdict", text::line(action)));
                     verdict = worse(verdict, Verdict::Lost);

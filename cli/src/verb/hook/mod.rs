@@ -1,8 +1,8 @@
-//! `perilog hook`: what a resource manager runs as its prolog or epilog. The door through which Slurm and Flux come in.
+//! `perilog hook`: the program that a resource manager (Slurm, Flux) runs as its prolog or epilog.
 //!
-//! A hook starts nothing itself and keeps nothing: it asks the agent of its node ([`node`]) or the controller ([`job`]) to start the action or to
-//! attach to it, stays until it has ended, and exits with its status. So a hook that is killed, or run twice, loses and doubles nothing: the same
-//! (job, attempt, action, rank) is the same task.
+//! A hook starts no script itself and keeps no state. It asks the agent of its node ([`node`]) or the controller
+//! ([`job`]) to start the action or attach to it, waits for the end, and exits with its status. So killing a hook loses
+//! nothing, and running it twice doubles nothing: the same (job, attempt, action, rank) is the same task.
 //!
 //! ```text
 //!   slurmd     Prolog, Epilog                    slurm-prolog, slurm-epilog          the agent of the node
@@ -10,7 +10,7 @@
 //!   Flux       [job-manager.prolog], [.epilog]   flux-prolog, flux-epilog            the controller
 //!              [job-manager.housekeeping]        flux-housekeeping                   the agent of the node
 //! ```
-//! What each of them is told by its resource manager is read in [`slurm`] and [`flux`], from the environment and nowhere else.
+//! [`slurm`] and [`flux`] read the resource manager's variables, from the environment only.
 
 mod environment;
 mod flux;
@@ -35,8 +35,9 @@ use self::slurm::Side;
 
 /// What a resource manager runs as its prolog or epilog
 ///
-/// Start the action for the job that the environment names, or attach to it, and stay until it has ended. Run again by a daemon that was restarted a hook attaches, and exits
-/// with the same status. Set up with slurm.md and flux.md in /usr/share/doc/perilog.
+/// Starts the action for the job that the environment names, or attaches to it, and waits for its end. If a restarted
+/// daemon runs a hook again, the hook attaches and exits with the same status. Set up with slurm.md and flux.md in
+/// /usr/share/doc/perilog.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -68,26 +69,28 @@ enum Hook {
     FluxHousekeeping(OnNode),
 }
 
-/// Through the agent of this node.
+/// Hook through this node's agent.
 #[derive(Debug, Clone, clap::Args)]
 struct OnNode {
-    /// Run this action instead of the one that is called as the hook.
+    /// Run this action instead of the one named like the hook.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
     /// How long the agent may be away at a time.
     #[arg(long, value_name = "TIME", value_parser = values::span, default_value = "2m")]
     patience: Span,
-    /// The limit of the task; the node's smaller one stands. Keep it below the limit of the resource manager.
+    /// The limit of the task; the node's limit wins if it is smaller. Keep it below the limit of the resource manager.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
     /// A check that failed, and was marked as tolerable, is no failure.
     #[arg(long)]
     tolerate: bool,
-    /// Should this hook, or the daemon that runs it, die, have the agent run this program: with `begun` as soon as that is known, and with `ended` when
-    /// the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how). Again, after 1/4 s to 1 min, until it exits with 0.
+    /// A program for the agent to run if this hook, or the daemon that runs it, dies: with `begun` as soon as that is
+    /// known, and with `ended` when the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how).
+    /// Repeated, after 1/4 s to 1 min, until it exits with 0.
     #[arg(long, value_name = "PROGRAM")]
     orphaned: Option<std::path::PathBuf>,
-    /// Of Slurm's hooks: note here, on the disk, an epilog that runs. One that a boot of the node has cut off is run again by the next prolog, before it.
+    /// For Slurm's hooks: record a running epilog in this directory on disk. If a boot of the node cuts it off, the
+    /// next prolog runs it again first.
     #[arg(long, value_name = "DIR")]
     owed: Option<std::path::PathBuf>,
     #[command(flatten)]
