@@ -10,6 +10,7 @@ mod purity;
 mod requests;
 mod rust;
 mod security;
+mod unsafety;
 
 use std::path::{Path, PathBuf};
 
@@ -44,12 +45,14 @@ pub(crate) fn check() -> Result<()> {
         let manifest = package.directory.join("Cargo.toml");
         let text = std::fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
         defects::check_manifest(&format!("{}/Cargo.toml", package.name), &text, &mut findings);
+        unsafety::check_manifest(&package.name, &text, &mut findings);
         for path in sources_of(&package.directory)? {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
             tests.read(&name, &text);
             programs.read(&name);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
+            unsafety::check(&package.name, &name, &text, &mut findings);
             if package.name == purity::PACKAGE {
                 purity::check(&name, &text, &mut findings);
             }

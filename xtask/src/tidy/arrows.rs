@@ -4,13 +4,15 @@ use super::Findings;
 use crate::cargo::Package;
 
 /// Each of our packages, and those of ours that it may name in any kind of dependency. `None`: whom it likes.
-const ARROWS: [(&str, Option<&[&str]>); 11] = [
+const ARROWS: [(&str, Option<&[&str]>); 13] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
     ("perilog-agent", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
     ("perilog-controller", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
     ("perilog", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
+    ("perilog-hold", Some(&["perilog-terms"])),
+    ("perilog-terms", Some(&[])),
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
     ("perilog-tests", None),
     ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
@@ -30,6 +32,9 @@ const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
 /// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to be.
 const CORE: [&str; 6] = ["proptest", "serde", "serde_json", "serde_path_to_error", "thiserror", "uuid"];
 
+/// Flux loads these into rank 0: nothing of a registry goes there.
+const INSIDE_FLUX: [&str; 2] = ["perilog-hold", "perilog-terms"];
+
 pub(super) fn check(packages: &[Package], findings: &mut Findings) {
     for package in packages {
         let name = package.name.as_str();
@@ -48,6 +53,11 @@ pub(super) fn check(packages: &[Package], findings: &mut Findings) {
             }
             if name == "perilog-core" && !ours && !CORE.contains(&dependency.as_str()) {
                 findings.errors.push(format!("{name} -> {dependency}: the core is made of {} only", CORE.join(", ")));
+            }
+            if INSIDE_FLUX.contains(&name) && !ours {
+                findings
+                    .errors
+                    .push(format!("{name} -> {dependency}: Flux loads this into rank 0, without other crates"));
             }
         }
     }
@@ -81,6 +91,10 @@ mod tests {
             ("perilog-bench", "perilog-tests", true),
             ("perilog-bench", "perilog-agent", false),
             ("perilog-new", "serde", false),
+            ("perilog-terms", "serde", false),
+            ("perilog-terms", "perilog-core", false),
+            ("perilog-hold", "perilog-core", false),
+            ("perilog-hold", "libc", false),
         ];
         for (from, to, allowed) in cases {
             let package = |name: &str, dependencies: &[&str]| Package {

@@ -1,0 +1,149 @@
+//! What the plugin does when Flux calls it. Safe code: `abi.rs` translates. The lock is never held while Flux is called, for Flux may call back.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use perilog_terms::{Cap, Terms, json};
+
+use crate::abi::{Call, Errno, Level, Plugin, Request};
+use crate::references::{References, Refusal, State, What};
+
+/// Version of README.md.
+const INTERFACE: u32 = 1;
+
+struct Held {
+    references: References,
+    cap: Cap,
+    /// Was the configuration read once?
+    configured: bool,
+}
+
+impl Held {
+    const fn new() -> Self {
+        Self { references: References::new(), cap: Cap::all(), configured: false }
+    }
+}
+
+static HELD: Mutex<Held> = Mutex::new(Held::new());
+
+fn held() -> MutexGuard<'static, Held> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Forgets what an earlier life of the plugin has left in this process.
+pub(crate) fn begin() {
+    *held() = Held::new();
+}
+
+/// Runs a callback. An error is the text of a refusal.
+pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), String> {
+    match topic {
+        b"conf.update" => return configure(plugin, call),
+        b"job.validate" => return validate(call),
+        b"job.new" => found(call),
+        b"job.state.run" => run(plugin, call),
+        b"job.state.cleanup" => cleanup(plugin, call),
+        b"job.destroy" => call.id().into_iter().for_each(|id| held().references.forget(id)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A callback has panicked: the job must not go on without what the callback was to do.
+pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
+    let text = format!("perilog-hold: a defect in {}; Flux's log has more", String::from_utf8_lossy(topic));
+    plugin.log(Level::Critical, &text);
+    match topic {
+        b"job.state.run" => plugin.fail_job(&text),
+        b"job.validate" | b"conf.update" => return Err(text),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Reads the site's cap, at load and at each `flux config reload`. A malformed table is refused at a reload. At load a refusal would keep rank 0 from
+/// starting: there the plugin allows nothing instead.
+fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
+    let all = call.configuration();
+    let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Cap::all()), Cap::read);
+    let reload = std::mem::replace(&mut held().configured, true);
+    let cap = match read {
+        Ok(cap) => cap,
+        Err(why) if reload => return Err(why),
+        Err(why) => {
+            let until = "until the operator mends that, no job may tolerate a failure";
+            plugin.log(Level::Error, &format!("perilog-hold: {why}; {until}"));
+            Cap::none()
+        }
+    };
+    held().cap = cap;
+    Ok(())
+}
+
+/// Refuses bad terms when the user submits the job.
+fn validate(call: &Call) -> Result<(), String> {
+    let Some(job) = call.job_with_terms() else { return Ok(()) };
+    let perilog = json::at(&job, &["jobspec", "attributes", "system", "perilog"]).unwrap_or_default();
+    Terms::read(perilog)?.check(&held().cap)
+}
+
+/// Notes a job that had resources before the plugin was loaded. A new job has none.
+fn found(call: &Call) {
+    if let (Some(id), Some(state)) = (call.id(), call.state().and_then(State::read)) {
+        held().references.found(id, state);
+    }
+}
+
+/// Holds the prolog of a job that the scheduler has given resources. `alloc-bypass` gives a job the resources of others: no prolog runs there.
+fn run(plugin: &Plugin, call: &Call) {
+    if call.is_bypass() {
+        return;
+    }
+    match call.id().ok_or(Errno::PROTOCOL).and_then(|id| plugin.take(What::Prolog).map(|()| id)) {
+        Ok(id) => held().references.take(id, What::Prolog),
+        Err(errno) => plugin.fail_job(&format!("perilog cannot hold the prolog: errno {}", errno.0)),
+    }
+}
+
+/// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. A job that the plugin does not know was left
+/// alone at its begin, too.
+fn cleanup(plugin: &Plugin, call: &Call) {
+    let known = call.id().filter(|id| call.has_resources() && held().references.knows(*id));
+    let Some(id) = known else { return };
+    match plugin.take(What::Epilog) {
+        Ok(()) => held().references.take(id, What::Epilog),
+        Err(errno) => {
+            let text = format!("perilog-hold: cannot hold the epilog of job {id}: errno {}", errno.0);
+            plugin.log(Level::Critical, &text);
+        }
+    }
+}
+
+/// Serves `finish`.
+pub(crate) fn finish(plugin: &Plugin, request: Request) {
+    let read = request.read_finish().and_then(|(id, what, status)| Some((id, What::read(&what)?, status)));
+    let Some((id, what, status)) = read else {
+        return request.refuse(Errno::PROTOCOL, c"expected {id, what: \"prolog\" or \"epilog\", status}");
+    };
+    let granted = held().references.finish(id, what);
+    match granted {
+        Err(Refusal::NoneIsOpen) => request.refuse(Errno::NO_SUCH_ENTRY, c"no reference of perilog's is open there"),
+        Err(Refusal::FinishedAlready) => request.refuse(Errno::ALREADY, c"finished already"),
+        Ok(granted) => match plugin.finish(what, id, status) {
+            Ok(()) => request.answer(None),
+            Err(errno) => {
+                held().references.take_back(granted);
+                request.refuse(errno, c"");
+            }
+        },
+    }
+}
+
+/// Serves `list`.
+pub(crate) fn list(request: Request) {
+    let json = {
+        let held = held();
+        let cap: String = held.cap.to_members().iter().map(|member| format!("{member},")).collect();
+        format!(r#"{{"interface":{INTERFACE},{cap}"jobs":{}}}"#, held.references.to_json())
+    };
+    request.answer(Some(&json));
+}

@@ -1,0 +1,116 @@
+//! A number of ranks, or a percentage of a job's.
+
+use std::fmt;
+
+use crate::json;
+
+/// `2`, or `"10%"`. The text is what the controller's API reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    Ranks(u32),
+    /// 0 to 100.
+    Percent(u8),
+}
+
+impl Count {
+    /// Reads a JSON value.
+    ///
+    /// # Errors
+    /// What was expected, and what is there.
+    pub(crate) fn read(value: &str) -> Result<Self, String> {
+        let text = json::text(value);
+        let percent = text.and_then(|text| text.strip_suffix('%')).and_then(digits);
+        let read = match (text, percent) {
+            (Some(_), percent) => percent.filter(|percent| *percent <= 100).map(|percent| Self::Percent(percent as u8)),
+            (None, _) => digits(value).map(Self::Ranks),
+        };
+        read.ok_or_else(|| {
+            format!("expected a number of ranks, or a percentage such as 10%, not {}", json::shown(value))
+        })
+    }
+
+    /// Is this more than `other`? `None` where only the job's size can tell.
+    pub(crate) fn exceeds(self, other: Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Ranks(mine), Self::Ranks(most)) => Some(mine > most),
+            (Self::Percent(mine), Self::Percent(most)) => Some(mine > most),
+            // None of any job.
+            (mine, Self::Ranks(0) | Self::Percent(0)) => Some(mine.of(u64::MAX) > 0),
+            _ => None,
+        }
+    }
+
+    /// Of a job of `ranks` ranks; a percentage is rounded down.
+    pub const fn of(self, ranks: u64) -> u64 {
+        match self {
+            Self::Ranks(count) => count as u64,
+            Self::Percent(percent) => (ranks as u128 * percent as u128 / 100) as u64,
+        }
+    }
+}
+
+/// Digits only: `u32::from_str` would take a sign, too.
+fn digits(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ranks(count) => write!(f, "{count}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_counts_and_others() {
+        let expected = |value: &str| format!("expected a number of ranks, or a percentage such as 10%, not {value}");
+        for (value, read) in [
+            ("0", Some(Count::Ranks(0))),
+            ("2", Some(Count::Ranks(2))),
+            ("4294967295", Some(Count::Ranks(u32::MAX))),
+            ("4294967296", None),
+            ("-1", None),
+            ("2.0", None),
+            ("true", None),
+            ("null", None),
+            ("[1]", None),
+            ("\"10%\"", Some(Count::Percent(10))),
+            ("\"100%\"", Some(Count::Percent(100))),
+            ("\"101%\"", None),
+            ("\"%\"", None),
+            ("\"+1%\"", None),
+            ("\"2\"", None),
+            ("\"abc\"", None),
+            ("\"\\u0031%\"", None),
+            ("\"", None),
+            ("", None),
+        ] {
+            assert_eq!(Count::read(value), read.ok_or_else(|| expected(value)), "{value}");
+        }
+    }
+
+    #[test]
+    fn counts_of_one_kind_are_compared() {
+        let (ranks, percent) = (Count::Ranks, Count::Percent);
+        for (mine, most, more) in [
+            (ranks(2), ranks(2), Some(false)),
+            (ranks(3), ranks(2), Some(true)),
+            (percent(10), percent(10), Some(false)),
+            (percent(11), percent(10), Some(true)),
+            (ranks(3), percent(10), None),
+            (percent(10), ranks(2), None),
+            (ranks(1), percent(0), Some(true)),
+            (percent(1), ranks(0), Some(true)),
+            (percent(0), ranks(0), Some(false)),
+        ] {
+            assert_eq!(mine.exceeds(most), more, "{mine} {most}");
+        }
+        assert_eq!((percent(10).of(19), percent(100).of(u64::MAX), ranks(3).of(1)), (1, u64::MAX, 3));
+    }
+}

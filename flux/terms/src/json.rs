@@ -1,0 +1,133 @@
+//! Just enough of JSON to walk into an object: names and values as slices of the text, nothing decoded and nothing built. Written for what Flux's own
+//! encoder writes; a text that is no JSON has no members. Nesting costs no stack.
+
+/// Longest part of a value that an error repeats, in bytes.
+const SHOWN: usize = 40;
+
+/// Returns a member's value, as it stands in the object's text.
+pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    members(object)?.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// Returns the value at the end of a path of members.
+pub fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
+    path.iter().try_fold(object, |object, name| member(object, name))
+}
+
+/// Returns an object's members in their order; `None` if the text is no object. Names stand without their quotes and with their escapes.
+pub fn members(object: &str) -> Option<Vec<(&str, &str)>> {
+    let inside = object.trim().strip_prefix('{')?.strip_suffix('}')?;
+    let mut rest = inside.trim_start();
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (name, behind) = rest.split_at_checked(end_of_value(rest)?)?;
+        let value = behind.trim_start().strip_prefix(':')?.trim_start();
+        let (value, behind) = value.split_at_checked(end_of_value(value)?)?;
+        found.push((text(name)?, value));
+        rest = behind.trim_start();
+        if let Some(next) = rest.strip_prefix(',') {
+            rest = next.trim_start();
+            if rest.is_empty() {
+                return None;
+            }
+        } else if !rest.is_empty() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// Returns a text's inside, with its escapes; `None` if the value is no text.
+pub fn text(value: &str) -> Option<&str> {
+    let inside = value.strip_prefix('"')?.strip_suffix('"')?;
+    (end_of_value(value)? == value.len()).then_some(inside)
+}
+
+/// Returns a value for an error's text, cut to a bound.
+pub(crate) fn shown(value: &str) -> String {
+    match value.char_indices().find(|(at, c)| at + c.len_utf8() > SHOWN) {
+        Some((end, _)) => format!("{}...", &value[..end]),
+        None => value.to_owned(),
+    }
+}
+
+/// Where the value ends that the text begins with: at the bracket or quote that closes it, or before the next `,`, `:`, bracket or space.
+fn end_of_value(text: &str) -> Option<usize> {
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => {
+                quoted = !quoted;
+                if !quoted && depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ if quoted => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth == 0 => return end_of_word(at),
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            b',' | b':' | b' ' | b'\t' | b'\r' | b'\n' if depth == 0 => return end_of_word(at),
+            _ => {}
+        }
+    }
+    if depth == 0 && !quoted { end_of_word(text.len()) } else { None }
+}
+
+/// A value has at least one character.
+fn end_of_word(at: usize) -> Option<usize> {
+    (at > 0).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_objects_and_of_other_texts() {
+        let deep = format!("{{\"a\":{}{},\"b\":1}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(member(&deep, "b"), Some("1"));
+        for (object, expected) in [
+            ("{}", Some(vec![])),
+            (" { } ", Some(vec![])),
+            (r#"{"a":1}"#, Some(vec![("a", "1")])),
+            (
+                r#"{"a": 1, "b" : "x,\"}" , "c":[1,{"d":2}],"e":null}"#,
+                Some(vec![("a", "1"), ("b", r#""x,\"}""#), ("c", r#"[1,{"d":2}]"#), ("e", "null")]),
+            ),
+            (r#"{"é\\":"ü"}"#, Some(vec![("é\\\\", "\"ü\"")])),
+            (r#"{"a":1,}"#, None),
+            (r#"{"a"}"#, None),
+            (r#"{"a":}"#, None),
+            (r#"{"a":1 2}"#, None),
+            (r#"{a:1}"#, None),
+            (r#"{"a":"x}"#, None),
+            (r#"{"a":[1}"#, None),
+            ("[1]", None),
+            ("{", None),
+            ("", None),
+        ] {
+            assert_eq!(members(object), expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn a_path_leads_to_the_innermost_value() {
+        let args = r#"{"id":3,"jobspec":{"tasks":[],"attributes":{"system":{"perilog":{"tolerate":2}}}}}"#;
+        assert_eq!(at(args, &["jobspec", "attributes", "system", "perilog"]), Some(r#"{"tolerate":2}"#));
+        assert_eq!(at(args, &["jobspec", "attributes", "user", "perilog"]), None);
+        assert_eq!(at(args, &["id", "x"]), None);
+    }
+
+    #[test]
+    fn a_shown_value_is_cut_between_characters() {
+        assert_eq!(shown("\"abc\""), "\"abc\"");
+        assert_eq!(shown(&"é".repeat(30)), format!("{}...", "é".repeat(20)));
+    }
+}

@@ -1,0 +1,20 @@
+//! What a user may ask of perilog in a jobspec (`attributes.system.perilog`), and what a site allows. The plugin reads the terms at submit, the edge reads
+//! them when the job has its ranks. This crate has no dependencies, does no I/O, and accepts any input without a panic.
+//!
+//! ```
+//! use perilog_terms::{Cap, Count, Terms};
+//!
+//! let terms = Terms::read(r#"{"tolerate": 2, "tolerate-check": {"lustre": "10%"}}"#).unwrap();
+//! assert_eq!(terms.tolerate, Some(Count::Ranks(2)));
+//! assert_eq!(terms.checks["lustre"].to_string(), "10%");
+//!
+//! let cap = Cap::read(r#"{"max-tolerate": 1}"#).unwrap();
+//! assert_eq!(terms.check(&cap).unwrap_err(), "perilog.tolerate: 2 is more than this site allows: 1");
+//! ```
+
+mod count;
+pub mod json;
+mod terms;
+
+pub use count::Count;
+pub use terms::{Cap, Terms};

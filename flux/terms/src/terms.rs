@@ -1,0 +1,253 @@
+//! The terms of one job, and the cap of a site. Both are objects: of a jobspec, and of the table `[perilog]` in Flux's configuration.
+
+use std::collections::BTreeMap;
+
+use crate::count::Count;
+use crate::json;
+
+/// Longest name of a check, as `perilog-report` takes it.
+const MAX_NAME: usize = 64;
+
+/// What a user asks for with `--setattr=perilog.TERM=VALUE`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// So many ranks may fail named checks.
+    pub tolerate: Option<Count>,
+    /// So many good ranks are enough; at least 1.
+    pub keep: Option<u32>,
+    /// So many ranks may fail this check.
+    pub checks: BTreeMap<String, Count>,
+}
+
+impl Terms {
+    /// Reads `attributes.system.perilog`.
+    ///
+    /// # Errors
+    /// The term, what was expected, and what is there: one line for whoever submits the job.
+    pub fn read(perilog: &str) -> Result<Self, String> {
+        let mut terms = Self::default();
+        for (name, value) in table("perilog", perilog)? {
+            match name {
+                "tolerate" => terms.tolerate = Some(count("perilog.tolerate", value)?),
+                "keep" => terms.keep = Some(keep(value)?),
+                "tolerate-check" => terms.checks = checks("perilog.tolerate-check", value)?,
+                other => return Err(unknown("perilog", other, "tolerate, keep and tolerate-check.NAME")),
+            }
+        }
+        Ok(terms)
+    }
+
+    /// Reads the terms of a job that may have come past the plugin. Malformed terms count as none.
+    pub fn read_or_none(perilog: &str) -> (Self, Option<String>) {
+        match Self::read(perilog) {
+            Ok(terms) => (terms, None),
+            Err(why) => (Self::default(), Some(why)),
+        }
+    }
+
+    /// Are these terms within what the site allows? Only a job's size can compare a number with a percentage: such a pair passes, for [`Terms::within`] is
+    /// asked again when the size is known.
+    ///
+    /// # Errors
+    /// The first term that is above its cap.
+    pub fn check(&self, cap: &Cap) -> Result<(), String> {
+        let within = |name: &str, asked: Option<Count>, most: Option<Count>| match (asked, most) {
+            (Some(asked), Some(most)) if asked.exceeds(most) == Some(true) => {
+                Err(format!("{name}: {asked} is more than this site allows: {most}"))
+            }
+            _ => Ok(()),
+        };
+        within("perilog.tolerate", self.tolerate, cap.tolerate)?;
+        self.checks.iter().try_for_each(|(check, asked)| {
+            within(&format!("perilog.tolerate-check.{check}"), Some(*asked), cap.checks.get(check).copied())
+        })
+    }
+
+    /// Returns how many of a job's ranks may fail, by the terms and the site's cap: in all, and by check.
+    pub fn within(&self, cap: &Cap, ranks: u64) -> (u64, BTreeMap<&str, u64>) {
+        let least = |asked: u64, most: Option<Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
+        let kept = self.keep.map_or(0, |keep| ranks.saturating_sub(u64::from(keep)));
+        let all = self.tolerate.map_or(kept, |tolerate| tolerate.of(ranks));
+        let mut checks = BTreeMap::new();
+        for (check, asked) in &self.checks {
+            checks.insert(check.as_str(), least(asked.of(ranks), cap.checks.get(check).copied()));
+        }
+        (least(all, cap.tolerate), checks)
+    }
+}
+
+/// What a site allows; what is not named has no cap.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cap {
+    pub tolerate: Option<Count>,
+    pub checks: BTreeMap<String, Count>,
+}
+
+impl Cap {
+    /// A site without a cap.
+    pub const fn all() -> Self {
+        Self { tolerate: None, checks: BTreeMap::new() }
+    }
+
+    /// Nothing is tolerated: the cap of a site whose own could not be read.
+    pub fn none() -> Self {
+        Self { tolerate: Some(Count::Ranks(0)), checks: BTreeMap::new() }
+    }
+
+    /// Reads the table `[perilog]`, as JSON.
+    ///
+    /// # Errors
+    /// The key, what was expected, and what is there.
+    pub fn read(table_perilog: &str) -> Result<Self, String> {
+        let mut cap = Self::default();
+        for (name, value) in table("[perilog]", table_perilog)? {
+            match name {
+                "max-tolerate" => cap.tolerate = Some(count("[perilog] max-tolerate", value)?),
+                "max-tolerate-check" => cap.checks = checks("[perilog] max-tolerate-check", value)?,
+                other => return Err(unknown("[perilog]", other, "max-tolerate and max-tolerate-check")),
+            }
+        }
+        Ok(cap)
+    }
+
+    /// Writes the cap as members of a JSON object, as [`Cap::read`] reads them: `"max-tolerate":2,"max-tolerate-check":{"lustre":"10%"}`.
+    pub fn to_members(&self) -> Vec<String> {
+        let value = |count: &Count| match count {
+            Count::Ranks(_) => count.to_string(),
+            Count::Percent(_) => format!("\"{count}\""),
+        };
+        let tolerate = self.tolerate.iter().map(|most| format!("\"max-tolerate\":{}", value(most)));
+        // A name needs no escapes: `checks` lets none through that would.
+        let checks: Vec<_> = self.checks.iter().map(|(check, most)| format!("\"{check}\":{}", value(most))).collect();
+        let checks = (!checks.is_empty()).then(|| format!("\"max-tolerate-check\":{{{}}}", checks.join(",")));
+        tolerate.chain(checks).collect()
+    }
+}
+
+fn table<'a>(name: &str, value: &'a str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    json::members(value).ok_or_else(|| format!("{name}: expected a table, not {}", json::shown(value)))
+}
+
+fn count(name: &str, value: &str) -> Result<Count, String> {
+    Count::read(value).map_err(|why| format!("{name}: {why}"))
+}
+
+fn keep(value: &str) -> Result<u32, String> {
+    match Count::read(value) {
+        Ok(Count::Ranks(keep @ 1..)) => Ok(keep),
+        _ => Err(format!("perilog.keep: expected a number of ranks, at least 1, not {}", json::shown(value))),
+    }
+}
+
+fn checks(name: &str, value: &str) -> Result<BTreeMap<String, Count>, String> {
+    let read = |(check, value): (&str, &str)| {
+        let fits =
+            |(at, byte): (usize, u8)| byte.is_ascii_alphanumeric() || byte == b'_' || (at > 0 && b".-".contains(&byte));
+        if check.is_empty() || check.len() > MAX_NAME || !check.bytes().enumerate().all(fits) {
+            let check = json::shown(check);
+            return Err(format!("{name}: {check}: a check's name is 1 to {MAX_NAME} of [A-Za-z0-9._-]"));
+        }
+        Ok((check.to_owned(), count(&format!("{name}.{check}"), value)?))
+    };
+    table(name, value)?.into_iter().map(read).collect()
+}
+
+fn unknown(table: &str, name: &str, known: &str) -> String {
+    format!("{table}: unknown: {}; there are {known}", json::shown(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_that_are_read_and_terms_that_are_refused() {
+        let none = Terms::default;
+        let count = "expected a number of ranks, or a percentage such as 10%, not";
+        let long = format!("{{\"tolerate-check\":{{\"{}\":1}}}}", "n".repeat(65));
+        for (text, expected) in [
+            ("{}", Ok(none())),
+            (r#"{"tolerate":2}"#, Ok(Terms { tolerate: Some(Count::Ranks(2)), ..none() })),
+            (r#"{"tolerate":"5%","keep":3}"#, Ok(Terms { tolerate: Some(Count::Percent(5)), keep: Some(3), ..none() })),
+            (
+                r#"{"tolerate-check":{"lustre":2,"gpu.0":"50%"}}"#,
+                Ok(Terms {
+                    checks: [("lustre".into(), Count::Ranks(2)), ("gpu.0".into(), Count::Percent(50))].into(),
+                    ..none()
+                }),
+            ),
+            (r#"{"tolerate":"abc"}"#, Err(format!("perilog.tolerate: {count} \"abc\""))),
+            (r#"{"tolerate":{"lustre":2}}"#, Err(format!("perilog.tolerate: {count} {{\"lustre\":2}}"))),
+            (r#"{"keep":0}"#, Err("perilog.keep: expected a number of ranks, at least 1, not 0".into())),
+            (r#"{"keep":"50%"}"#, Err("perilog.keep: expected a number of ranks, at least 1, not \"50%\"".into())),
+            (r#"{"tolerate-check":2}"#, Err("perilog.tolerate-check: expected a table, not 2".into())),
+            (r#"{"tolerate-check":{"lustre":true}}"#, Err(format!("perilog.tolerate-check.lustre: {count} true"))),
+            (
+                r#"{"tolerate-check":{"a b":1}}"#,
+                Err("perilog.tolerate-check: a b: a check's name is 1 to 64 of [A-Za-z0-9._-]".into()),
+            ),
+            (
+                &long,
+                Err(format!(
+                    "perilog.tolerate-check: {}...: a check's name is 1 to 64 of [A-Za-z0-9._-]",
+                    "n".repeat(40)
+                )),
+            ),
+            (
+                r#"{"tolarate":1}"#,
+                Err("perilog: unknown: tolarate; there are tolerate, keep and tolerate-check.NAME".into()),
+            ),
+            ("1", Err("perilog: expected a table, not 1".into())),
+        ] {
+            assert_eq!(Terms::read(text), expected, "{text}");
+            let (terms, why) = Terms::read_or_none(text);
+            assert_eq!((terms, why), (expected.clone().unwrap_or_default(), expected.err()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_site_has_the_last_word() {
+        let cap = Cap::read(r#"{"max-tolerate":"10%","max-tolerate-check":{"lustre":2}}"#).unwrap();
+        for (text, refused, of_forty, lustre) in [
+            ("{}", None, 0, None),
+            (r#"{"tolerate":"10%"}"#, None, 4, None),
+            (r#"{"tolerate":"11%"}"#, Some("perilog.tolerate: 11% is more than this site allows: 10%"), 4, None),
+            (r#"{"tolerate":9}"#, None, 4, None),
+            (r#"{"keep":38}"#, None, 2, None),
+            (r#"{"keep":1}"#, None, 4, None),
+            (r#"{"keep":41}"#, None, 0, None),
+            (r#"{"keep":1,"tolerate":0}"#, None, 0, None),
+            (r#"{"tolerate-check":{"lustre":2,"other":9}}"#, None, 0, Some(2)),
+            (
+                r#"{"tolerate-check":{"lustre":3}}"#,
+                Some("perilog.tolerate-check.lustre: 3 is more than this site allows: 2"),
+                0,
+                Some(2),
+            ),
+        ] {
+            let terms = Terms::read(text).unwrap();
+            assert_eq!(terms.check(&cap).err().as_deref(), refused, "{text}");
+            let (all, checks) = terms.within(&cap, 40);
+            assert_eq!((all, checks.get("lustre").copied()), (of_forty, lustre), "{text}");
+        }
+        let all = Terms::read(r#"{"tolerate":1}"#).unwrap();
+        assert!(all.check(&Cap::none()).is_err() && all.check(&Cap::default()).is_ok());
+    }
+
+    #[test]
+    fn a_cap_is_written_as_it_is_read() {
+        for text in
+            ["{}", r#"{"max-tolerate":0}"#, r#"{"max-tolerate":"10%","max-tolerate-check":{"gpu.0":"5%","lustre":2}}"#]
+        {
+            let cap = Cap::read(text).unwrap();
+            assert_eq!(format!("{{{}}}", cap.to_members().join(",")), text);
+        }
+        for (text, why) in [
+            (r#"{"max-tolerate":"x"}"#, "[perilog] max-tolerate: expected a number of ranks"),
+            (r#"{"max":1}"#, "[perilog]: unknown: max; there are max-tolerate and max-tolerate-check"),
+            ("[]", "[perilog]: expected a table, not []"),
+        ] {
+            assert!(Cap::read(text).unwrap_err().starts_with(why), "{text}");
+        }
+    }
+}
