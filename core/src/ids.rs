@@ -186,6 +186,12 @@ impl Attempt {
         Self { whole, nano: 0 }
     }
 
+    /// The attempt that a Flux job begins with an `alloc` of this time (RFC 18: seconds since the epoch). Flux writes microseconds, and whoever asks for an
+    /// attempt of a job rounds so: a hook and an edge name the same one. `None`: no time since the epoch.
+    pub fn of_alloc(timestamp: f64) -> Option<Self> {
+        format!("{timestamp:.6}").parse().ok()
+    }
+
     /// The number as (whole part, billionths).
     pub const fn parts(self) -> (u64, u32) {
         (self.whole, self.nano)
@@ -354,6 +360,23 @@ impl Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The text is what Flux wrote, all 17 digits of a double: the hook reads it from the eventlog, the edge from the journal.
+    #[test]
+    fn an_alloc_names_one_attempt() {
+        for (written, attempt) in [
+            ("1795423171.7712345", Some("1795423171.771235")),
+            ("1795423171.7712340", Some("1795423171.771234")),
+            ("1795423171.0000002", Some("1795423171")),
+            ("1795423171.9999998", Some("1795423172")),
+            ("1552593348.0882809", Some("1552593348.088281")),
+            ("-1.5", None),
+        ] {
+            let timestamp: f64 = serde_json::from_str(written).unwrap();
+            assert_eq!(Attempt::of_alloc(timestamp).map(|of| of.to_string()).as_deref(), attempt, "{written}");
+        }
+        assert_eq!((Attempt::of_alloc(f64::NAN), Attempt::of_alloc(f64::INFINITY)), (None, None));
+    }
 
     #[test]
     fn texts_that_are_ids_and_texts_that_are_not() {

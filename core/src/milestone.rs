@@ -82,6 +82,11 @@ impl Milestones {
         self.said.len() >= MAX_NAMES
     }
 
+    /// Those that the job has reached.
+    pub fn reached(&self) -> impl Iterator<Item = &MilestoneName> {
+        self.said.iter().filter(|(_, said)| said.job).map(|(name, _)| name)
+    }
+
     pub fn is_reached(&self, name: &MilestoneName) -> bool {
         self.said.get(name).is_some_and(|said| said.job)
     }

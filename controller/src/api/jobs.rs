@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{JobAdd as Add, Refusal, Request};
+use perilog_core::controller::io::{Hooked, JobAdd as Add, Refusal, Request};
 use perilog_core::{HostList, ResourceSet, Terms};
 use perilog_proto::check_start;
 use serde::Deserialize;
@@ -169,6 +169,27 @@ pub(super) struct Drain {
 impl Parameters for Drain {
     fn request(self) -> Result<Request, Refusal> {
         Ok(Request::Drain { hosts: parse(&self.nodes)?, reason: text("reason", self.reason)?, force: self.force })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DrainTold {
+    host: String,
+    telling: u64,
+    lifted: bool,
+    failed: Option<String>,
+}
+
+impl Parameters for DrainTold {
+    fn request(self) -> Result<Request, Refusal> {
+        let (host, Self { telling, lifted, failed, .. }) = (parse(&self.host)?, self);
+        Ok(match failed {
+            None => Request::DrainDone { host, telling, lifted },
+            Some(why) => {
+                Request::HookFailed { what: Hooked::Drain { host, telling, lifted }, why: text("failed", why)? }
+            }
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! `io.perilog.Controller.Refused` with code `invalid` and the position.
 
 mod actions;
+mod attempts;
 mod backup;
 mod events;
 mod export;
@@ -38,6 +39,8 @@ const INTERFACE: InterfaceDescription =
 pub(crate) struct Access {
     /// Members may do what root may.
     pub(crate) group: Option<u32>,
+    /// Members are edges: they may look, and do what an edge does.
+    pub(crate) edges: Option<u32>,
     pub(crate) read: Read,
 }
 
@@ -45,6 +48,8 @@ pub(crate) struct Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Look,
+    /// What the edge of a resource manager has to do: its jobs, their actions, the drains that it carries out.
+    Edge,
     /// Changes something, or shows what scripts of root have written.
     Change,
 }
@@ -88,7 +93,13 @@ impl Calls {
 
 impl Access {
     fn allows(self, kind: Kind, peer: &PeerCred) -> bool {
-        self.trusts(peer) || (kind == Kind::Look && self.read == Read::Anyone)
+        let is_edge = kind != Kind::Change && self.edges.is_some_and(|gid| peer.in_group(gid));
+        self.trusts(peer) || is_edge || (kind == Kind::Look && self.read == Read::Anyone)
+    }
+
+    /// Has it a seat of those that no stranger takes?
+    fn seats(self, peer: &PeerCred) -> bool {
+        self.allows(Kind::Edge, peer)
     }
 
     fn trusts(self, peer: &PeerCred) -> bool {
@@ -100,6 +111,8 @@ const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
         b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains" | b"Timeline"
         | b"Stats" | b"Skew" => Kind::Look,
+        b"Assert" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"Cancel" | b"DrainTold" | b"Undrain"
+        | b"Outbox" | b"OutboxApplied" => Kind::Edge,
         _ => Kind::Change,
     }
 }
@@ -119,7 +132,7 @@ impl Service for Api {
     }
 
     fn trusts(&self, peer: &PeerCred) -> bool {
-        self.access.trusts(peer)
+        self.access.seats(peer)
     }
 
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String> {
@@ -150,6 +163,7 @@ impl Api {
             "TokenMake" => tokens::make(self, call).await,
             "Tokens" => tokens::list(self, call).await,
             "TokenTakeBack" => tokens::take_back(self, call).await,
+            "Attempts" => attempts::serve(self, call).await,
             "Outbox" => outbox::serve(self, call).await,
             "Run" => self.simple::<parameters::Run>(call).await,
             "Cancel" => self.simple::<parameters::Cancel>(call).await,
@@ -168,6 +182,7 @@ impl Api {
             "Drains" => self.simple::<jobs::Drains>(call).await,
             "Drain" => self.simple::<jobs::Drain>(call).await,
             "Undrain" => self.simple::<jobs::Undrain>(call).await,
+            "DrainTold" => self.simple::<jobs::DrainTold>(call).await,
             "Ps" => self.simple::<parameters::Ps>(call).await,
             "Show" => self.simple::<parameters::Show>(call).await,
             "Nodes" => self.simple::<parameters::Nodes>(call).await,
@@ -273,6 +288,7 @@ fn value(reply: Reply) -> Value {
             json!({ "ranks": ranks, "hosts": hosts, "resources": resources, "checks": checks })
         }
         Reply::Said { ranks, reached } => json!({ "ranks": ranks, "reached": reached }),
+        Reply::Attempts(attempts) => json!({ "attempts": attempts }),
         Reply::Drains(drains) => json!({ "drains": drains }),
         Reply::TookOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
@@ -291,6 +307,8 @@ fn value(reply: Reply) -> Value {
 /// The socket's mode: whoever may not even look is kept out by the file system; the rest is decided call by call.
 pub(crate) fn socket_mode(access: Access) -> u32 {
     match (access.read, access.group) {
+        // A socket has one group: edges are let in call by call.
+        _ if access.edges.is_some() => 0o666,
         (Read::Anyone, _) => 0o666,
         (Read::Group, Some(_)) => 0o660,
         (Read::Group, None) => 0o600,

@@ -35,6 +35,7 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Finished(_)
         | Reply::Failed { .. }
         | Reply::Said { .. }
+        | Reply::Attempts(_)
         | Reply::Drains(_)
         | Reply::TookOver { .. }
         | Reply::Asserted(_)

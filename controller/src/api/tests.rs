@@ -4,7 +4,7 @@ use super::*;
 fn who_may_call_what() {
     let peer = |uid, gid, groups: &[u32]| PeerCred { uid, gid, pid: 1, groups: groups.to_vec() };
     let (root, member, also, other) = (peer(0, 0, &[]), peer(7, 50, &[]), peer(8, 8, &[4, 50]), peer(9, 9, &[9]));
-    let access = |group, read| Access { group, read };
+    let access = |group, read| Access { group, edges: None, read };
     #[rustfmt::skip]
     let table = [
         (access(None, Read::Group), [true, false, false, false], [true, false, false, false], 0o600),
@@ -17,6 +17,35 @@ fn who_may_call_what() {
         assert_eq!((allowed(Kind::Change), allowed(Kind::Look)), (change, look), "{access:?}");
         assert_eq!(socket_mode(access), mode);
     }
+}
+
+/// An edge forges no token, takes no store and settles nothing by its word.
+#[test]
+fn an_edge_may_do_what_an_edge_does() {
+    let edge = PeerCred { uid: 7, gid: 60, pid: 1, groups: vec![] };
+    let access = Access { group: Some(50), edges: Some(60), read: Read::Group };
+    let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
+    let may: Vec<&str> =
+        methods.filter(|method| access.allows(kind(method), &edge) && kind(method) != Kind::Look).collect();
+    assert_eq!(
+        may,
+        [
+            "Run",
+            "JobAdd",
+            "JobFinish",
+            "Undrain",
+            "Cancel",
+            "Assert",
+            "Attempts",
+            "DrainTold",
+            "Outbox",
+            "OutboxApplied"
+        ]
+    );
+    assert!(access.allows(Kind::Look, &edge) && access.seats(&edge) && !access.trusts(&edge));
+    assert_eq!(socket_mode(access), 0o666);
+    let stranger = PeerCred { gid: 61, ..edge };
+    assert!(!access.allows(Kind::Look, &stranger) && !access.seats(&stranger));
 }
 
 /// What looks is named; whatever is added later is a change until somebody says otherwise.
@@ -114,7 +143,7 @@ async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
         inlet,
         reader: EventReader::open(&path).unwrap(),
         steps: StepReader::open(&path).unwrap(),
-        access: Access { group: None, read: Read::Anyone },
+        access: Access { group: None, edges: None, read: Read::Anyone },
         outbox: watch::channel(()).1,
         calls: Calls::new(),
         store: "/none".into(),

@@ -30,6 +30,12 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if config.enroll.munge && !unmunge.is_file() {
         warnings.push(format!("enroll.munge: there is no program {}; no node is enrolled by munge", unmunge.display()));
     }
+    if let Some(Err(error)) = config.edge.group.as_deref().map(accounts::group_id) {
+        warnings.push(format!("edge.group: {error}"));
+    }
+    if config.edge.drains && config.drain.command.is_some() {
+        warnings.push("edge.drains: drain.command drains too; whichever is done first confirms the drain".to_owned());
+    }
     if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {
         warnings.push(format!("api.group: {error}"));
     }

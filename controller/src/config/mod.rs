@@ -73,6 +73,8 @@ pub struct Config {
     #[serde(default)]
     pub drain: Hook,
     #[serde(default)]
+    pub edge: Edge,
+    #[serde(default)]
     pub metrics: Metrics,
     #[serde(default)]
     pub enroll: Enroll,
@@ -173,6 +175,17 @@ impl Enroll {
         let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
         Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))
     }
+}
+
+/// The edge of a resource manager: a daemon that follows the local API, such as perilog-flux.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Edge {
+    /// A group whose members may do what an edge does, and nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// It drains: a drain is in force when it has said so.
+    pub drains: bool,
 }
 
 /// A command of the site's that tells the resource manager.
@@ -366,7 +379,7 @@ impl Config {
             release: self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.policy()?))).collect(),
             tolerate_lost: self.tolerate_lost,
             reboot_cleans: self.reboot_cleans,
-            drain_hook: self.drain.command.is_some(),
+            drain_hook: self.drain.command.is_some() || self.edge.drains,
             release_hook: self.release.command.is_some(),
         }
     }

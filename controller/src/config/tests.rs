@@ -20,12 +20,14 @@ fn a_cluster_is_enough_and_the_rest_has_defaults() {
 fn every_key_is_read() {
     let text = "cluster = 'tiny'\nlisten = '127.0.0.1:0'\nstore = '/srv/c.db'\nlog = 'debug'\nstart-grace = '5s'\nunreachable-grace = 7
         not-after = '1m'\nretention = '1d'\nkeep-attempts = 3\ntls = { enabled = false, crl = '/c' }
+        edge = { group = 'flux', drains = true }
         api = { socket = '/s', group = 'wheel', read = 'anyone' }\naction.prolog.timeout = '90s'\naction.epilog = {}";
     let config = parse(text).unwrap();
     let settings = config.settings();
     assert_eq!((settings.unreachable_grace_ms, settings.redial_per_second, settings.keep_attempts), (7_000, 5_000, 3));
     assert_eq!(settings.timeouts, BTreeMap::from([(ActionName::new("prolog").unwrap(), 90_000)]));
     assert_eq!(config.tls.files(), None);
+    assert_eq!((config.edge.group.as_deref(), settings.drain_hook), (Some("flux"), true));
     assert_eq!((config.api.group.as_deref(), config.api.read), (Some("wheel"), Read::Anyone));
     assert_eq!(parse(&config.to_toml()), Ok(config));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perilog_core::agent::io::Level;
 use perilog_core::controller::io::{Client, Refusal, Reply, Request, SessionId};
-use perilog_core::controller::{Effect, Input};
+use perilog_core::controller::{Effect, Input, Record};
 use perilog_core::message::ToAgent;
 use perilog_core::task::Start;
 use perilog_core::{BootId, Event, HostName, JobId, Rank};
@@ -13,6 +13,7 @@ use perilog_host::fault;
 use perilog_proto::{MAX_FORGET, StartFan, encode_to_agent};
 use tokio::sync::{oneshot, watch};
 
+use super::feed::{Changes, Feed};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
@@ -27,6 +28,8 @@ pub(crate) struct Delivery {
     /// Readers of nodes' answers, by question.
     questions: HashMap<u64, PartQueue>,
     followers: HashMap<JobId, Vec<EventQueue>>,
+    /// Edges that follow all jobs.
+    feeds: Vec<Feed>,
     /// How many came since they were last looked through.
     following: usize,
     sweep_at: usize,
@@ -48,6 +51,7 @@ impl Delivery {
             last_client: 0,
             questions: HashMap::new(),
             followers: HashMap::new(),
+            feeds: Vec::new(),
             following: 0,
             sweep_at: SWEEP_AT,
             outbox,
@@ -80,6 +84,12 @@ impl Delivery {
                 self.follow(job, events, ready);
                 None
             }
+            Entry::FollowAll { feed, ready } => {
+                if ready.send(()).is_ok() {
+                    self.feeds.push(feed);
+                }
+                None
+            }
             Entry::HungUp => self.hung_up(),
             Entry::Settings(_) | Entry::Stop => None,
         }
@@ -100,7 +110,7 @@ impl Delivery {
             Entry::Opened { outlet, .. } => outlet.end(End::Close(text(why).to_owned())),
             Entry::Request { answer, .. } => drop(answer.send(Err(why.clone()))),
             // Dropped: they end, or come again.
-            Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } => {}
+            Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } | Entry::FollowAll { .. } => {}
             Entry::HungUp | Entry::Settings(_) | Entry::Stop => {}
         }
     }
@@ -147,6 +157,14 @@ impl Delivery {
         wake
     }
 
+    /// Tells the edges what these records, which are on the disk, have changed.
+    pub(crate) fn changed(&mut self, records: &[Record]) {
+        if !self.feeds.is_empty() {
+            let changes = Changes::of(records);
+            self.feeds.retain(|feed| feed.put(&changes));
+        }
+    }
+
     /// Jobs whose logs are gone: there is nothing more to follow.
     pub(crate) fn forget<'a>(&mut self, jobs: impl Iterator<Item = &'a JobId>) {
         for job in jobs {
@@ -171,6 +189,7 @@ impl Delivery {
         }
         self.questions.clear();
         self.followers.clear();
+        self.feeds.clear();
     }
 
     fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {

@@ -11,6 +11,7 @@ use perilog_core::controller::io::{Refusal, Reply, Request, SessionId};
 use perilog_core::message::FromAgent;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use super::feed::Feed;
 use super::outlet::{EventQueue, Outlet, PartQueue};
 
 /// Entries that may wait: a few batches, so that the next one is full when one was committed.
@@ -49,6 +50,11 @@ pub(crate) enum Entry {
     Follow {
         job: JobId,
         events: EventQueue,
+        ready: oneshot::Sender<()>,
+    },
+    /// What changes of all jobs, from now on. `ready`: whatever is committed from here on is told.
+    FollowAll {
+        feed: Feed,
         ready: oneshot::Sender<()>,
     },
     /// Somebody who waited for an answer is gone: its `answer` is closed.

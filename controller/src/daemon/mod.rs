@@ -9,12 +9,14 @@
 //! Nothing here decides anything about jobs: `perilog_core::controller` does.
 
 mod delivery;
+mod feed;
 mod inlet;
 mod outlet;
 mod reload;
 mod start;
 mod writer;
 
+pub(crate) use feed::{Followed, feed};
 pub(crate) use inlet::{Ended, Entry, Inlet, Weight};
 pub(crate) use outlet::{Drain, End, Outbound, Outlet, Part, WeakQueue, events, parts};
 

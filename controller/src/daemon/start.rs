@@ -52,7 +52,9 @@ pub enum Fault {
     #[error("the local API: {0}")]
     Socket(#[from] SocketError),
     #[error("[api] group: {0}")]
-    Group(#[from] AccountError),
+    Group(#[source] AccountError),
+    #[error("[edge] group: {0}")]
+    EdgeGroup(#[source] AccountError),
     #[error("[metrics] listen {address}: {source}")]
     Metrics { address: SocketAddr, source: io::Error },
     #[error("cannot start the writer's thread: {0}")]
@@ -159,8 +161,12 @@ impl Hooks {
 }
 
 pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
-    let access =
-        Access { group: config.api.group.as_deref().map(accounts::group_id).transpose()?, read: config.api.read };
+    let group = |name: &Option<String>| name.as_deref().map(accounts::group_id).transpose();
+    let access = Access {
+        group: group(&config.api.group).map_err(Fault::Group)?,
+        edges: group(&config.edge.group).map_err(Fault::EdgeGroup)?,
+        read: config.api.read,
+    };
     let enrolment = enrolment(config)?;
     let (server_tls, enroll_tls) = (config.server_tls()?, config.enroll_tls()?);
     if server_tls.is_none() {

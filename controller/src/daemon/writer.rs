@@ -167,6 +167,7 @@ impl<S: Durable> Writer<S> {
             self.store.anchor(newest);
         }
         self.observer.committed(took, &ran, &left.effects);
+        self.delivery.changed(&left.records);
         self.delivery.forget(left.records.iter().filter_map(|record| match record {
             Record::Prune { job, whole_job: true, .. } => Some(job),
             _ => None,

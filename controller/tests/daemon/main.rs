@@ -7,6 +7,7 @@ mod api;
 mod authority;
 mod bed;
 mod crowds;
+mod edges;
 mod full_disk;
 mod metrics;
 mod python;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::controller::request::{
-    ActionStart, AskWhich, Assert, Asserted, Confirm, Hooked, JobAdd, Listed, ListedDrain, Phase as JobPhase, Recover,
-    Refusal, Reply, Report, Request, RunRequest, Said, Which,
+    ActionStart, AskWhich, Assert, Asserted, AttemptsOf, Confirm, Hooked, JobAdd, Listed, ListedDrain,
+    Phase as JobPhase, Recover, Refusal, Reply, Report, Request, RunRequest, Said, Which,
 };
 pub use crate::controller::rows::{
     ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, Passing, Quiet, RankRow, RecoveryRow,

@@ -16,6 +16,7 @@ mod body;
 mod boot;
 mod configured;
 mod drain;
+mod edges;
 mod events;
 mod external;
 mod finish;

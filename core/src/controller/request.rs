@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::io::{DrainRow, OutboxEntry, Source};
-use crate::controller::view::{JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
+use crate::controller::view::{EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::idset::IdSet;
@@ -137,6 +137,8 @@ pub enum Request {
     Assert(Box<Assert>),
     /// What recovery waits for; and a person's word for it.
     Recover(Recover),
+    /// The attempts of a source as they stand, for its edge.
+    Attempts(AttemptsOf),
     /// The oldest `limit` entries of the outbox past `after`.
     Outbox {
         after: u64,
@@ -161,6 +163,16 @@ pub struct RunRequest {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
+}
+
+/// Which attempts of a source. See [`crate::controller::edges`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptsOf {
+    pub source: Source,
+    /// All attempts of these jobs; `None`: those that hold something, past `after`.
+    pub jobs: Option<Vec<JobId>>,
+    pub after: Option<(JobId, Attempt)>,
+    pub limit: usize,
 }
 
 /// An external action: `run` says of what, `nodes` and `targets` which ranks; with `resources` none where none are named.
@@ -396,6 +408,7 @@ pub enum Reply {
         reached: bool,
     },
     Drains(Vec<DrainRow>),
+    Attempts(Vec<EdgeAttempt>),
     TookOver {
         epoch: u64,
     },

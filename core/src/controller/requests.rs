@@ -62,6 +62,7 @@ impl Machine {
             Request::Resume => Ok(self.resume(uid)),
             Request::Assert(asked) => self.assert(*asked, now),
             Request::Recover(asked) => self.recover(asked, uid, now),
+            Request::Attempts(of) => Ok(self.edge_attempts(&of)),
             Request::Outbox { after, limit } => {
                 // What waits for a word keeps what comes after it waiting: a reader says how far it has come.
                 let entries = self.outbox.manager(after).take_while(|entry| !self.is_frozen(&entry.job, entry.attempt));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::io::{DrainRow, External, Quiet, RecoveryRow};
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName};
+use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, Rank, ResourceName};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::message::Phase;
@@ -170,6 +170,44 @@ pub struct StatusView {
     pub outbox: u64,
     /// What an operator should know: a full disk, agents that obey another controller.
     pub notes: Vec<String>,
+}
+
+/// An attempt as the edge that added it follows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EdgeAttempt {
+    pub job: JobId,
+    pub attempt: Attempt,
+    /// The ranks that the job was given, and the host of each in rank order.
+    pub ranks: IdSet,
+    pub hosts: HostList,
+    /// The newest of its job. An attempt that is closed begins nothing but its after-actions.
+    pub open: bool,
+    /// Ranks that the job itself holds still. None: the after-actions have them, or had.
+    pub hold: IdSet,
+    /// Ranks that were given back.
+    pub released: IdSet,
+    /// All ranks were given back.
+    pub complete: bool,
+    /// A recovery asks about this attempt: what is said of it here may be out of date.
+    pub unvouched: bool,
+    /// In the order in which they began.
+    pub actions: Vec<EdgeAction>,
+    /// Milestones that the job has reached.
+    pub milestones: Vec<MilestoneName>,
+}
+
+/// An action of an attempt, as an edge follows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EdgeAction {
+    pub name: ActionName,
+    /// `None`: it has not ended.
+    pub verdict: Option<Verdict>,
+    pub ended_ms: Option<u64>,
+    /// Ranks that failed, and their hosts; with the verdict `ok` within the tolerance of the job. Empty until the verdict.
+    pub bad: IdSet,
+    pub bad_hosts: HostList,
+    /// Each is `{check, message, ranks, hosts}`, as in the reply of `Failed`; an outcome stands in the place of the check where a script reported none.
+    pub failures: Vec<serde_json::Value>,
 }
 
 /// What a recovery waits for. The same without one: all is empty.

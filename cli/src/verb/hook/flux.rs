@@ -81,8 +81,7 @@ fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
         }
     }
     let at = alloc.ok_or_else(|| Fault::Other(format!("{job} has no resources: there is no alloc in its eventlog")))?;
-    // Flux writes microseconds.
-    format!("{at:.6}").parse().map_err(|error| Fault::Other(format!("alloc of {job}: {error}")))
+    Attempt::of_alloc(at).ok_or_else(|| Fault::Other(format!("alloc of {job}: {at} is no time since the epoch")))
 }
 
 /// Drains a rank, as stock housekeeping does in its unit. An existing reason stays.

@@ -6,6 +6,7 @@ mod by_hand;
 mod configured;
 mod drains;
 mod durable;
+mod edges;
 mod external;
 mod holds;
 mod keep;

@@ -1,0 +1,148 @@
+//! All attempts of a source: as they stand, and with `follow` each one again as it changes. First the follower stands in line, then the machine is asked:
+//! what changes meanwhile comes again. A follower that is cut off begins anew, and has missed nothing.
+
+use std::collections::BTreeSet;
+
+use perilog_core::JobId;
+use perilog_core::controller::io::{AttemptsOf, Refusal, Reply, Request, Source};
+use perilog_core::controller::view::EdgeAttempt;
+use perilog_host::varlink::{Call, Gone, ReplySink};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::parameters::parse;
+use super::{Api, recovery, refuse};
+use crate::daemon::{Entry, Followed, feed};
+
+/// Attempts in one reply.
+const PAGE: usize = 200;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attempts {
+    source: recovery::Source,
+    jobs: Option<Vec<String>>,
+    follow: Option<bool>,
+}
+
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    let Some((parameters, peer, reply)) = call.parse::<Attempts>().await else { return Ok(()) };
+    let jobs = parameters.jobs.unwrap_or_default();
+    let jobs: Result<BTreeSet<JobId>, Refusal> = jobs.iter().map(|job| parse(job)).collect();
+    let (source, jobs) = match (parameters.source.value(), jobs) {
+        (Ok(source), Ok(jobs)) => (source, jobs),
+        (Err(refusal), _) | (_, Err(refusal)) => return refuse(reply, &refusal).await,
+    };
+    let mut feed = Feed { api, uid: peer.uid, source, reply };
+    let ended = match parameters.follow.unwrap_or(false) {
+        true => feed.follow(jobs).await,
+        false => feed.snapshot(jobs).await,
+    };
+    match ended {
+        Ok(()) => feed.reply.done(json!({ "attempts": [], "current": true })).await,
+        Err(End::Refused(refusal)) => refuse(feed.reply, &refusal).await,
+        Err(End::Gone) => Err(Gone),
+    }
+}
+
+enum End {
+    Refused(Refusal),
+    Gone,
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+struct Feed<'a> {
+    api: &'a Api,
+    uid: u32,
+    source: Source,
+    reply: ReplySink,
+}
+
+impl Feed<'_> {
+    /// What there is, and the drains with the last of it. `jobs`: of these also what is over.
+    async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
+        let mut after = None;
+        loop {
+            let of = AttemptsOf { source: self.source.clone(), jobs: None, after: after.take(), limit: PAGE };
+            let page = self.attempts(of).await?;
+            let Some(last) = page.last() else { break };
+            after = Some((last.job.clone(), last.attempt));
+            self.reply.more(json!({ "attempts": page, "current": false })).await?;
+        }
+        self.changed(&jobs, true).await
+    }
+
+    async fn follow(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
+        let _waiting = self.reply.wait().await?;
+        let mut followed = self.stand_in_line().await?;
+        self.snapshot(jobs).await?;
+        loop {
+            let changes = tokio::select! {
+                changes = followed.next() => changes,
+                () = self.reply.closed() => return Err(End::Gone),
+            };
+            let ended = "the follower fell behind, or the controller begins anew: follow again";
+            let changes = changes.ok_or_else(|| Refusal::Unavailable(ended.to_owned()))?;
+            self.changed(&changes.jobs, changes.drains).await?;
+        }
+    }
+
+    /// These jobs as they stand now, a page of them at a time; the last reply is current.
+    async fn changed(&mut self, jobs: &BTreeSet<JobId>, drains: bool) -> Result<(), End> {
+        let jobs: Vec<JobId> = jobs.iter().cloned().collect();
+        let mut pages: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
+        let last = pages.pop().unwrap_or_default();
+        for page in pages {
+            let page = self.of(page).await?;
+            self.reply.more(json!({ "attempts": page, "current": false })).await?;
+        }
+        let mut body = json!({ "attempts": self.of(last).await?, "current": true });
+        if drains {
+            body["drains"] = self.drains().await?;
+        }
+        // Of another source's jobs there is nothing to say.
+        if drains || body["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty()) {
+            self.reply.more(body).await?;
+        }
+        Ok(())
+    }
+
+    async fn of(&self, jobs: Vec<JobId>) -> Result<Vec<EdgeAttempt>, Refusal> {
+        self.attempts(AttemptsOf { source: self.source.clone(), jobs: Some(jobs), after: None, limit: PAGE }).await
+    }
+
+    async fn attempts(&self, of: AttemptsOf) -> Result<Vec<EdgeAttempt>, Refusal> {
+        match self.api.ask(self.uid, Request::Attempts(of)).await? {
+            Reply::Attempts(attempts) => Ok(attempts),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn drains(&self) -> Result<Value, Refusal> {
+        match self.api.ask(self.uid, Request::Drains).await? {
+            Reply::Drains(drains) => Ok(json!(drains)),
+            _ => Ok(json!([])),
+        }
+    }
+
+    async fn stand_in_line(&self) -> Result<Followed, Refusal> {
+        let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
+        let (feed, followed) = feed();
+        let (ready, stands) = oneshot::channel();
+        self.api.inlet.put(Entry::FollowAll { feed, ready }).await.map_err(|_| ending())?;
+        stands.await.map_err(|_| ending())?;
+        Ok(followed)
+    }
+}

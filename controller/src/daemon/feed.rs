@@ -1,0 +1,121 @@
+//! What changed for the edges that follow: jobs by name, and whether the drains did. An edge that looks late finds each job once, however often it
+//! changed: the feed grows with the jobs that there are, and not with what happens to them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use perilog_core::JobId;
+use perilog_core::controller::Record;
+use tokio::sync::mpsc;
+
+/// Jobs that may have changed since a follower looked. A follower that falls behind further is cut off, and begins anew.
+const MAX_CHANGED: usize = 200_000;
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Changes {
+    pub(crate) jobs: BTreeSet<JobId>,
+    pub(crate) drains: bool,
+}
+
+impl Changes {
+    /// What a batch of records changed.
+    pub(super) fn of(records: &[Record]) -> Self {
+        let mut changes = Self::default();
+        for record in records {
+            match record {
+                Record::Attempt(row) => drop(changes.jobs.insert(row.job.clone())),
+                Record::Action(row) => drop(changes.jobs.insert(row.job.clone())),
+                Record::Event { job, .. } => drop(changes.jobs.insert(job.clone())),
+                Record::Drain(_) | Record::Undrained { .. } => changes.drains = true,
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && !self.drains
+    }
+}
+
+/// The writer's end of one feed.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    changes: Arc<Mutex<Changes>>,
+    ring: mpsc::Sender<()>,
+}
+
+/// The follower's end.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    changes: Arc<Mutex<Changes>>,
+    rung: mpsc::Receiver<()>,
+}
+
+pub(crate) fn feed() -> (Feed, Followed) {
+    let (ring, rung) = mpsc::channel(1);
+    let changes = Arc::<Mutex<Changes>>::default();
+    (Feed { changes: changes.clone(), ring }, Followed { changes, rung })
+}
+
+impl Feed {
+    /// `false`: the follower is gone, or has fallen too far behind.
+    pub(super) fn put(&self, news: &Changes) -> bool {
+        if self.ring.is_closed() {
+            return false;
+        }
+        if news.is_empty() {
+            return true;
+        }
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.jobs.extend(news.jobs.iter().cloned());
+        changes.drains |= news.drains;
+        let is_bounded = changes.jobs.len() <= MAX_CHANGED;
+        drop(changes);
+        // Full: it has been rung for already.
+        let _ = self.ring.try_send(());
+        is_bounded
+    }
+}
+
+impl Followed {
+    /// What changed since the last time; `None`: the writer has let go of the feed.
+    pub(crate) async fn next(&mut self) -> Option<Changes> {
+        self.rung.recv().await?;
+        Some(std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(names: &[&str], drains: bool) -> Changes {
+        Changes { jobs: names.iter().map(|name| JobId::new(name).unwrap()).collect(), drains }
+    }
+
+    #[tokio::test]
+    async fn a_late_follower_finds_each_job_once() {
+        let (feed, mut followed) = feed();
+        for names in [&["a"][..], &["b", "a"], &[], &["a"]] {
+            assert!(feed.put(&changed(names, false)));
+        }
+        assert!(feed.put(&changed(&[], true)));
+        assert_eq!(followed.next().await, Some(changed(&["a", "b"], true)));
+        assert!(feed.put(&changed(&["c"], false)));
+        assert_eq!(followed.next().await, Some(changed(&["c"], false)));
+        drop(feed);
+        assert_eq!(followed.next().await, None);
+    }
+
+    #[test]
+    fn a_follower_that_is_gone_or_far_behind_is_let_go() {
+        let (feed, followed) = super::feed();
+        let many: Vec<String> = (0..=MAX_CHANGED).map(|n| format!("j{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(feed.put(&changed(&many[1..], false)));
+        assert!(!feed.put(&changed(&many[..1], false)));
+        drop(followed);
+        assert!(!feed.put(&changed(&[], false)));
+    }
+}

@@ -1,0 +1,94 @@
+//! An edge follows all attempts of its source over one connection, and may do what an edge does.
+
+use perilog_core::outcome::Outcome;
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::bed::Bed;
+use crate::python::{Stream, call, refused, replies};
+
+fn source() -> Value {
+    json!({"name": "flux", "instance": "i1"})
+}
+
+/// Replies until an attempt of this job is told that looks so; the attempt.
+fn until(stream: &mut Stream, job: &str, is: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let reply = stream.next();
+        let attempts = reply["parameters"]["attempts"].as_array().unwrap_or_else(|| panic!("{reply}")).clone();
+        if let Some(found) = attempts.into_iter().find(|of| of["job"] == job && is(of)) {
+            return found;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edge_follows_its_source() {
+    let mut bed = Bed::new();
+    bed.extra = "edge = { drains = true }\n".to_owned();
+    let controller = bed.start();
+    let mut agent = Agent::connect(&bed, &controller, "n0").await;
+    call(&bed, "JobAdd", json!({"job": "f1", "nodes": "n0", "userid": 1000, "source": source()}));
+    let mut feed = Stream::open(&bed, "Attempts", json!({"source": source(), "follow": true}), &["more"]);
+    let first = feed.next()["parameters"].clone();
+    assert_eq!((&first["attempts"][0]["job"], &first["current"]), (&json!("f1"), &json!(false)), "{first}");
+    let last = feed.next()["parameters"].clone();
+    assert_eq!((&last["drains"], &last["current"]), (&json!([]), &json!(true)), "{last}");
+
+    // Of another source nothing is told: the next word is about this one.
+    call(&bed, "JobAdd", json!({"job": "x", "nodes": "n0", "source": {"name": "flux", "instance": "i2"}}));
+    call(&bed, "Run", json!({"job": "f1", "action": "prolog"}));
+    agent.run(Outcome::Failed { why: perilog_core::outcome::Failure::Exit(3) }).await;
+    let failed = until(&mut feed, "f1", |of| of["actions"][0]["verdict"].is_string());
+    let prolog = &failed["actions"][0];
+    assert_eq!(
+        (&prolog["verdict"], &prolog["bad"], &prolog["bad_hosts"]),
+        (&json!("failed"), &json!("0"), &json!("n0"))
+    );
+
+    // Its node is given back when the edge says that the drain is in force.
+    call(&bed, "JobFinish", json!({"job": "f1"}));
+    agent.run(Outcome::Ok).await;
+    let drains = call(&bed, "Drains", json!({}))["drains"].clone();
+    assert_eq!(drains[0]["confirmed"], false, "{drains}");
+    let told = json!({"host": "n0", "telling": drains[0]["telling"], "lifted": false});
+    let failed = json!({"host": "n0", "telling": drains[0]["telling"], "lifted": false, "failed": "no such node"});
+    call(&bed, "DrainTold", failed);
+    let rows = call(&bed, "Ps", json!({"held": true}))["rows"].to_string();
+    assert!(rows.contains("no such node"), "{rows}");
+    call(&bed, "DrainTold", told);
+    let over = until(&mut feed, "f1", |of| of["complete"] == true);
+    assert_eq!(over["released"], "0");
+
+    // What is over is told to a follower that names it, and to no other.
+    let named = |jobs: Value| {
+        let asked = json!({"source": source(), "jobs": jobs});
+        let replies = replies(&bed, "Attempts", asked, &["more"]);
+        replies.iter().flat_map(|reply| reply["parameters"]["attempts"].as_array().unwrap().clone()).count()
+    };
+    assert_eq!((named(json!([])), named(json!(["f1"])), named(json!(["x"]))), (0, 1, 0));
+    controller.kill();
+}
+
+#[test]
+fn an_edge_takes_no_more_than_its_part() {
+    let mut bed = Bed::new();
+    // The group of nobody: 65534 in each distribution, with different names.
+    let Ok(group) = std::fs::read_to_string("/etc/group") else { return };
+    let Some(name) = group.lines().find_map(|line| line.strip_suffix(":x:65534:")) else { return };
+    bed.extra = format!("edge = {{ group = {name:?} }}\n");
+    let _controller = bed.start();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let as_edge = ["uid=65534"];
+    let add = json!({"job": "f1", "nodes": "n0", "source": source()});
+    let added = replies(&bed, "JobAdd", add, &as_edge);
+    assert_eq!(added[0]["parameters"]["attached"], false, "{added:?}");
+    for (method, parameters) in
+        [("TokenMake", json!({"nodes": "n0"})), ("Recover", json!({"take_over": true})), ("Quiesce", json!({}))]
+    {
+        let (error, told) = refused(&bed, method, parameters, &as_edge);
+        assert_eq!(error, "io.perilog.Controller.PermissionDenied", "{method}: {told}");
+    }
+}

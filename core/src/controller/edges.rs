@@ -1,0 +1,72 @@
+//! `Attempts`: the attempts of one source, each as it stands. An edge compares them with its resource manager and makes the difference vanish; it has no
+//! need of what happened in which order.
+//!
+//! | asked | then |
+//! |---|---|
+//! | without jobs | each attempt of the source that holds something, or that a recovery asks about; a page at a time, in order |
+//! | with jobs | each attempt of these jobs and of the source, also what is over |
+
+use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
+use crate::controller::io::{AttemptsOf, Reply};
+use crate::controller::machine::Machine;
+use crate::controller::view::{EdgeAction, EdgeAttempt};
+use crate::ids::{Attempt, JobId};
+
+impl Machine {
+    pub(super) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
+        let is_of = |attempt: &JobAttempt| attempt.source.as_ref() == Some(&of.source);
+        let view = |job: &JobId, number: Attempt, attempt: &JobAttempt| self.edge_attempt(job, number, attempt);
+        if let Some(jobs) = &of.jobs {
+            let entries = jobs.iter().filter_map(|job| Some((job, self.jobs.get(job)?)));
+            let attempts =
+                entries.flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, number, of)));
+            let attempts = attempts.filter(|(_, _, attempt)| is_of(attempt));
+            return Reply::Attempts(attempts.map(|(job, number, attempt)| view(job, *number, attempt)).collect());
+        }
+        let from = of.after.as_ref().map(|(job, _)| job.clone());
+        let jobs = match from {
+            Some(job) => self.jobs.range(job..),
+            None => self.jobs.range::<JobId, _>(..),
+        };
+        let attempts = jobs.flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)));
+        let is_past = |job: &JobId, number| of.after.as_ref().is_none_or(|(last, at)| (job, number) > (last, *at));
+        let attempts = attempts.filter(|(job, number, attempt)| {
+            is_past(job, *number) && is_of(attempt) && (!attempt.complete || attempt.unvouched)
+        });
+        Reply::Attempts(attempts.take(of.limit).map(|(job, number, attempt)| view(job, number, attempt)).collect())
+    }
+
+    fn edge_attempt(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> EdgeAttempt {
+        let actions = attempt.actions.iter().filter_map(|id| self.actions.get(id));
+        EdgeAttempt {
+            job: job.clone(),
+            attempt: number,
+            ranks: attempt.layout.ranks().clone(),
+            hosts: attempt.layout.hosts().clone(),
+            open: attempt.open,
+            hold: attempt.hold.ranks.clone(),
+            released: attempt.released.ranks.clone(),
+            complete: attempt.complete,
+            unvouched: attempt.unvouched,
+            actions: actions.map(|action| self.edge_action(action)).collect(),
+            milestones: attempt.milestones.reached().cloned().collect(),
+        }
+    }
+
+    fn edge_action(&self, action: &Action) -> EdgeAction {
+        let row = &action.row;
+        let bad = action.bad().difference(&action.never_begun());
+        // Until the verdict others may fail yet.
+        let failures = if row.verdict.is_some() { self.failed_checks(row.id, &bad) } else { Vec::new() };
+        let hosts = self.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
+        EdgeAction {
+            name: row.name.clone(),
+            verdict: row.verdict,
+            ended_ms: row.ended_ms,
+            bad: if row.verdict.is_some() { bad } else { Default::default() },
+            bad_hosts: if row.verdict.is_some() { hosts } else { Default::default() },
+            failures,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What an edge follows: the attempts of its source, each as it stands.
+
+use super::release::{bench, finish, job};
+use super::tolerance::{check, tell, terms};
+use super::*;
+use crate::controller::view::EdgeAttempt;
+use crate::job::Terms;
+use crate::outcome::Verdict;
+
+fn source(instance: &str) -> Source {
+    Source { name: "flux".into(), instance: instance.into() }
+}
+
+fn add(name: &str, attempt: u64, nodes: &str, terms: Terms, source: Option<Source>) -> Request {
+    let (nodes, attempt) = (Some(nodes.parse().unwrap()), Some(Attempt::from_number(attempt)));
+    Request::JobAdd(Box::new(JobAdd { source, job: job(name), attempt, nodes, userid: Some(1000), terms }))
+}
+
+fn attempts(b: &mut Bench, jobs: Option<&[&str]>, after: Option<(&str, u64)>, limit: usize) -> Vec<EdgeAttempt> {
+    let jobs = jobs.map(|jobs| jobs.iter().map(|name| job(name)).collect());
+    let after = after.map(|(name, number)| (job(name), Attempt::from_number(number)));
+    let Ok(Reply::Attempts(attempts)) =
+        b.ask(Request::Attempts(AttemptsOf { source: source("i1"), jobs, after, limit })).0
+    else {
+        panic!("attempts")
+    };
+    attempts
+}
+
+#[test]
+fn an_edge_sees_the_attempts_of_its_own_source() {
+    let (mut b, n) = bench(4, |_| {});
+    let i1 = || Some(source("i1"));
+    for (name, number, host, of) in
+        [("a", 0, "n0", i1()), ("b", 0, "n1", Some(source("i2"))), ("c", 0, "n2", None), ("d", 0, "n3", i1())]
+    {
+        b.ask(add(name, number, host, Terms::default(), of)).0.unwrap();
+    }
+    b.run("prolog", "d", "n3");
+    // The job is launched again: its first attempt is closed, and cleans up.
+    b.ask(add("d", 1, "n3", Terms::default(), i1())).0.unwrap();
+    // A job that is over.
+    b.ask(finish("a", None)).0.unwrap();
+    b.says(n[0], finished(task("epilog", "a", 0), Outcome::Ok));
+    #[rustfmt::skip]
+    let table: [(Option<&[&str]>, Option<(&str, u64)>, usize, &[(&str, u64)]); 8] = [
+        (None, None, 9, &[("d", 0), ("d", 1)]),
+        (None, None, 1, &[("d", 0)]),
+        (None, Some(("d", 0)), 9, &[("d", 1)]),
+        (None, Some(("d", 1)), 9, &[]),
+        (None, Some(("b", 7)), 9, &[("d", 0), ("d", 1)]),
+        (Some(&["a"]), None, 9, &[("a", 0)]),
+        (Some(&["b", "c", "none"]), None, 9, &[]),
+        (Some(&["d", "a"]), None, 1, &[("d", 0), ("d", 1), ("a", 0)]),
+    ];
+    for (jobs, after, limit, expect) in table {
+        let found = attempts(&mut b, jobs, after, limit);
+        let found: Vec<(&str, Attempt)> = found.iter().map(|of| (of.job.as_str(), of.attempt)).collect();
+        let expect: Vec<(&str, Attempt)> = expect.iter().map(|(name, n)| (*name, Attempt::from_number(*n))).collect();
+        assert_eq!(found, expect, "{jobs:?} {after:?} {limit}");
+    }
+}
+
+#[test]
+fn an_attempt_shows_how_far_it_has_come() {
+    let (mut b, n) = bench(2, |_| {});
+    let show = |b: &mut Bench| attempts(b, Some(&["j"]), None, 9).remove(0);
+    b.ask(add("j", 0, "n[0-1]", terms("1"), Some(source("i1")))).0.unwrap();
+    let begun = show(&mut b);
+    assert_eq!((begun.hold.to_string(), begun.complete, begun.actions), ("0-1".to_owned(), false, vec![]));
+    b.run("prolog", "j", "n[0-1]");
+    tell(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
+    let prolog = show(&mut b).actions.remove(0);
+    // One rank has failed, and the verdict is not there: an edge tells nobody yet.
+    assert_eq!((prolog.verdict, prolog.bad.is_empty(), prolog.failures.len()), (None, true, 0));
+    tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
+    let prolog = show(&mut b).actions.remove(0);
+    assert_eq!(
+        (prolog.verdict, prolog.bad.to_string(), prolog.bad_hosts.to_string()),
+        (Some(Verdict::Ok), "1".into(), "n1".into())
+    );
+    assert_eq!(
+        prolog.failures,
+        [serde_json::json!({"check": "lustre", "message": "mount missing", "hosts": "n1", "ranks": "1"})]
+    );
+    assert!(prolog.ended_ms.is_some());
+    b.ask(finish("j", None)).0.unwrap();
+    assert!(show(&mut b).hold.is_empty());
+    for rank in [0, 1] {
+        tell(&mut b, n[rank as usize], task("epilog", "j", rank), ended(Outcome::Ok));
+    }
+    let over = show(&mut b);
+    assert_eq!((over.complete, over.released.to_string(), over.actions.len()), (true, "0-1".to_owned(), 2));
+}
