@@ -13,7 +13,8 @@ use super::whole_status;
 use crate::config::Config;
 
 /// What is opened once. `cluster`: every action's id is made with it.
-const TAKES_RESTART: [&str; 7] = ["cluster", "listen", "store", "api", "metrics", "enroll.listen", "enroll.directory"];
+const TAKES_RESTART: [&str; 8] =
+    ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 
 pub(super) struct Reload {
     file: PathBuf,
