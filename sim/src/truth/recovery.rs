@@ -15,6 +15,8 @@ pub(super) struct Recovery {
     may_be_behind: bool,
     /// Memory was put back with all that tells of it in the controller's directory, and no node has told since: nobody can know.
     unseen: bool,
+    /// The commit of a controller that entered a recovery last: what the same batch answers was decided before that.
+    entered: Option<(usize, u64)>,
     /// Nodes that named a commit which nobody made.
     forgers: BTreeSet<usize>,
     /// Attempts of which something was told to be free, ever.
@@ -87,6 +89,13 @@ impl Truth {
             self.recovery.unseen = false;
         }
         if enters {
+            let commit = records.iter().find_map(|record| match record {
+                Record::Commit(number) => Some(*number),
+                _ => None,
+            });
+            self.recovery.entered = commit.map(|number| (which, number));
+        }
+        if enters {
             // What waits in it may be withdrawn, for nobody asks for it again.
             store.attempts.iter().for_each(|row| self.asked_to_end(row.job.clone()));
         }
@@ -116,6 +125,9 @@ impl Truth {
     /// An entry that is told to the resource manager.
     pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
+        if self.recovery.entered == Some((which, store.history.last)) {
+            return;
+        }
         if store.attempts.iter().find(of).is_some_and(|row| row.unvouched) {
             let (sequence, job, attempt) = (entry.sequence, &entry.job, entry.attempt);
             self.broken(|| {

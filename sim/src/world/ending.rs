@@ -109,8 +109,10 @@ impl World {
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
-        // Its own resource manager ends what that launched, and a person says first what is true of the others.
-        let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job);
+        // Its own resource manager ends what that launched, and a person says first what is true of the others. Where memory was put back and no
+        // node could tell, the resource manager may not know it any more: an operator sees that.
+        let is_known = |row: &AttemptRow| !self.truth.is_unseen() || self.is_in_book(&row.job, row.attempt);
+        let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.unvouched && !mine(row));
         let held: Vec<_> = held.cloned().collect();
         for job in owed {

@@ -440,8 +440,13 @@ impl World {
                 self.is_added(&of);
                 self.enter_again(&of);
             }
-            // All of it was given back, as this says.
-            (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => self.gives_back(&of, None),
+            // The job is over for the controller; its ranks are free when they are told so, or were told in a life that was lost.
+            (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => {
+                self.truth.asked_to_end(of.0.clone());
+                self.moves(&of, Phase::Ended);
+                self.is_added(&of);
+                self.enter_again(&of);
+            }
             (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
             // It was not known, and has only what was left of it.
             (Asked::Other(of), Ok(Reply::Added { attached: false, .. })) => {
@@ -588,6 +593,10 @@ impl World {
             return Word::Holds(Box::new(self.add_held(of, one)));
         }
         Word::Is(if one.phase == Phase::Ended { Confirm::Over } else { Confirm::Running })
+    }
+
+    pub(crate) fn is_in_book(&self, job: &JobId, attempt: Attempt) -> bool {
+        self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
     /// What is left in its book that the controller should have told free.

@@ -43,7 +43,7 @@ impl Machine {
         let attempts = waiting.map(|(job, number, attempt)| UnvouchedView {
             job: job.clone(),
             attempt: number,
-            hosts: attempt.layout.hosts().clone(),
+            hosts: attempt.layout.hosts_of(&attempt.layout.ranks().difference(&attempt.released.ranks)),
             source: attempt.source.as_ref().map(|source| source.name.clone()),
             open: open(attempt),
         });
@@ -58,7 +58,7 @@ impl Machine {
         RecoveryView {
             recovery: self.recovery.row.clone(),
             epoch: self.epoch.number,
-            obeyed: self.highest_seen.map(|seen| seen.number).filter(|seen| *seen >= self.epoch.number),
+            obeyed: self.highest_seen.filter(|seen| !seen.admits(self.epoch)).map(|seen| seen.number),
             attempts: attempts.collect(),
             orphans: orphans.collect(),
             suspects: self.recovery.suspects.keys().map(ToString::to_string).collect(),
@@ -149,7 +149,7 @@ impl Machine {
                 self.close_untold(job, *number, uid, now);
                 continue;
             }
-            self.adopt_orphans_of(job, *number, word, now);
+            let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
             self.clean_by_hand(job, *number);
             match word {
@@ -163,6 +163,7 @@ impl Machine {
                         attempt.added = true;
                         self.batch.attempts.insert((job.clone(), *number));
                     }
+                    self.let_go(job, *number, &Part::of_ranks(handed), now);
                 }
             }
             let ids = self.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
@@ -212,16 +213,16 @@ impl Machine {
         self.assert_attempt(job, number, now);
     }
 
-    /// A person speaks for the orphans of an attempt: they are its tasks, each on the rank that its own node told. Those that contradict what is known
-    /// are given up: what runs gets a TERM, and its end is acknowledged.
-    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) {
+    /// Adopts the orphans of an attempt, each on the rank that its own node told. Gives those up that contradict what is known: what runs gets a TERM, and
+    /// its end is acknowledged. Returns the ranks that the job had handed over in the lost life: an after-action is there.
+    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, OrphanState)> = self
             .orphans()
             .filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number)
             .map(|(host, task, o)| (host.clone(), task, o.action.clone(), o.userid, o.state))
             .collect();
         if of.is_empty() {
-            return;
+            return IdSet::new();
         }
         if self.attempt(job, number).is_none() {
             let by_rank: BTreeMap<u32, &HostName> = of.iter().map(|(host, task, ..)| (task.rank.0, host)).collect();
@@ -235,16 +236,21 @@ impl Machine {
                 self.open_attempt(job, number, JobAttempt { recovered: true, ..attempt }, now);
             }
         }
-        let mut by_action: BTreeMap<(ActionId, ActionName), (IdSet, IdSet)> = BTreeMap::new();
+        let mut handed = IdSet::new();
+        let mut setup: BTreeMap<(ActionId, ActionName), (IdSet, IdSet)> = BTreeMap::new();
         for (host, task, name, _, state) in of {
             let id = ActionId::of(self.settings.cluster, job, number, &name);
             let fits = self.attempt(job, number).is_some_and(|attempt| {
-                let hold = attempt.hold.ranks.contains(task.rank.0) || self.settings.after.contains(&name);
-                attempt.layout.host(task.rank).as_ref() == Some(&host) && hold
+                let holds = attempt.hold.ranks.contains(task.rank.0);
+                attempt.layout.host(task.rank).as_ref() == Some(&host) && holds && id == task.action
             });
+            let follows = self.settings.after.contains(&name);
+            let is_open = self.actions.get(&id).is_none_or(|action| action.row.verdict.is_none());
             let is_stale = state == OrphanState::Unclaimed && word == Confirm::Over;
-            if fits && id == task.action && !self.actions.contains_key(&id) && !is_stale {
-                let (ranks, unclaimed) = by_action.entry((id, name)).or_default();
+            if fits && follows && is_open {
+                handed.insert(task.rank.0);
+            } else if fits && !follows && !self.actions.contains_key(&id) && !is_stale {
+                let (ranks, unclaimed) = setup.entry((id, name)).or_default();
                 ranks.insert(task.rank.0);
                 if state == OrphanState::Unclaimed {
                     unclaimed.insert(task.rank.0);
@@ -253,26 +259,25 @@ impl Machine {
                 self.give_up_orphan(&host, task, state, now);
             }
         }
-        for ((id, name), (ranks, unclaimed)) in by_action {
+        for ((id, name), (ranks, unclaimed)) in setup {
             let userid = self.attempt(job, number).and_then(|attempt| attempt.userid);
             let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
             row.timeout_ms = self.settings.timeouts.get(&name).copied();
-            row.growing = self.settings.after.contains(&name);
             (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
             self.begin(row, now);
             self.ask_for_ends(id, &ranks, &unclaimed);
         }
+        handed
     }
 
-    /// These ranks are there, as their nodes told: each is in the boot that its node is in, and its node answers a Start from what it has. An unclaimed
-    /// one begins by that: it waits where something else keeps it back.
+    /// Asks the nodes of these ranks, which told of them: each rank is in the boot that its node is in, and its node answers a Start from what it has. An
+    /// unclaimed one begins by that: it waits where something else keeps it back.
     fn ask_for_ends(&mut self, id: ActionId, ranks: &IdSet, unclaimed: &IdSet) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let not_after_ms = self.settings.not_after_ms;
         for (rank, host) in layout.pairs(ranks) {
             let Some(node) = self.nodes.get(host) else { continue };
             let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
-            let follows = self.actions.get(&id).is_some_and(|action| self.follows(action));
             let Some(action) = self.actions.get_mut(&id) else { continue };
             action.seen_in(rank, boot_number);
             if unclaimed.contains(rank.0) && self.is_held_back(id, rank).is_some() {
@@ -281,8 +286,7 @@ impl Machine {
             }
             let Some(action) = self.actions.get(&id) else { continue };
             if let Some(session) = session {
-                let mut start = action.start(&layout, not_after_ms, rank, &boot);
-                start.after = follows;
+                let start = action.start(&layout, not_after_ms, rank, &boot);
                 self.batch.effects.push(Effect::Send { session, message: ToAgent::Start(start) });
             }
         }
