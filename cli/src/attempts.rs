@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_nodes_tell_of_is_not_meant_beside_one_that_was_asked_for() {
+    fn a_requested_attempt_is_meant_before_an_orphan() {
         let number = Attempt::from_number;
         for (asked, of, expect) in [
             (&[][..], &[][..], None),

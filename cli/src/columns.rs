@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_wraps_and_a_long_cell_is_cut_on_a_terminal_only() {
+    fn only_a_terminal_wraps_the_last_column_and_cuts_cells() {
         let why = "waits for a script of another attempt that still lives there";
         let seen = plain(&table(why).render(Some(45), 0));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Moments as an operator's clock shows them: local time, as systemd and journalctl write it.
+//! Moments as an operator's clock shows them: local time, in the format of systemd and journalctl.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -26,7 +26,8 @@ pub(crate) fn rfc3339(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%dT%H:%M:%SZ", &TimeZone::UTC)
 }
 
-/// A length of time that has passed (`2h`), a date, or a date and time of the local clock, or RFC 3339: milliseconds since the epoch.
+/// Parses an elapsed length of time (`2h`), a date, or a date and time of the local clock, or RFC 3339. Returns
+/// milliseconds since the epoch.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if let Ok(span) = text.parse::<Span>() {
         let ms = span.as_millis().ok_or("expected a time that has an end")?;

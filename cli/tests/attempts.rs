@@ -1,5 +1,5 @@
-//! Which attempt is meant where none is named: the one that was asked for. A node that tells of a newer one, with an old state or with its key stolen,
-//! has no say in that.
+//! Choice of an attempt where none is named: the newest requested one. A node that reports a newer one, from an old
+//! state or with a stolen key, has no influence.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -52,13 +52,14 @@ fn a_timeline_is_of_the_attempt_that_was_asked_for() {
         ],
     );
     assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("0")), "{}", said.err);
-    // Of one there is no question.
+    // A single attempt is chosen without reading the log.
     let (said, asked) = Place::new()
         .ask(&["--json", "timeline", "f1"], vec![vec![Call("Show"), Done(job(vec![action("3")]))], timeline()]);
     assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("3")), "{}", said.err);
 }
 
-/// Found by a review: slurmctld ran its prolog again, and the hook added the attempt of which a node had told; that closed the one that ran.
+/// Found by a review: slurmctld ran its prolog again, and the hook added the attempt that a node had reported; that
+/// closed the running one.
 #[test]
 fn a_hook_that_counts_attempts_counts_those_that_were_asked_for() {
     let finish =

@@ -1,4 +1,4 @@
-//! `perilog ca`: what it makes is judged by a real TLS handshake, and by perilog's own loader.
+//! `perilog ca`: a real TLS handshake and perilog's own loader judge its output.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -84,7 +84,7 @@ fn handshake(node: &str, controller: &str, name: &str) -> Result<(), rustls::Err
         client.read_tls(&mut wire.as_slice()).unwrap();
         client.process_new_packets()?;
     }
-    // What the client sent last, the server judges last.
+    // The server judges the client's last message.
     let mut wire = Vec::new();
     client.write_tls(&mut wire).unwrap();
     server.read_tls(&mut wire.as_slice()).unwrap();
@@ -200,7 +200,7 @@ fn a_certificate_does_not_outlive_its_authority() {
     assert_eq!(end("ca/ca.pem"), end("n0/cert.pem"));
 }
 
-/// Whether a controller that has this list lets this node in: a real verifier says so.
+/// Does a controller with this list accept the node? A real verifier decides.
 fn let_in(ca: &Ca, node: &str) -> Result<(), rustls::Error> {
     let (chain, _, roots) = load(&ca.path(node));
     let list = CertificateRevocationListDer::from_pem_file(ca.path("ca/crl.pem")).unwrap();
@@ -210,7 +210,7 @@ fn let_in(ca: &Ca, node: &str) -> Result<(), rustls::Error> {
 }
 
 #[test]
-fn what_is_revoked_is_refused_and_stays_so_and_the_others_are_not() {
+fn revoked_certificates_stay_refused_and_others_pass() {
     let ca = Ca::new();
     ca.issue("node", &["n[0-3]"], "nodes");
     let (dir, revoked) = (ca.path("ca"), Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked)));
@@ -223,7 +223,7 @@ fn what_is_revoked_is_refused_and_stays_so_and_the_others_are_not() {
     (0..4).for_each(|n| let_in(&ca, &format!("nodes/n{n}")).unwrap());
     assert!(revoke(&[]).out.contains("nothing is revoked"));
 
-    // By its host, of which there are two certificates by now; by its number; by its file; and again.
+    // By its host, which has two certificates by now; by its number; by its file; and again.
     ca.issue("node", &["n0", "--force"], "again");
     let said = revoke(&["n0"]);
     assert_eq!((said.code, said.err.contains("reload")), (Some(0), true), "{} {}", said.out, said.err);
@@ -239,7 +239,7 @@ fn what_is_revoked_is_refused_and_stays_so_and_the_others_are_not() {
     let names: Vec<_> = listed["revoked"].as_array().unwrap().iter().map(|row| row["names"].clone()).collect();
     assert_eq!(names, ["n0", "n0", "n1", "n2"]);
 
-    // Who is renewed after that is let in.
+    // A certificate issued after the revocation is accepted.
     ca.issue("node", &["n0"], "renewed");
     let_in(&ca, "renewed").unwrap();
 
@@ -274,7 +274,7 @@ fn a_host_is_revoked_whole_however_its_name_was_written() {
 
 /// A crash in the middle of a write once left a list that stopped every revocation.
 #[test]
-fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {
+fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     let ca = Ca::new();
     ca.issue("node", &["n[0-1]"], "nodes");
     let path = ca.path("ca/issued.jsonl");
@@ -288,7 +288,7 @@ fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {
         assert_eq!((said.code, said.err.matches(told).count()), (Some(0), 1), "{}", said.err);
         assert_eq!(let_in(&ca, node), Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked)));
     }
-    // Whom the lost line was for is not known, and its file does.
+    // The host of the lost line is unknown; revoking by its file works.
     assert_eq!(revoke("n1").code, Some(2));
     assert_eq!(revoke(&ca.path("nodes/n1/cert.pem")).code, Some(0));
     assert!(let_in(&ca, "nodes/n1").is_err());
@@ -296,7 +296,7 @@ fn a_line_of_issued_jsonl_that_was_cut_off_stops_nobody_from_revoking() {
 
 /// Root had umask 077, and the controller could neither be reloaded nor started again.
 #[test]
-fn under_a_strict_umask_others_read_what_is_for_them_and_an_owner_keeps_their_files() {
+fn a_strict_umask_changes_neither_readers_nor_owners() {
     let ca = Ca::new();
     let is_root = rustix::process::geteuid().is_root();
     let whose = |name: &str| {
@@ -326,7 +326,7 @@ fn under_a_strict_umask_others_read_what_is_for_them_and_an_owner_keeps_their_fi
     assert_eq!(strictly(&["ca", "revoke", "--dir", &dir, "n0"]).code, Some(0));
     assert_eq!(whose("ca/crl.pem"), (0o644, daemon.0, daemon.1), "the owner of the directory");
 
-    // What the directory's owner has put in the place of the list is not followed.
+    // A link that the directory's owner put in place of the list is not followed.
     std::fs::write(ca.path("elsewhere"), "").unwrap();
     std::fs::remove_file(ca.path("ca/issued.jsonl")).unwrap();
     std::os::unix::fs::symlink(ca.path("elsewhere"), ca.path("ca/issued.jsonl")).unwrap();
@@ -336,7 +336,7 @@ fn under_a_strict_umask_others_read_what_is_for_them_and_an_owner_keeps_their_fi
 }
 
 #[test]
-fn a_list_that_cannot_be_read_keeps_nobody_from_revoking_by_file_or_number() {
+fn an_unreadable_list_allows_revoking_by_file_or_number() {
     let ca = Ca::new();
     ca.issue("node", &["n[0-1]"], "nodes");
     std::fs::remove_file(ca.path("ca/issued.jsonl")).unwrap();
@@ -356,7 +356,7 @@ fn a_list_that_cannot_be_read_keeps_nobody_from_revoking_by_file_or_number() {
     assert_eq!(let_in(&ca, "nodes/n1"), Ok(()));
 }
 
-/// Writes issued.jsonl, and a list with these serial numbers, revoked at these times.
+/// Writes issued.jsonl, and a list of these serial numbers with their revocation times.
 fn write_lists(ca: &Ca, issued: &[authority::Issued], revoked: &[(String, u64)]) {
     let lines: Vec<String> = issued.iter().map(|issued| serde_json::to_string(issued).unwrap() + "\n").collect();
     std::fs::write(ca.path("ca/issued.jsonl"), lines.concat()).unwrap();
@@ -388,7 +388,7 @@ fn a_list_that_no_controller_would_read_is_not_written() {
 }
 
 #[test]
-fn what_ran_out_and_was_revoked_long_ago_leaves_the_list_and_the_newest_of_a_host_stays() {
+fn old_entries_leave_the_list_but_a_hosts_newest_stays() {
     let ca = Ca::new();
     let (old, lately, later) = (1_000, perilog_host::clock::wall_ms() - 60_000, 4_000_000_000_000);
     let of_n0 = [issued("40", "n0", old), issued("41", "n0", old), issued("42", "n0", lately), issued("43", "N0", old)];
@@ -404,7 +404,7 @@ fn what_ran_out_and_was_revoked_long_ago_leaves_the_list_and_the_newest_of_a_hos
 }
 
 #[test]
-fn what_is_to_be_done_next_is_right_for_the_authority_and_other_certificates_are_told() {
+fn revoke_says_what_to_do_next_for_each_authority() {
     let ca = Ca::new();
     ca.issue("node", &["n0"], "a");
     ca.issue("node", &["n0"], "b");
@@ -416,7 +416,7 @@ fn what_is_to_be_done_next_is_right_for_the_authority_and_other_certificates_are
     );
     let said = revoke(&ca.path("b/cert.pem"));
     assert!(!said.contains("is good"), "{said}");
-    // Whoever obeyed "bring it to [tls] crl" cut off all that the site's own authority had issued.
+    // Earlier, an operator who followed "bring it to [tls] crl" cut off all certificates of the site's own authority.
     write_lists(&ca, &[issued("44", "n1", 4_000_000_000_000)], &[]);
     let said = revoke("n1");
     assert!(!said.contains("[tls] crl") && said.contains("systemctl reload perilog-controller"), "{said}");

@@ -27,7 +27,7 @@ fn one_failed() -> Vec<fake::Step> {
         ])),
         More(events(&[
             finish(8, "3", "n3", "failed (exit 7)", json!({"status": 7, "message": "mount: no such device"})),
-            // Of another action: not ours to show.
+            // An event of another action, not to be shown.
             json!({"sequence": 9, "timestamp": 1.0, "name": "finish", "context": {"action": "epilog", "attempt": "0", "ranks": "0",
                    "hosts": "n0", "outcome": "ok", "result": "ok"}}),
             verdict(10),
@@ -81,7 +81,7 @@ fn what_is_given_is_what_is_asked() {
 }
 
 #[test]
-fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_twice() {
+fn a_controller_away_in_the_middle_is_waited_for_silently() {
     let place = Place::new();
     let before = serve(
         &place.socket(),
@@ -98,7 +98,7 @@ fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_t
     assert_eq!(seen.len(), 1, "{seen:?}");
     before.asked();
 
-    // It is back: first one that still starts up, then one that lost the connection at once, then one that stays.
+    // The controller is back: first it still starts up, then it drops a connection at once, then it stays.
     let after = serve(
         &place.socket(),
         vec![
@@ -138,9 +138,9 @@ fn a_controller_that_goes_away_in_the_middle_is_waited_for_and_nothing_is_said_t
     assert_eq!(asked[3]["after"], 6, "from the last event that was seen");
 }
 
-/// Killed right after its commit, it has begun what nobody was told of.
+/// A controller killed right after its commit has begun the action, but told no client.
 #[test]
-fn a_controller_that_goes_away_over_the_very_first_question_is_asked_again() {
+fn a_controller_lost_in_the_first_call_is_asked_again() {
     let (said, asked) = Place::new().ask(RUN, vec![vec![Call("Run")], one_failed()]);
     assert_eq!((said.code, asked.len()), (Some(1), 3), "{}", said.err);
     assert_eq!(asked[0], asked[1]);
@@ -174,7 +174,7 @@ fn a_controller_that_lost_its_store_begins_its_log_anew() {
 }
 
 #[test]
-fn an_attempt_that_was_closed_meanwhile_still_has_its_verdict_in_the_log() {
+fn the_log_has_the_verdict_of_an_attempt_closed_meanwhile() {
     let place = Place::new();
     let closed = Error(
         "io.perilog.Controller.Refused",

@@ -1,4 +1,4 @@
-//! `perilog token`: what it asks, what it shows once and never again, how it ends.
+//! `perilog token`: its requests, the tokens that it shows only once, its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -16,7 +16,7 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
     let shown = "NODE  UNTIL                TOKEN\nn0    2026-11-22 10:10:00  4sJm\nn1    2026-11-22 10:10:00  _x-9\n";
     let once = "perilog: each is good once, for its node; they are not shown again\n";
     let until_ms = 1_795_342_200_000;
-    // Only a table is for somebody who might look for them again.
+    // Only the table warns that tokens are shown once.
     for (args, asked_for, out, err) in [
         (&["n[0-1]"][..], json!({"nodes": "n[0-1]"}), shown.to_owned(), once),
         (&["n[0-1]", "--for", "10m", "-q"], json!({"nodes": "n[0-1]", "lasts": "600s"}), "4sJm\n_x-9\n".to_owned(), ""),
@@ -75,7 +75,7 @@ fn a_token_that_cannot_be_made_says_what_to_do() {
         let (said, _) = Place::new().ask(&["token", "create", "n0"], vec![vec![Call("TokenMake"), error]]);
         assert_eq!((said.code, said.out.as_str(), said.err), (Some(code), "", err));
     }
-    // Nobody is asked for what is wrong usage.
+    // Wrong usage is refused without asking the controller.
     for args in
         [&["create"][..], &["create", "n[0-"], &["create", "n0", "--for", "soon"], &["revoke"], &["list", "n0"], &[]]
     {

@@ -1,4 +1,4 @@
-//! The other verbs against a scripted daemon: what they ask, what they say, how they end.
+//! The other verbs against a scripted daemon: requests, output, exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -86,7 +86,7 @@ fn wait_has_its_forms() {
         (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "clean of f1\n", ""),
         // Found by a trial: "clean", where the epilog had been cancelled on a node.
         (&["--for", "clean"], unclean(), 0, "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
-        // What follows an attempt that was closed still gives it back.
+        // After-actions of a closed attempt still release its ranks.
         (&["--for", "clean"], vec![closed(), last_release(10)], 0, "clean of f1\n", ""),
         (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
@@ -102,7 +102,7 @@ fn wait_has_its_forms() {
     }
 }
 
-/// C14: who wants to go on with what the job has made need not wait for what cleans up after it.
+/// C14: a user who needs the job's results need not wait for its clean-up.
 #[test]
 fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
     let of_job = |sequence: u64, name: &str, context: Value| json!({"sequence": sequence, "timestamp": 1.0, "name": name, "context": context});
@@ -129,9 +129,10 @@ fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
     }
 }
 
-/// docs/examples/external-action.py: what is refused for now is asked again, anything else is its end.
+/// docs/examples/external-action.py: the service repeats a request that is refused for now, and ends on any other
+/// error.
 #[test]
-fn the_service_of_the_examples_asks_again_what_is_refused_for_now() {
+fn the_example_service_repeats_what_is_refused_for_now() {
     let place = Place::new();
     let refused = |code: &str| {
         let text = format!("it is {code}");
@@ -199,15 +200,15 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
     }
 }
 
-/// What scripts take apart are ranks; that something else failed is not kept from whoever looks.
+/// The output line holds ranks for scripts; other failures appear on standard error.
 #[test]
-fn who_failed_is_a_line_of_ranks_and_resources_are_named_beside_it() {
+fn failed_prints_ranks_and_names_resources_beside_them() {
     let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)", "message": "no space", "checks": []});
     let failed = |resources: &[&Value]| json!({"ranks": "2", "hosts": "n2", "resources": resources, "checks": []});
     let beside =
         "perilog: no ranks, and not in that line: rabbit2: failed (reported) (perilog failed f1 --format json)\n";
     let (with, without) = (failed(&[&rabbit]), failed(&[]));
-    // An older controller says nothing of them.
+    // An older controller sends no named resources.
     let older = json!({"ranks": "2", "hosts": "n2", "checks": []});
     #[rustfmt::skip]
     let table: Vec<(&[&str], &Value, String, &str)> = vec![
@@ -277,7 +278,7 @@ fn a_milestone_is_said_by_hand() {
 }
 
 #[test]
-fn changes_ask_for_what_was_named_and_tell_how_many_were_reached() {
+fn changes_ask_for_the_named_tasks_and_tell_how_many() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], &'static str, Value, u64, i32, &str)> = vec![
         (&["cancel", "f1"], "Cancel", json!({"job": "f1", "attempt": null, "action": null, "targets": null, "why": null}), 4, 0,
@@ -406,7 +407,7 @@ fn a_reader_who_may_not_is_told_so() {
 }
 
 #[test]
-fn a_trial_goes_on_when_the_agent_is_restarted_and_exits_with_the_status() {
+fn a_trial_survives_an_agent_restart_and_exits_with_its_status() {
     let place = Place::new();
     let unit = "perilog-task-prolog-try-0-0123456789ab.service";
     let running = json!({"unit": unit, "phase": {"phase": "running", "script": "10-a.sh", "index": 1, "of": 2, "progress": null}});

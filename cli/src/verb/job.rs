@@ -1,4 +1,4 @@
-//! `perilog job`: what a job holds, from `add` to `finish`. For resource managers, and for those who test as one.
+//! `perilog job`: a job and its ranks, from `add` to `finish`. For resource managers, and for tests that act as one.
 
 use std::path::PathBuf;
 
@@ -14,9 +14,10 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{text, values};
 
-/// Add a job, and let it go of its nodes
+/// Add a job, or finish it
 ///
-/// A job holds all its ranks until `finish`. What follows it (its epilog) has them from the same moment on, and gives each back when it is done.
+/// A job holds all its ranks until `finish`. Its after-actions (its epilog) hold them from the same moment on, and each
+/// rank is released when its epilog has ended.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -25,13 +26,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Add a job with its resources and what it may be forgiven; the same again is the same.
+    /// Add a job with its resources and its tolerance; repeating is harmless.
     Add(Add),
-    /// The job lets go of all, or of some of its ranks and resources: the epilog of the ranks begins, and they are released when it is done.
+    /// Hand all, or some, of the job's ranks and resources to its epilog; each is released when its epilog has ended.
     Finish(Finish),
-    /// Stop what runs for a job, and let it go of all of its ranks, through their epilog. Drains nobody.
+    /// Stop what runs for a job, and hand all its ranks to its epilog. Drains no node.
     Cancel(Cancel),
-    /// Take an attempt out of the books of which only nodes tell, and that never was; or what the release hook is owed and will not carry out.
+    /// Remove an attempt that never existed and that only nodes reported; or drop releases that the release hook keeps
+    /// refusing.
     Forget(Forget),
 }
 
@@ -45,22 +47,23 @@ struct Add {
     /// The job's hosts, rank by rank, where there is no R.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
-    /// So many ranks, or a percentage of them (10%), may fail named checks.
+    /// Number of ranks, or a percentage of them (10%), that may fail named checks.
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
-    /// So many good ranks are enough: the rest goes back, and never fewer are kept. Without --tolerate all others may fail.
+    /// Number of good ranks that are enough: surplus ranks are released, and never fewer are kept. Without --tolerate
+    /// all others may fail.
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
     /// Ranks that failed within the tolerance go back.
     #[arg(long)]
     shrink: bool,
-    /// What it holds that is no rank, such as a rabbit; more than once for more.
+    /// A named resource of the job, such as a rabbit; may be repeated.
     #[arg(long = "resource", value_name = "NAME", value_parser = values::resource)]
     resources: Vec<ResourceName>,
-    /// Its owner: a user's name or number.
+    /// The owner: a user's name or number.
     #[arg(long, value_name = "USER", value_parser = values::user)]
     user: Option<u32>,
-    /// Which try of its launch this is; the open one, or the first, without it.
+    /// The try of its launch; the open one, or the first, if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -72,10 +75,11 @@ struct Finish {
     /// Only these ranks, as an idset or as a hostlist: the job goes on with the others.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Only these resources that are no ranks, such as rabbit1,rabbit2; with --ranks, both. What a service is at work on goes back when it is done.
+    /// Only these named resources, such as rabbit1,rabbit2; with --ranks, both. A resource that a service works on is
+    /// released when the service has ended.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     resources: Vec<ResourceName>,
-    /// Of this attempt; without it of the open one.
+    /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -84,7 +88,7 @@ struct Finish {
 struct Cancel {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// Of this attempt; without it of the open one.
+    /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// Why, for the event log.
@@ -96,10 +100,10 @@ struct Cancel {
 struct Forget {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// This attempt never was. With --releases: only what is owed of this one.
+    /// The attempt that never existed. With --releases: only this attempt's releases.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt, required_unless_present = "releases")]
     attempt: Option<Attempt>,
-    /// The releases of which the release hook has not heard: it will not be told of them any more.
+    /// Releases that the release hook has not confirmed: the controller stops telling it.
     #[arg(long)]
     releases: bool,
     /// Why, for the event log and the journal.
@@ -139,7 +143,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// Read here, so that what is wrong with it is said before anybody is asked.
+/// Reads R here, so that an error is shown before the controller is asked.
 fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
     let fault = |source| Fault::File { what: "cannot read R from", path: file.to_owned(), source };
     let text = if file.as_os_str() == "-" {
@@ -184,7 +188,7 @@ impl Sentence for Added {
     }
 }
 
-/// What was let go of.
+/// The ranks and resources handed over.
 impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
         if self.is_empty() {

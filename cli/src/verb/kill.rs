@@ -11,7 +11,8 @@ use crate::values;
 
 /// Send a signal to running scripts
 ///
-/// It goes to the process group of the script that runs; what ends by it is `failed (signal ...)`. To stop a task in good order: cancel.
+/// It goes to the process group of the running script; a script that ends by it is `failed (signal ...)`. To stop a
+/// task in good order: cancel.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,7 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
-    // Each node sends it, and tells what comes of it: a runner that is stopped takes none.
+    // Each node sends the signal and reports the result: a stopped runner takes none.
     let some = format!("asked for SIG{} to {{}} of {job}; what comes of it: perilog ps", args.signal);
     let none =
         format!("no signal sent: nothing that was named of {job} runs on a node that is connected; see: perilog ps");

@@ -12,10 +12,10 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{style, text, values};
 
-/// What a job's scripts printed, asked of the nodes
+/// Output of a job's scripts, read from the nodes
 ///
-/// What was kept of each script, and its lines in the node's journal. A node that cannot be asked is named at the end, and makes the exit
-/// status 4. With --quiet: the lines without their host.
+/// The kept output of each script, and its lines in the node's journal. A node that cannot be asked is named at the
+/// end, and makes the exit status 4. With --quiet: the lines without their host.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -23,10 +23,10 @@ pub(crate) struct Args {
     /// Only of these ranks, as an idset or as a hostlist.
     #[arg(long = "rank", visible_aliases = ["ranks", "targets"], value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Only of this action.
+    /// Only this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Of this attempt; without it of the open one, or the newest.
+    /// The attempt; the open one, or the newest, if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// At most so many of the last lines of each node.
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     lines: Option<u32>,
 }
 
-/// A line that does not end is shown in parts of this size.
+/// Part size for a line that does not end.
 const LONGEST_LINE: usize = 64 * 1024;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {

@@ -10,20 +10,21 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::values;
 
-/// Say that a job has reached a milestone
+/// Report that a job has reached a milestone
 ///
-/// As `perilog-report milestone NAME` does for the rank on which a script runs. Each rank reaches it once. The job has reached it when all of its ranks have, but for those that failed within its tolerance and those that were given back
-/// while the job went on; then `perilog wait JOB --for NAME` ends.
+/// As `perilog-report milestone NAME` does for the rank on which a script runs. Each rank reaches it once. The job
+/// reaches it when all its ranks have; ranks that failed within its tolerance or were released while the job went on do
+/// not count. Then `perilog wait JOB --for NAME` ends.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
     #[arg(value_name = "NAME", value_parser = values::milestone)]
     name: MilestoneName,
-    /// Only for these ranks, as an idset or as a hostlist; without it for all.
+    /// Only for these ranks, as an idset or as a hostlist; all if absent.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Of this attempt; without it of the open one.
+    /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }

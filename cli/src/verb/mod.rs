@@ -1,4 +1,4 @@
-//! The verbs, one file each: what it takes, what it asks, what it shows.
+//! Verbs, one file each: arguments, request and output.
 
 pub(crate) mod action;
 pub(crate) mod backup;

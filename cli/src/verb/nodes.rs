@@ -1,4 +1,4 @@
-//! `perilog nodes`: which agents are there. All of them folded, or some of them one by one.
+//! `perilog nodes`: agents that the controller knows, all of them folded, or some of them one by one.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,9 @@ use crate::{style, text, values};
 
 /// The nodes as the controller sees them
 ///
-/// All nodes: those that stand alike are one line. Named nodes: one line each. STATE says whether the agent is there, whether the node is drained, and
-/// whether a job or an action holds it (perilog why NODE says which). With --quiet: the names.
+/// All nodes: nodes in the same state share a line. Named nodes: one line each. STATE says whether the agent is online,
+/// whether the node is drained, and whether a job or an action holds it (perilog why NODE says which). With --quiet:
+/// the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only these, one line each.
@@ -49,14 +50,14 @@ impl Nodes {
     }
 }
 
-/// Whether its agent is there, and what else keeps it from the next job: `online, drained, held`.
+/// Returns the agent's state and everything that keeps the node from its next job: `online, drained, held`.
 fn state(node: &NodeView) -> String {
     let drain = node.drain.as_ref().map(super::drain::state);
     let all = [Some(text::line(&node.state)), drain.map(str::to_owned), node.held.then(|| "held".to_owned())];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The colour of a state is that of its worst word.
+/// Returns the colour of the worst word in the state.
 fn colour(node: &NodeView) -> Style {
     let drain = node.drain.as_ref().filter(|_| node.state == "online").map(super::drain::state);
     style::of(drain.unwrap_or(&node.state))
@@ -69,7 +70,7 @@ impl Faces for OneByOne {
         let mut columns =
             Columns::new(["NODE", "STATE", "SINCE", "TASKS", "VERSION", "BOOT", "FROM", "NOTE"]).right(2).right(3);
         for node in &self.0.body.nodes {
-            // A boot id is told from others by its first digits; the number counts those that this controller saw.
+            // The first digits tell boot ids apart; the number counts the boots that this controller saw.
             let boot = node.boot.as_deref().map(|id| id.chars().take(8).collect::<String>()).unwrap_or_default();
             let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
             columns.row([
@@ -104,7 +105,7 @@ impl Faces for Folded {
             page.line("no node has said hello yet: is perilog-agent running on one? its log says why it is not let in");
             return;
         }
-        // What needs a look comes first.
+        // Nodes that need attention come first.
         let mut groups: BTreeMap<(bool, String, &str, &str), Vec<&NodeView>> = BTreeMap::new();
         for node in nodes {
             let (version, note) =
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_are_folded_with_trouble_first_and_named_ones_are_not() {
+    fn all_nodes_are_folded_trouble_first_but_not_named_ones() {
         let [table, json, quiet] = faces(&Folded(answer()), 0);
         assert_eq!(
             table,

@@ -1,4 +1,4 @@
-//! `perilog ps`: what has not ended, oldest first, with its age and the reason for which it waits.
+//! `perilog ps`: unfinished work, oldest first, with its age and the reason for which it waits.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -15,15 +15,15 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{style, text, values};
 
-/// What has not ended: age, state, reason
+/// Unfinished work: age, state, reason
 ///
-/// Oldest first; ranks that stand alike are one line. What jobs hold while they go on is shown with --held; what nobody may come for always is.
-/// With --quiet: the job ids.
+/// Oldest first; ranks in the same state share a line. --held adds what running jobs hold; ranks that may have been
+/// forgotten are always shown. With --quiet: the job ids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(hide = true, value_name = "NAME", value_parser = elsewhere)]
     name: Option<Infallible>,
-    /// Only what is older than this.
+    /// Only work older than this.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     older_than: Option<Span>,
     /// Also what jobs and actions hold, and until when.
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     held: bool,
 }
 
-/// Of one node or job there is a verb of its own.
+/// Points to the verb for one node or job.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
     Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))
@@ -47,12 +47,12 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 #[derive(Debug, Deserialize)]
 struct Ps {
     rows: Vec<PsRow>,
-    /// What you should know of all of it.
+    /// Notes about the whole answer.
     #[serde(default)]
     notes: Vec<String>,
 }
 
-/// Its hosts, or what else it is about.
+/// Returns the hosts, or the named resources, of a row.
 pub(super) fn over(row: &PsRow) -> String {
     let hosts = row.hosts.to_string();
     let names = row.resources.iter().map(ToString::to_string);

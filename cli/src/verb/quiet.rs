@@ -16,14 +16,15 @@ use crate::{text, values};
 
 /// Begin nothing new, so that the controller can be replaced
 ///
-/// What was begun goes on, whether the controller is there or not, and what follows a job (its epilog) is taken. Everything else that is new is refused, also after a restart, until `perilog resume`.
+/// Running actions go on, whether the controller runs or not, and after-actions (the epilog) still begin. Every other
+/// new request is refused, also after a restart, until `perilog resume`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
-    /// Wait until nothing is open any more, at most so long; 0s only looks.
+    /// Wait until all work has ended, at most this long; 0s only checks.
     #[arg(long, value_name = "TIME", value_parser = values::span, num_args = 0..=1)]
     wait: Option<Option<Span>>,
-    /// Why, for those who ask who did that.
+    /// Why, for operators who wonder.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }

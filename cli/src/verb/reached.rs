@@ -1,4 +1,4 @@
-//! What `cancel`, `kill` and `resolve` have in common: a choice of tasks, and how many were reached.
+//! Common part of `cancel`, `kill` and `resolve`: a choice of tasks, and how many were reached.
 
 use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
@@ -14,13 +14,13 @@ use crate::{text, values};
 pub(crate) struct Which {
     #[arg(value_name = "JOB", value_parser = values::job)]
     pub(crate) job: JobId,
-    /// Only this action; without it all that have not ended.
+    /// Only this action; all unfinished ones if absent.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     pub(crate) action: Option<ActionName>,
     /// Only these ranks, as an idset or as a hostlist.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     pub(crate) targets: Option<Targets>,
-    /// Of this attempt; without it of the open one.
+    /// The attempt; the open one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     pub(crate) attempt: Option<Attempt>,
 }

@@ -1,4 +1,4 @@
-//! `perilog controller recover`: what a store that may be behind waits for, and a person's word for it.
+//! `perilog controller recover`: the list that a store in recovery waits for, and an operator's word for it.
 
 use perilog_core::controller::view::RecoveryView;
 use perilog_core::{Attempt, JobId};
@@ -14,14 +14,14 @@ use crate::text;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other one runs: this is what keeps two
-    /// controllers from commanding one node.
+    /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other
+    /// controller runs: this check keeps two controllers from commanding one node.
     #[arg(long, conflicts_with_all = ["confirm", "all", "attempt"])]
     take_over: bool,
     /// Give your word for this job.
     #[arg(long, value_name = "JOB", conflicts_with = "all", requires = "word")]
     confirm: Option<JobId>,
-    /// Of this attempt only.
+    /// Only this attempt.
     #[arg(long, value_name = "N", requires = "confirm")]
     attempt: Option<Attempt>,
     /// Give your word for all jobs of the list.
@@ -34,13 +34,14 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[group(id = "word", multiple = false)]
 struct Words {
-    /// The job is over, and its nodes are still its own: its epilog runs, and its nodes are given back.
+    /// The job is over, and its nodes still belong to it: its epilog runs, and its nodes are released.
     #[arg(long)]
     over: bool,
-    /// The job goes on: what it was owed goes on.
+    /// The job goes on, and so does its unfinished work.
     #[arg(long)]
     running: bool,
-    /// The job is over, and its nodes were given back, perhaps to other jobs: nothing of it runs, and nobody is told.
+    /// The job is over, and its nodes were released, perhaps to other jobs: the controller runs nothing of it, and
+    /// tells no hook.
     #[arg(long)]
     gone: bool,
 }

@@ -13,18 +13,22 @@ use crate::{text, values};
 
 /// Settle by hand what will not end by itself
 ///
-/// The ranks count as failed, or with --ok as ok. For what will not end by itself, such as a node that is gone for good. What may be alive is drained first, and settled when the drain is in force (until then `perilog ps` shows it as
-/// resolving). It stops no script: one that runs goes on, and its own result is recorded as late; what has not begun never does. Recorded with your uid and the reason, for good.
+/// The ranks count as failed, or with --ok as ok. Use it for tasks that will not end by themselves, such as those of a
+/// node that is gone for good. A node whose task may be alive is drained first, and the task is settled when the drain
+/// is in force (until then `perilog ps` shows it as resolving). Resolving stops no script: a running one goes on, and
+/// its own result is recorded as late; one that has not begun never begins. Recorded with your uid and the reason, for
+/// good.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     which: Which,
-    /// These resources of the job, such as rabbit1,rabbit2: what a service was to do there is settled. Without --ranks no rank is.
+    /// These named resources of the job, such as rabbit1,rabbit2: settles a service's work there. Without --ranks no
+    /// rank is settled.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
-    /// Why, for those who read the log later.
+    /// Why, for later readers of the log.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
     /// They count as ok.

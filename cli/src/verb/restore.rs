@@ -1,6 +1,6 @@
-//! `perilog controller restore FILE`: puts a copy in the place of the store, and starts the controller with it.
+//! `perilog controller restore FILE`: replaces the store by a copy, and starts the controller with it.
 //!
-//! The anchor beside the store stays: by it the controller sees that it is behind, also where the copy has no stamp.
+//! The anchor beside the store stays: it shows the controller that the store is behind, even if the copy has no stamp.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.servi
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A copy that `perilog controller backup` made.
+    /// A copy made by `perilog controller backup`.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The controller's configuration, which names its store.
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// What was done.
+/// Result of a restore.
 pub(crate) struct Restored {
     file: PathBuf,
     store: PathBuf,
@@ -40,14 +40,14 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     let store = store(args.config.as_deref())?;
     ask(Command::new("systemctl").arg("stop").args(UNITS))?;
     let put = put(&args.file, &store);
-    // Whatever became of the copy: the controller goes on with the store that is there.
+    // Starts the controller in any case: if the copy failed, the old store is still in place.
     let started = ask(Command::new("systemctl").arg("start").args(UNITS));
     put?;
     started?;
     Ok(Restored { file: args.file.clone(), store })
 }
 
-/// What a program said on standard output.
+/// Runs a program and returns its standard output.
 fn ask(command: &mut Command) -> Result<String, Fault> {
     let name = command.get_program().to_string_lossy().into_owned();
     let said = command.output().map_err(|error| Fault::Other(format!("{name}: {error}")))?;
@@ -69,8 +69,8 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// The copy appears whole, with owner and mode of the store. What SQLite keeps beside a store is the old one's, and goes first: laid over the copy it
-/// would undo the restore, or damage it.
+/// Installs the copy whole, with owner and mode of the store. SQLite's side files belong to the old store and are
+/// removed first: applied to the copy, they would undo the restore or damage it.
 fn put(file: &Path, store: &Path) -> Result<(), Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {

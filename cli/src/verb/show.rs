@@ -15,7 +15,7 @@ use crate::{style, text, values, when};
 
 /// One job: attempts, actions, how each rank ended
 ///
-/// With --quiet: ATTEMPT ACTION VERDICT for each action, `open` where there is none yet.
+/// With --quiet: ATTEMPT ACTION VERDICT for each action, `open` before its verdict.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -25,10 +25,10 @@ pub(crate) struct Args {
     attempt: Option<Attempt>,
 }
 
-/// Most groups of ranks that are shown one by one, and lines of a script's last words.
+/// Most groups of ranks shown one by one, and most lines of a script's output.
 const GROUPS: usize = 12;
 const LAST_LINES: usize = 4;
-/// Of what a script did when it passed its limit; --json has all of it.
+/// Most lines of forensics of a script past its limit; --json has all of them.
 const FORENSIC_LINES: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -219,13 +219,13 @@ impl Group<'_> {
     }
 }
 
-/// What stands in the parentheses of `failed (exit 7)`; the word stands before it already.
+/// Returns the text inside the parentheses of `failed (exit 7)`; the word before them is printed already.
 fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
     let rest = result.strip_prefix(outcome).unwrap_or(result).trim_start();
     rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest)
 }
 
-/// What is known of one end: scripts that were not plainly ok, what they said, and what else a person should know.
+/// Prints the details of an end: scripts that were not plainly ok, their output, and remarks for people.
 pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
     for step in ended.steps.iter().filter(|step| {
         step.tolerable || step.timed_out || !step.status.is_some_and(perilog_core::ExitStatus::is_success)

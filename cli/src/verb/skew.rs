@@ -11,22 +11,22 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{style, text, values};
 
-/// Scripts that differ between nodes, by what ran there last
+/// Scripts that differ between nodes, by their last run there
 ///
-/// Of each node its newest task of each action within --since counts, with the digests of the scripts that ran. The most common version comes first, the
-/// odd ones below it; `missing` is where all of an action ran and that script did not. Exits with 1 where something differs. With --quiet: the nodes that
-/// are not as most are.
+/// For each node and action, the newest task within --since counts, with the digests of the scripts that ran. The most
+/// common version comes first, then the others; `missing` marks nodes where the whole action ran without that script.
+/// Exits with 1 if versions differ. With --quiet: the nodes that differ from the majority.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only what began within this time; `infinity` for all that is kept.
+    /// Only actions that began within this time; `infinity` for all kept ones.
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = values::span)]
     since: Span,
 }
 
-/// So much of a SHA-256 tells two scripts apart for people; --json has all of it.
+/// Digits of a SHA-256 that tell two scripts apart for people; --json has all of them.
 const DIGEST: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {

@@ -1,4 +1,4 @@
-//! `perilog stats`: how often each action and each script ran, how often it failed, and how long it took.
+//! `perilog stats`: how often each action and script ran and failed, and how long it took.
 
 use perilog_core::{ActionName, Span};
 use serde::Deserialize;
@@ -13,15 +13,16 @@ use crate::{style, text, values};
 
 /// How often scripts ran and failed, and how long they took
 ///
-/// By action and script, over the actions that began within --since; the first line of an action is its tasks as a whole, where FAILED counts those that
-/// ended other than ok. Of scripts each try counts. What has not ended does not count, nor what is forgotten (retention of the controller). With --quiet:
-/// ACTION SCRIPT COUNT FAILED MEDIAN-MS, `-` for the whole.
+/// By action and script, over the actions that began within --since. The first line of an action is for its tasks as a
+/// whole, where FAILED counts those that ended other than ok. For scripts, each try counts. Unfinished tasks do not
+/// count, nor forgotten ones (retention of the controller). With --quiet: ACTION SCRIPT COUNT FAILED MEDIAN-MS, `-` for
+/// the whole.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only what began within this time; `infinity` for all that is kept.
+    /// Only actions that began within this time; `infinity` for all kept ones.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::span)]
     since: Span,
 }

@@ -1,4 +1,4 @@
-//! `perilog status`: is the controller there, how much does it have to do, what should an operator know.
+//! `perilog status`: does the controller run, how much work is open, and what should an operator know?
 
 use perilog_core::controller::view::StatusView;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `perilog token`: one-time tokens, with which nodes that have no certificate are given one.
+//! `perilog token`: one-time tokens, by which nodes without a certificate enrol.
 
 use perilog_core::{HostList, Span};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{style, text, values, when};
 
-/// One-time tokens for nodes that have no certificate yet
+/// One-time tokens for nodes without a certificate
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,18 +22,20 @@ pub(crate) struct Args {
 enum What {
     /// Makes a token for each of these nodes.
     ///
-    /// A token is good once, for its node, for as long as --for says. It goes into the file that the node's agent.toml names ([enroll] token), which
-    /// others than root must not be able to read. It is shown now and never again: the controller keeps its digest.
+    /// A token is good once, for its node, for the time of --for. Put it into the file that the node's agent.toml names
+    /// ([enroll] token); only root may be able to read that file. It is shown only now: the controller keeps its
+    /// digest.
     Create {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,
-        /// How long it may be used; an hour if this is left out.
+        /// How long it may be used; an hour if absent.
         #[arg(long = "for", value_name = "DURATION", value_parser = values::span)]
         lasts: Option<Span>,
     },
-    /// Shows which nodes have tokens, and which were used. Not the tokens: nobody has them.
+    /// Shows which nodes have tokens, and which were used. The tokens themselves are not stored.
     List,
-    /// Takes back the tokens of these nodes, also used ones that are not over: the node that used one may ask again with it. A certificate that was given is taken back with perilog ca revoke.
+    /// Revokes the tokens of these nodes, including used ones that have not run out, with which a node may ask again.
+    /// To revoke an issued certificate: perilog ca revoke.
     Revoke {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,

@@ -1,6 +1,6 @@
-//! `perilog try`: runs script directories on this host exactly as a task's unit would, for those who write the scripts.
+//! `perilog try`: runs script directories on this host exactly as a task's unit would, for authors of scripts.
 //!
-//! The agent of this host does it; no controller is told. What the scripts print is read from the journal, where it goes anyway.
+//! This host's agent runs them; no controller is involved. The output is read from the journal.
 
 mod journal;
 mod trial;
@@ -27,15 +27,16 @@ use self::trial::Trial;
 
 /// Run script directories on this host as a task's unit would
 ///
-/// Exits with their status. Environment, user, limits and order are those of the action; nothing is told to a controller. Ctrl-C cancels the scripts as `perilog
-/// cancel` would (SIGTERM once), a second one leaves them alone. With --json: the replies of io.perilog.Agent.Exec.
+/// Exits with their status. Environment, user, limits and order are those of the action; no controller is told. Ctrl-C
+/// cancels the scripts as `perilog cancel` would (SIGTERM once), a second one leaves them alone. With --json: the
+/// replies of io.perilog.Agent.Exec.
 #[derive(Debug, clap::Args)]
 #[command(name = "try", after_help = exit::help())]
 pub(crate) struct Args {
     /// Run in this order.
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// The action whose settings hold.
+    /// The action whose settings apply.
     #[arg(long, value_name = "ACTION", default_value = "prolog", value_parser = values::action)]
     action: ActionName,
     /// The job's owner, as the scripts are told: a uid, or a user of this host.
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     /// A variable for the scripts; the node's list decides which they see. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
     env: Vec<(String, String)>,
-    /// The job that the scripts are told; the same one again attaches to what runs. Without it a new one.
+    /// The job's name for the scripts; a repeated name attaches to the running task. A new one if absent.
     #[arg(long, value_name = "JOB", value_parser = values::job)]
     job: Option<JobId>,
     /// The limit of the whole.
@@ -115,7 +116,7 @@ impl Args {
             }
             directories.push(absolute);
         }
-        // A name that was not used before on this host: an old one would attach to what ended long ago.
+        // A fresh name: with a used one, the call would attach to a task that ended long ago.
         let fresh = format!("try-{}-{}", std::process::id(), clock::wall_ms());
         let job = match self.job {
             Some(job) => job,

@@ -1,4 +1,5 @@
-//! `perilog wait`: until a job's actions have their verdict, or until an event has come. Everything is read from the job's event log.
+//! `perilog wait`: waits for the verdicts of a job's actions, or for an event. Everything comes from the job's event
+//! log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::RecvTimeoutError;
@@ -20,23 +21,27 @@ use crate::{style, text};
 
 /// Wait for a job's verdicts, or for an event
 ///
-/// Until every action of the open attempt has its verdict; exits by the worst of them. With --action: until that one has its verdict, also if it has not begun yet. With --for: until the job has reached a milestone of that
-/// name, or until an event of that name has come. A controller that goes away is waited for. With --json: the verdicts, or the event, as RFC 18 events.
+/// Waits until every action of the open attempt has its verdict; exits by the worst of them. With --action: until that
+/// action has its verdict, even if it has not begun yet. With --for: until the job has reached a milestone of that
+/// name, or until an event of that name has come. A controller that goes away is waited for. With --json: the verdicts,
+/// or the event, as RFC 18 events.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// Only for this action.
+    /// Only this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action, conflicts_with = "awaited")]
     action: Option<ActionName>,
-    /// For a milestone of the job (data-out), clean (everything was given back; what was not cleaned up is said), or an event (job-finish, verdict, finish...); with :ACTION for one that a rank of that action reached, or an event of that action.
+    /// A milestone of the job (data-out), clean (everything was released; ranks without clean-up are named), or an
+    /// event (job-finish, verdict, finish...); with :ACTION a milestone that a rank of that action reached, or an event
+    /// of that action.
     #[arg(long = "for", value_name = "EVENT[:ACTION]", value_parser = values::awaited, id = "awaited")]
     awaited: Option<Awaited>,
-    /// Of this attempt; without it of the newest that was asked for.
+    /// The attempt; the newest requested one if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// At most so long; 0s only looks.
+    /// At most this long; 0s only checks.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
 }
@@ -58,7 +63,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     })?;
     let mut ledger = Ledger::new(args);
     loop {
-        // What the log has already is read whole, whatever the limit: `--timeout 0s` is a question about now.
+        // Reads the whole existing log first, whatever the limit: `--timeout 0s` asks about now.
         let happening = match deadline_ms.filter(|_| ledger.caught_up) {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
@@ -85,11 +90,11 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// One action of the attempt that is waited for.
+/// Action of the awaited attempt.
 #[derive(Default)]
 struct Action {
     roster: Roster,
-    /// Did it begin after the job had let go of ranks?
+    /// Is it an after-action, begun after the job handed over ranks?
     follows: bool,
     verdict: Option<(Decided, Entry)>,
 }
@@ -103,7 +108,7 @@ struct AttemptLog {
     /// The job has let go of something: what begins from here on cleans up.
     let_go: bool,
     awaited: Option<Entry>,
-    /// Milestones that somebody has said, and whether there is room for no other.
+    /// Reported milestones, and whether their number is exhausted.
     said: BTreeSet<String>,
     full: bool,
 }
@@ -121,7 +126,7 @@ impl AttemptLog {
     }
 }
 
-/// All that the log says of each attempt, as far as it matters here.
+/// Relevant events of each attempt's log.
 struct Ledger {
     args: Args,
     attempts: BTreeMap<Attempt, AttemptLog>,
@@ -131,7 +136,7 @@ struct Ledger {
     chosen: Option<Attempt>,
 }
 
-/// What came of it.
+/// Result of waiting.
 struct End {
     exit: Exit,
     lines: Vec<String>,
@@ -193,7 +198,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Is it over, and how?
+    /// Returns the result, once waiting is over.
     fn end(&self) -> Option<End> {
         let log = self.attempts.get(&self.chosen?)?;
         if let Some(awaited) = &self.args.awaited {
@@ -240,7 +245,8 @@ impl Ledger {
             return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
-        // What runs for an attempt that is closed goes on, and what follows it comes, until all of it was given back; nothing else does.
+        // A closed attempt's running actions go on and its after-actions begin, until everything is released; nothing
+        // else begins.
         let goes_on = action.map_or(!awaited.is_milestone(), |action| action.is_some());
         if let Some(why) = log.closed.as_ref().filter(|_| !goes_on) {
             return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));
@@ -262,7 +268,7 @@ impl Ledger {
         }
     }
 
-    /// What is still open, for one whose time is over.
+    /// Describes the open work when the time is over.
     fn still(&self) -> String {
         let waits = |text: String| format!("still waiting for {text}; see: perilog ps");
         let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {

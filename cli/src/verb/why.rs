@@ -1,4 +1,4 @@
-//! `perilog why`: the chain from a node to what is stuck on it, and what to type next.
+//! `perilog why`: the chain from a node to the stuck task on it, and what to type next.
 
 use perilog_core::controller::view::{PsRow, WhyTask, WhyView};
 use perilog_core::message::Phase;
@@ -16,9 +16,8 @@ use crate::{style, text, values, when};
 
 /// Why a node is not free, and what to type next
 ///
-/// Whether it is drained, and for what; which job or action holds it, and until when; the chain to what has not ended on it, its script, its age, its
-/// last words; and the next commands.
-/// With --quiet: the units of what has not ended.
+/// Shows whether it is drained, and why; which job or action holds it, and until when; the chain to unfinished tasks on
+/// it, with script, age and last output; and the next commands. With --quiet: the units of unfinished tasks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "NODE", value_parser = values::host)]
@@ -186,7 +185,8 @@ mod tests {
         text.lines().skip(1).map(|line| format!("{line}\n")).collect()
     }
 
-    /// Found by a trial: of a node that was drained, held or away there was "nothing of any job is open on it", and no next step.
+    /// Found by a trial: for a node that was drained, held or away, the verb printed "nothing of any job is open on
+    /// it", and no next step.
     #[test]
     fn a_node_that_is_not_free_says_why() {
         let drain =

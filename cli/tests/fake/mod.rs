@@ -1,4 +1,4 @@
-//! A scripted Varlink daemon for the tests of the verbs: it says what it was told to say, and remembers what it was asked.
+//! Scripted Varlink daemon for the tests of the verbs: plays its script and records the calls.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 #![allow(clippy::panic, reason = "a test fails by it")]
@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-/// What the daemon does on one connection, in order.
+/// Step of the daemon on one connection.
 pub(crate) enum Step {
     /// Reads a call of this method.
     Call(&'static str),
-    /// One of several replies.
+    /// Sends one of several replies.
     More(Value),
     /// The last reply.
     Done(Value),
@@ -32,7 +32,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// The parameters of each call, once the client is done. A daemon that still waits for one finds nobody, and was asked less.
+    /// Returns the parameters of each call, once the client is done. Unblocks a daemon that still waits for a
+    /// connection.
     pub(crate) fn asked(self) -> Vec<Value> {
         drop(UnixStream::connect(&self.path));
         self.thread.join().unwrap()
@@ -49,7 +50,7 @@ pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> Daemon {
         while let Some(steps) = connections.next() {
             let (stream, _) = listener.accept().unwrap();
             if connections.peek().is_none() {
-                // Whoever comes after the last one finds nobody.
+                // Later clients find no socket.
                 std::fs::remove_file(&at).unwrap();
             }
             play(&stream, steps, &mut asked);
@@ -122,7 +123,7 @@ impl Place {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Runs to the end against a daemon that serves `connections`: what was said, and what it was asked.
+    /// Runs the program against a daemon that serves `connections`; returns its output and the calls.
     pub(crate) fn ask(&self, args: &[&str], connections: Vec<Vec<Step>>) -> (Said, Vec<Value>) {
         let daemon = serve(&self.socket(), connections);
         let said = Said::of(self.command(args).output().unwrap());
@@ -173,7 +174,7 @@ pub(crate) fn events(events: &[Value]) -> Value {
     json!({ "events": events })
 }
 
-/// Reads lines until one has `part`; gives all of them.
+/// Reads lines until one contains `part`; returns all of them.
 pub(crate) fn read_until(lines: &mut impl Iterator<Item = std::io::Result<String>>, part: &str) -> Vec<String> {
     let mut seen = Vec::new();
     for line in lines {

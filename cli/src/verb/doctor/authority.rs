@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_the_controller_does_not_read_is_told_before_it_starts_again() {
+    fn an_unreadable_list_is_told_before_the_controller_restarts() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path();
         assert_eq!(look(dir, false), []);

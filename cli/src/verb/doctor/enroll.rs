@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_that_should_have_been_renewed_is_told_before_it_ends() {
+    fn an_overdue_renewal_is_told_before_the_certificate_ends() {
         let day = 86_400_000;
         for (now, level, part) in [
             (day, Level::Ok, "ends in 29d00h and renews itself before"),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_enrols_nobody_is_not_looked_at_and_a_port_that_is_closed_is_named() {
+    fn without_enrolment_no_look_and_a_closed_port_is_named() {
         let of = |role, text: &str| look(role, &text.parse().unwrap());
         assert_eq!(of(Role::Node, "[enroll]\ncontroller = []\nmunge = false"), []);
         assert_eq!(of(Role::Controller, "[enroll]\ndirectory = '/d'\nmunge = false"), []);

@@ -121,7 +121,7 @@ mod tests {
 
     /// A prolog that lost its mode is switched off, and every task of it is ok.
     #[test]
-    fn an_action_that_runs_nothing_is_told_from_one_that_has_nothing_to_do() {
+    fn skipped_scripts_are_told_from_an_empty_directory() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
         let dir = tempfile::Builder::new().prefix("perilog-doctor-test-").tempdir_in("/var/lib").unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_says_is_read_and_one_that_is_not_there_is_named() {
+    fn a_program_is_read_and_a_missing_one_is_named() {
         let said = ask("/bin/sh", &["-c", "echo out; echo err >&2; exit 3"]);
         assert_eq!(said, Ok(Said { ok: false, stdout: "out\n".to_owned(), stderr: "err\n".to_owned() }));
         assert!(ask("/no/such", &[]).is_err_and(|why| why.starts_with("/no/such: ")));

@@ -106,10 +106,10 @@ struct OfJob {
     /// How long the controller may be away at a time.
     #[arg(long, value_name = "TIME", value_parser = values::span, default_value = "2m")]
     patience: Span,
-    /// The limit of each task; a node's smaller one stands. Keep it below the limit of the resource manager.
+    /// The limit of each task; a node's limit wins if it is smaller. Keep it below the limit of the resource manager.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
-    /// So many ranks, or a percentage of them (10%), may fail named checks. The same for prolog and epilog.
+    /// Number of ranks, or a percentage of them (10%), that may fail named checks. The same for prolog and epilog.
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
 }

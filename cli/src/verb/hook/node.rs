@@ -1,13 +1,13 @@
-//! A hook through the agent of its node: `Exec`, until the task has ended.
+//! Hooks through the agent of their node: `Exec`, until the task has ended.
 //!
 //! ```text
 //!   ask ---> attached ---> ended: exit with its status
 //!    |          |
 //!    |          +-- the agent is away: wait, and attach again; after --patience exit with 7. The scripts go on.
-//!    |          +-- SIGTERM: cancel, and stay        +-- who runs this hook has died: tell the agent, and stay
+//!    |          +-- SIGTERM: cancel, and stay        +-- its parent has died: tell the agent, and stay
 //!    +-- refused: exit with 5
 //! ```
-//! Whoever runs a hook may be dead, and its pipe closed: nothing that is said here can fail.
+//! The daemon that runs a hook may be dead, and its pipe closed: printing never fails the hook.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -30,7 +30,7 @@ use crate::out::aside;
 use crate::patience::{ANY, Happening, keep_from_the_start};
 use crate::text;
 
-/// What an action does to an attempt, for a host that counts them.
+/// Effect of an action on an attempt, for a host that counts attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Turn {
@@ -42,11 +42,11 @@ pub(super) enum Turn {
 pub(super) enum Manager {
     /// Drains the node by itself.
     Slurm,
-    /// Logs the status of its housekeeping, and takes the node back whatever it is.
+    /// Logs the status of its housekeeping, and takes the node back in any case.
     Flux,
 }
 
-/// What is asked of the agent.
+/// Request to the agent.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) job: JobId,
@@ -56,12 +56,12 @@ pub(super) struct Call {
     pub(super) rank: u32,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
-    /// Tells two jobs of one number apart.
+    /// Tells two jobs with the same number apart.
     pub(super) instance: Option<String>,
 }
 
 impl Call {
-    /// The parameters of `Exec`. An agent that is older than a parameter does not meet it where it says nothing.
+    /// Returns the parameters of `Exec`. Leaves out unset ones, which an older agent might refuse.
     fn request(&self, options: &OnNode) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
@@ -84,10 +84,10 @@ impl Call {
     }
 }
 
-/// What comes next.
+/// Next event for the hook.
 enum Event {
     Agent(Happening<Answer<Reply>>),
-    /// Who runs this hook has died: nobody will hear its status.
+    /// The hook's parent has died: its status will reach no daemon.
     Orphaned,
 }
 
@@ -149,13 +149,13 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     let starter = Starter::of_this_process(call.node());
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
         let request = call.request(&options);
-        // From the first answer on it is that attempt, whatever the host would count by then.
+        // From the first answer on the call is for that attempt, whatever the host would count later.
         exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt))
     })?;
     let (to, events) = sync_channel(EVENTS);
     let agent = to.clone();
     start("agent", move || {
-        // Until the loop has come to its end.
+        // Ends when the loop has ended.
         let _ = happenings.into_iter().all(|happening| agent.send(Event::Agent(happening)).is_ok());
     })?;
     if let Some(starter) = starter {
@@ -173,16 +173,16 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
     started.map(drop).map_err(|error| Fault::Other(format!("cannot start a thread: {error}")))
 }
 
-/// One hook, from its first answer to its exit.
+/// State of one hook, from its first answer to its exit.
 struct Hook {
     call: Call,
     unit: Option<String>,
     said: Option<Phase>,
-    /// It was seen to go on.
+    /// Has the hook seen the task go on?
     followed: bool,
-    /// It shall stop, and the agent could not be told yet.
+    /// A stop was requested, and the agent could not be told yet.
     stopping: bool,
-    /// Who runs it has died.
+    /// Has the hook's parent died?
     orphaned: bool,
 }
 
@@ -209,11 +209,11 @@ impl Hook {
             self.stop(door);
         }
         if self.orphaned {
-            // Told again and again: the agent may have been another one by then.
+            // Repeated on each connection: the agent may have restarted.
             self.say_orphaned(door);
         }
         if let Some(phase) = reply.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
-            // What is normal is in the journal; who reads this has a node that hangs.
+            // Normal phases are in the journal; a reader of this output has a hanging node.
             if matches!(phase, Phase::Waiting { .. } | Phase::Overdue { .. } | Phase::Lingering { .. }) {
                 aside(format_args!("{}: {}", self.name(), describe(phase)));
             }
@@ -240,7 +240,8 @@ impl Hook {
         self.say_orphaned(door);
     }
 
-    /// An agent that is away is told when it is back; by then it may have put the task away, and have told of it.
+    /// Tells the agent that the hook is orphaned. An absent agent is told when it is back; by then it may have buried
+    /// the task and run the program.
     fn say_orphaned(&self, door: &Door) {
         if let Some(unit) = &self.unit {
             let _ = door.ask::<Value>("Orphaned", &json!({ "unit": unit }));
@@ -266,7 +267,7 @@ impl Hook {
         if exit.code() != 0 {
             aside(format_args!("see: journalctl PERILOG_JOB={}", self.call.job));
         }
-        // A cancel drains nobody.
+        // A cancel drains no node.
         if manager == Manager::Flux && exit.code() != 0 && !matches!(reply.outcome(), Some(Outcome::Cancelled { .. })) {
             flux::drain(self.call.rank, &reason);
         }

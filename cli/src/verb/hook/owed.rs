@@ -1,12 +1,14 @@
-//! Epilogs that a node owes: begun, and cut off by a boot. What the agent knows of a task is in /run and goes with the boot, and Slurm takes an epilog that a
-//! node has lost for one that ended well. So the hook of an epilog notes on the disk how it was called, before it asks for anything, and the next
-//! prolog on the node runs what is owed first: the node is clean before a job uses it, or that prolog fails.
+//! Owed epilogs: a node began them, and a boot cut them off. The agent keeps its tasks in /run, which a boot clears,
+//! and Slurm takes an epilog lost with its node for one that ended well. So the hook of an epilog records on disk how
+//! it was called, before it asks the agent. The next prolog on the node runs owed epilogs first: the node is clean
+//! before a job uses it, or that prolog fails.
 //!
 //! ```text
 //!   DIR/5-0.json            on the disk: the epilog has begun, and has not ended
 //!   /run/perilog/owed/...   its twin: ... in this boot
 //! ```
 //! A note without its twin is of an earlier boot.
+//! A note without its twin is from an earlier boot.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -23,9 +25,9 @@ use crate::out::aside;
 /// A hook's call, to be made again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
-    /// Of this program.
+    /// Arguments of this program.
     pub(super) arguments: Vec<String>,
-    /// Of the resource manager.
+    /// Environment from the resource manager.
     pub(super) env: BTreeMap<String, String>,
 }
 
@@ -59,7 +61,8 @@ impl Owed {
         note
     }
 
-    /// Makes the calls that a boot has cut off, one after the other. The status of one that fails is this hook's own: the node is not clean.
+    /// Makes the calls that a boot cut off, one after the other. If one fails, this hook exits with its status: the
+    /// node is not clean.
     pub(super) fn settle(&self, is_env: impl Fn(&str) -> bool) -> Option<Exit> {
         for name in self.cut_off() {
             let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };
@@ -91,7 +94,7 @@ impl Owed {
     }
 }
 
-/// One that cannot be read says nothing that could be run; the operator finds it in the log of slurmd.
+/// Reads a note. An unreadable one cannot be run; the operator finds the message in the log of slurmd.
 fn read(path: &Path) -> Option<Called> {
     let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
     let called = read();
@@ -101,7 +104,7 @@ fn read(path: &Path) -> Option<Called> {
     called.ok()
 }
 
-/// Its status; 255 for one that was killed.
+/// Runs the call again and returns its status; 255 if it was killed.
 fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     let mut command = Command::new(std::env::current_exe()?);
     for (name, _) in std::env::vars_os() {
@@ -113,7 +116,7 @@ fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// One call that is noted.
+/// Recorded call.
 #[derive(Debug)]
 pub(super) struct Note {
     disk: PathBuf,
@@ -121,7 +124,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Its end was heard. The twin last, as it came first.
+    /// Removes the note after the call's end. The twin goes last, as it came first.
     pub(super) fn remove(&self) {
         for path in [&self.disk, &self.run] {
             if let Err(error) = fs::remove_file(path)
@@ -162,10 +165,10 @@ mod tests {
         fs::remove_dir_all(dir.path().join("run")).unwrap();
         assert_eq!(owed.cut_off(), ["5-0.json"]);
         assert_eq!(read(&note.disk), Some(called.clone()));
-        // What is half written is none.
+        // A half-written note does not count.
         fs::write(dir.path().join("disk/6-0.7"), "").unwrap();
         assert_eq!(owed.cut_off(), ["5-0.json"]);
-        // It runs again.
+        // The call runs again.
         let note = owed.note("5-0.json", &called);
         assert!(owed.cut_off().is_empty());
         note.remove();

@@ -1,12 +1,14 @@
-//! What Slurm tells its prologs and epilogs (its Prolog and Epilog Guide; tried with 22.05).
+//! Slurm's variables for its prologs and epilogs (its Prolog and Epilog Guide; tried with 22.05).
 //!
-//! * SLURM_JOB_ID, SLURM_JOB_UID: a task of a job array and a component of a heterogeneous job have an id of their own.
-//! * SLURM_JOB_RESTART_COUNT: of a prolog, which attempt this is. Of an epilog it is not: where the job was requeued it is the next attempt's already, so
-//!   two epilogs have the same. The epilog is that of the newest attempt that the host, or the controller, knows.
+//! * SLURM_JOB_ID, SLURM_JOB_UID: a task of a job array and a component of a heterogeneous job each have an id of their
+//!   own.
+//! * SLURM_JOB_RESTART_COUNT: for a prolog, the number of its attempt. Not for an epilog: if the job was requeued, it
+//!   is already that of the next attempt, so two epilogs have the same number. An epilog belongs to the newest attempt
+//!   that the host, or the controller, knows.
 //! * SLURM_NODELIST on a node, and SLURM_JOB_NODELIST beside slurmctld and on nodes of newer releases.
-//! * SLURM_JOB_START_TIME, since 24.11: tells two jobs of one number apart, where Slurm has lost count.
-//! * SLURMD_NODENAME: the node that this is. Its place in the list is the rank, as SLURM_NODEID is within the job. The name needs not be the one that
-//!   the agent has: one host may run several slurmds.
+//! * SLURM_JOB_START_TIME, since 24.11: tells two jobs with the same number apart, after Slurm lost count.
+//! * SLURMD_NODENAME: this node. Its place in the list is the rank, as SLURM_NODEID is within the job. The name may
+//!   differ from the agent's: one host may run several slurmds.
 
 use perilog_core::{ActionName, HostList};
 use serde_json::json;
@@ -42,7 +44,7 @@ pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) ->
         rank: rank(env)?,
         userid: env.read("SLURM_JOB_UID")?,
         env: env.offer(is_slurms),
-        // An epilog is of the newest attempt that is known here, whenever Slurm says that its job began.
+        // An epilog belongs to the newest known attempt, whenever Slurm says that its job began.
         instance: (side == Side::Prolog).then(|| env.get(BEGAN)).flatten().map(str::to_owned),
     })
 }
@@ -56,7 +58,8 @@ pub(super) fn job(env: &Environment, side: Side, of: OfJob) -> Result<job::Call,
         ranks: None,
         userid: env.read("SLURM_JOB_UID")?,
         env: env.offer(is_slurms),
-        // slurmctld itself kills its hooks (SIGKILL). A SIGTERM is systemd's, to all of slurmctld.service, when slurmctld stops or has died.
+        // slurmctld kills its hooks with SIGKILL. A SIGTERM comes from systemd, for all of slurmctld.service, when
+        // slurmctld stops or has died.
         asking: TYPED,
         of,
     })

@@ -1,8 +1,8 @@
-//! The daemon that waits for this hook's status. A hook whose daemon has died (kill -9 of slurmd, of a broker) goes on, and its status reaches nobody: the
-//! hook says so to the agent, which has the site's program run (`--orphaned`).
+//! Daemon that waits for this hook's status. If the daemon dies (kill -9 of slurmd, of a broker), the hook goes on, and
+//! its status reaches no daemon. The hook tells the agent, which runs the site's program (`--orphaned`).
 //!
-//! The daemon is the parent of the hook, with one exception: under Slurm's `PrologFlags=RunInJob` the parent is a slurmstepd, which outlives the slurmd
-//! that it belongs to, and whose word on the prolog no later slurmd hears. There the hook watches slurmd.
+//! The daemon is the hook's parent, with one exception. Under Slurm's `PrologFlags=RunInJob` the parent is a
+//! slurmstepd, which outlives its slurmd, and no later slurmd reads its result. There the hook watches slurmd.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -16,15 +16,15 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Starter {
     pid: Pid,
-    /// What the process is called in /proc; its number may be another's later.
+    /// Name of the process in /proc; the pid may belong to another process later.
     name: Option<String>,
     is_parent: bool,
     alive: Option<OwnedFd>,
 }
 
 impl Starter {
-    /// `node`: the node that slurmd is, where several of them share a host. `None` where no daemon can die without this process: PID 1 of a container
-    /// takes the process with it.
+    /// Finds the daemon. `node` names the node of slurmd if several slurmds share a host. `None` if no daemon can die
+    /// without this process: PID 1 of a container takes the process with it.
     pub(super) fn of_this_process(node: Option<&str>) -> Option<Self> {
         let parent = getppid()?;
         let is_step = Process::of(parent).is_some_and(|process| process.name == "slurmstepd");
@@ -33,9 +33,9 @@ impl Starter {
         Some(Self { pid, name: name_of(pid), is_parent: !is_step, alive })
     }
 
-    /// Until it is dead.
+    /// Waits until the daemon is dead.
     pub(super) fn wait(&self) {
-        // It may have died, and its number may be another's, before its descriptor was there.
+        // The process may have died, and its pid been reused, before its pidfd was opened.
         while self.lives() {
             match &self.alive {
                 None => thread::park_timeout(LOOK),
@@ -87,7 +87,8 @@ fn processes() -> Vec<Process> {
     pids.filter_map(Process::of).collect()
 }
 
-/// The slurmd of this host, or of this node where there are several. Its children are called so, too, until they are something else.
+/// Returns the slurmd of this host, or of this node if there are several. Skips its children, which have its name until
+/// they exec.
 fn slurmd(processes: &[Process], node: Option<&str>) -> Option<Pid> {
     let all = || processes.iter().filter(|process| process.name == "slurmd");
     let is_child = |process: &&Process| all().any(|other| Some(other.pid) == process.parent);

@@ -1,4 +1,4 @@
-//! Results that come close together, equal ones as one line.
+//! Folds equal results that come close together into one line.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use perilog_core::{HostList, IdSet};
 
 use crate::log::{Finish, Roster, result_line};
 
-/// Ranks that ended alike.
+/// Ranks with equal results.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Group {
     outcome: String,

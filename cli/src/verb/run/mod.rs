@@ -1,7 +1,7 @@
 //! `perilog run`: starts an action of a job, or attaches to it, and stays until its verdict.
 //!
-//! The controller does all of it; this end may be stopped, started again or lose its controller at any moment. What identifies the action
-//! (job, attempt, name) is learned with the first answer; after that, attaching again is sending the same request once more.
+//! The controller does the work; this program may be stopped, restarted or lose its controller at any moment. The first
+//! answer identifies the action (job, attempt, name); to attach again, the program repeats the request.
 
 mod bar;
 mod fold;
@@ -26,8 +26,9 @@ use self::watch::Watch;
 
 /// Run an action of a job until its verdict, or attach to it
 ///
-/// One line for ranks that end alike. Asked twice it is the same action: no script starts twice. Ctrl-C detaches, and the scripts go on; a
-/// controller that goes away is waited for. With --json: the reply of Run, then each event of the action; with --quiet: only the exit status.
+/// Ranks that end alike share a line. A repeated request names the same action: no script starts twice. Ctrl-C
+/// detaches, and the scripts go on; a controller that goes away is waited for. With --json: the reply of Run, then each
+/// event of the action; with --quiet: only the exit status.
 #[derive(Debug, clap::Args)]
 #[command(after_help = exit::help())]
 pub(crate) struct Args {
@@ -36,13 +37,13 @@ pub(crate) struct Args {
     action: ActionName,
     #[arg(long, value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// The job's nodes, rank by rank from 0. Once the controller knows them it is not needed, and names those of them to run on.
+    /// The job's nodes, rank by rank from 0. Once the controller knows them, the option selects nodes among them.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
-    /// Only on these of its ranks, as an idset or as a hostlist.
+    /// Only these of the job's ranks, as an idset or as a hostlist.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Of this attempt of the job's launch; without it of the open one, or the first. A higher one closes those before.
+    /// The attempt of the job's launch; the open one, or the first, if absent. A higher number closes earlier attempts.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// The job's owner: a uid, or a user of this host.
@@ -125,12 +126,12 @@ impl Args {
     }
 }
 
-/// What is done on each connection: attach, then follow the log from where it was left.
+/// Session on one connection: attaches, then follows the log from its last place.
 struct Session {
     door: Door,
     request: Request,
     tail: Tail,
-    /// Where the action's events begin; another number means that the log is another one (a store that was lost).
+    /// Sequence at which the action's events begin; a changed number means another log (after a lost store).
     origin: Option<u64>,
 }
 
@@ -149,7 +150,7 @@ impl Session {
                 }
                 teller.tell(News::Attached(running))?;
             }
-            // A newer attempt began while we could not see; the log still has this one's verdict.
+            // A newer attempt began during the absence; the log still has this attempt's verdict.
             Err(fault) if self.origin.is_some() && fault.is_closed_attempt() => teller.met()?,
             Err(fault) => return Err(fault.into()),
         }

@@ -1,4 +1,4 @@
-//! What `run` makes of an action's events: lines for people, events for programs, at last an exit code.
+//! Output of `run` from an action's events: lines for people, events for programs, at last an exit code.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use crate::out::{Face, Faces, Out, Page, aside};
 use crate::style;
 use crate::tail::Running;
 
-/// How long equal results are collected into one line. Below what a person notices, above what ten thousand ranks need to arrive.
+/// Time for which equal results are collected into a line: less than a person notices, more than ten thousand ranks
+/// need to arrive.
 const FOLD_MS: u64 = 150;
 
 pub(crate) struct Watch {
@@ -30,7 +31,7 @@ pub(crate) struct Watch {
     events_after: u64,
     /// Ranks whose end was seen.
     ended: IdSet,
-    /// What is odd about ranks that have not ended.
+    /// Unusual states of unfinished ranks.
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,
@@ -111,7 +112,7 @@ impl Watch {
         match entry.told() {
             Told::Start { .. } => {}
             Told::Finish(mut finish) => {
-                // A log that was begun anew tells again what was shown.
+                // A restarted log repeats events that were shown already.
                 finish.ranks.subtract(&self.ended);
                 if finish.ranks.is_empty() {
                     return Ok(None);
@@ -143,7 +144,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Says what was collected.
+    /// Prints the collected results.
     pub(crate) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush_ms = None;
         for group in self.fold.take() {
@@ -155,7 +156,7 @@ impl Watch {
 
     fn verdict(&mut self, decided: &Decided) -> Result<(), Fault> {
         self.say(&format!("{} of {} {}", self.action, self.job, decided.words(Some(&self.roster))))?;
-        // Where a script said something it is asked for that, where a node is at fault for the node.
+        // Points to the logs if a script failed, to the node if the node is at fault.
         let (spoke, lost) = (decided.ranks(&["failed", "timeout", "tolerable", "cancelled"]), decided.ranks(&["lost"]));
         let next = match (spoke.is_empty(), lost.is_empty()) {
             (false, _) => format!("see: perilog logs {} --rank {spoke} --action {}", self.job, self.action),
@@ -272,7 +273,7 @@ mod tests {
         );
         watch.flush().unwrap();
         assert_eq!((watch.due_ms(), recorder.take().as_str()), (None, "n[0,2]: ok\n"));
-        // A log that was begun anew tells all of it once more.
+        // A restarted log repeats all events.
         watch.event(&event("finish", "0-2", "n[0-2]", ok()), 2_000).unwrap();
         watch.event(&event("finish", "0", "n0", ok()), 2_000).unwrap();
         watch.flush().unwrap();

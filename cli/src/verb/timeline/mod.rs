@@ -18,11 +18,12 @@ use crate::log::Events;
 use crate::out::{Face, Faces, Out, Page};
 use crate::values;
 
-/// Which rank and which script of a job took how long
+/// How long each rank and script of a job took
 ///
-/// Per action: its scripts, then its ranks, the slowest first, then what goes on. AFTER is from when the action was asked for until the task's begin on its
-/// node, by two clocks. With --svg also a drawing that any browser shows: a line for each rank, what each script took in its colour, failures framed red;
-/// point at a bar to read it. With --quiet: ACTION RANK MS for each task.
+/// Per action: its scripts, then its ranks, the slowest first, then unfinished work. AFTER is the time from the request
+/// of the action to the task's begin on its node, by two clocks. With --svg also a drawing for any browser: a line for
+/// each rank, each script in its colour, failures framed red; point at a bar to read it. With --quiet: ACTION RANK MS
+/// for each task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -30,13 +31,13 @@ pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// This attempt instead of the newest that was asked for and began something.
+    /// This attempt instead of the newest requested one that began something.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// All ranks, not only the slowest twenty of each action.
     #[arg(long)]
     all: bool,
-    /// Draw it into this file, too; `-` draws on standard output, and nothing else is said.
+    /// Also draw into this file; `-` draws on standard output, and prints nothing else.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -58,7 +59,7 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
     if out.face == Face::Json && args.svg.is_none() {
         return Ok(Exit::Ok);
     }
-    // What goes on, and the verdicts.
+    // Adds unfinished work, and the verdicts.
     let shown: Answer<Show> = door.ask("Show", &json!({ "job": args.job }))?;
     let timeline = Timeline::new(shown.body.job, tasks, &args);
     let now_ms = perilog_host::clock::wall_ms();
@@ -77,7 +78,7 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
     Ok(Exit::Ok)
 }
 
-/// Of those that began something. `None`: the controller says which, or why none.
+/// Chooses among attempts that began something. `None`: the controller chooses, or says why there is none.
 fn meant(job: &JobId, door: &Door) -> Result<Option<Attempt>, Fault> {
     let shown: Answer<Show> = door.ask("Show", &json!({ "job": job }))?;
     let views = shown.body.job.attempts.iter().filter(|view| !view.actions.is_empty());
@@ -115,7 +116,7 @@ impl Faces for Raw {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-/// A task that ended. Times in milliseconds; `asked_ms` by the controller's clock, `began_ms` by its node's.
+/// Finished task. Times in milliseconds; `asked_ms` by the controller's clock, `began_ms` by its node's.
 #[derive(Debug, Clone, Deserialize)]
 struct Task {
     attempt: Attempt,
@@ -137,7 +138,7 @@ struct Step {
     /// Since the task's begin.
     after_ms: u64,
     elapsed_ms: u64,
-    /// `None`: it did not end.
+    /// `None`: the script did not end.
     status: Option<u8>,
     tolerable: bool,
     timed_out: bool,
@@ -148,7 +149,7 @@ impl Step {
         self.status != Some(0)
     }
 
-    /// How it ended, where that is worth a word.
+    /// Returns how the script ended, if that is unusual.
     fn word(&self) -> String {
         let status = match self.status {
             None => "did not end".to_owned(),
@@ -165,7 +166,7 @@ impl Step {
     }
 }
 
-/// All that is shown of an attempt.
+/// Content of an attempt's timeline.
 struct Timeline {
     job: JobId,
     attempt: Option<AttemptView>,
@@ -173,11 +174,11 @@ struct Timeline {
     all: bool,
 }
 
-/// An action with its tasks by rank.
+/// Action with its tasks by rank.
 struct Action {
     name: ActionName,
     began_ms: u64,
-    /// `None`: it goes on.
+    /// `None`: the action goes on.
     verdict: Option<String>,
     ended_ms: Option<u64>,
     tasks: Vec<Task>,

@@ -1,5 +1,5 @@
-//! The timeline as a drawing: SVG 1.1 that stands alone, without script and without anything from elsewhere. A panel for each action with a scale of its
-//! own (an epilog comes hours after its prolog), a line for each rank, a bar for each try of a script.
+//! Drawing of the timeline: SVG 1.1 in one file, without scripts and external parts. Each action has a panel with its
+//! own scale (an epilog comes hours after its prolog), each rank a line, each try of a script a bar.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::{text, when};
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 110.0;
-/// Of a panel above and below its lines: its title, its legend, its scale.
+/// Space of a panel above and below its lines: title, legend and scale.
 const HEAD: f64 = 66.0;
 const FOOT: f64 = 18.0;
-/// More lines than that are not read one by one, and no browser shows them gladly: the slowest are drawn.
+/// Most lines: more are unreadable, and slow in a browser. The slowest ranks are drawn.
 const MOST: usize = 2_000;
 /// Told apart without seeing red and green apart; red is kept for failures.
 const COLOURS: [&str; 9] =
@@ -47,10 +47,10 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
     )
 }
 
-/// One line of a panel.
+/// Line of a panel.
 enum Line<'a> {
     Task(&'a Task),
-    /// Ranks that stand alike.
+    /// Ranks in the same state.
     Open {
         label: String,
         tip: String,
@@ -229,7 +229,7 @@ fn tip_of(who: &str, step: &Step) -> String {
     format!("{who}: {} {}{word}", step.script, text::took(step.elapsed_ms))
 }
 
-/// The name of a line, before it.
+/// Draws the name before a line.
 fn label_of(to: &mut String, name: &str, y: f64, height: f64) {
     let shown: String = match name.chars().count() {
         0..=24 => name.to_owned(),
@@ -242,7 +242,7 @@ fn words(to: &mut String, x: f64, y: f64, class: &str, what: &str) {
     let _ = writeln!(to, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(what));
 }
 
-/// What takes no time is seen all the same.
+/// Draws a bar; one without duration is still visible.
 fn rect(to: &mut String, class: &str, fill: Option<&str>, at: (f64, f64), size: (f64, f64), tip: &str) {
     let fill = fill.map(|fill| format!(" fill=\"{fill}\"")).unwrap_or_default();
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
@@ -254,7 +254,7 @@ fn rect(to: &mut String, class: &str, fill: Option<&str>, at: (f64, f64), size: 
     );
 }
 
-/// Foreign text in XML: names of scripts and what they say may hold anything.
+/// Escapes foreign text for XML: script names and messages may contain anything.
 fn escaped(foreign: &str) -> String {
     text::line(foreign).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

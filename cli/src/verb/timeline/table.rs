@@ -121,7 +121,7 @@ fn host(task: &Task) -> String {
     task.host.as_deref().map_or_else(|| "?".to_owned(), text::line)
 }
 
-/// A node whose clock is behind begins before it was asked.
+/// Formats the delay; a node whose clock is behind begins before the request.
 fn after(task: &Task) -> String {
     match task.began_ms.checked_sub(task.asked_ms) {
         Some(after) => text::took(after),

@@ -1,7 +1,8 @@
-//! `perilog top`: what goes on, kept up to date on a terminal: nodes, actions, and who keeps them waiting.
+//! `perilog top`: unfinished work, kept current on a terminal: nodes, actions, and stragglers.
 //!
-//! It asks the controller every so often and draws what it was told; `screen` draws, and knows nothing of where it comes from. A controller that is away
-//! is said, the last picture stays. The terminal is given back however it ends.
+//! It asks the controller periodically and draws the answers; `screen` draws, and does not know their source. If the
+//! controller goes away, a message says so and the last picture stays. The terminal is restored, however the program
+//! ends.
 
 mod screen;
 
@@ -22,10 +23,10 @@ use crate::fault::Fault;
 use crate::out::{Face, Out};
 use crate::values;
 
-/// What goes on, kept up to date: nodes, actions, stragglers
+/// Unfinished work, kept current: nodes, actions, stragglers
 ///
-/// Stragglers are what has not ended, oldest first, with its script. Keys: q ends, space asks at once, up and down (or j and k) scroll, PgUp and PgDn by
-/// pages. For a file or a program there are ps, nodes and status.
+/// Stragglers are unfinished tasks, oldest first, with their scripts. Keys: q ends, space refreshes at once, up and
+/// down (or j and k) scroll, PgUp and PgDn by pages. For a file or a program use ps, nodes and status.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How often the controller is asked.
@@ -33,12 +34,12 @@ pub(crate) struct Args {
     every: Span,
 }
 
-/// The controller has other things to do.
+/// Shortest period, so that the controller has time for other work.
 const LEAST: Duration = Duration::from_millis(200);
-/// The list of all nodes is long on a large cluster, and changes slowly: it is asked for once in so many turns.
+/// Turns between two requests for all nodes: on a large cluster the list is long, and changes slowly.
 const NODES_EVERY: u32 = 5;
 
-/// What is drawn.
+/// Picture to draw.
 #[derive(Debug, Default)]
 struct Picture {
     status: Option<StatusView>,
@@ -50,7 +51,7 @@ struct Picture {
     nodes_ms: u64,
     /// Why there is nothing newer.
     trouble: Option<String>,
-    /// First straggler that is shown.
+    /// First straggler on the screen.
     scrolled: usize,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
         ));
     }
     let every = args.every.as_millis().map_or(LEAST, Duration::from_millis).max(LEAST);
-    // Whoever may not ask at all is told so in the usual way.
+    // An error of the first request is reported as in any other verb.
     let mut picture = Picture::default();
     picture.ask(door, 0)?;
     let mut terminal = ratatui::try_init().map_err(Fault::Output)?;

@@ -13,11 +13,11 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 use super::Picture;
 use crate::{text, when};
 
-/// Lines of the two upper tables: the stragglers are what one comes for.
+/// Most lines of the two upper tables; the rest is for the stragglers.
 const ACTIONS: usize = 8;
 const TROUBLES: usize = 6;
 
-/// Widest of any but the last column, as a part of the screen, and what it has on a narrow one.
+/// Widest column except the last, as a part of the screen, and its width on a narrow one.
 const WIDEST_PART: usize = 6;
 const NARROWEST: usize = 10;
 
@@ -108,7 +108,7 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     lines
 }
 
-/// State, names, since when, note: nodes that are not as they should be, those that stand alike together.
+/// Returns state, names, since when, note: nodes with trouble, those in the same state together.
 fn troubles(picture: &Picture) -> Vec<[String; 4]> {
     let mut alike: BTreeMap<(String, String), (Vec<&str>, u64)> = BTreeMap::new();
     for node in picture.nodes.iter().filter(|node| node.state != "online" || node.note.is_some()) {
@@ -144,7 +144,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, troubles: &[[String; 4]]) {
     table(frame, area, title, ["STATE", "NODES", "SINCE", "NOTE"], rows);
 }
 
-/// An open action, with what its ranks do.
+/// Open action, with the states of its ranks.
 struct Open {
     job: String,
     action: String,
@@ -200,7 +200,7 @@ fn stragglers(frame: &mut Frame<'_>, area: Rect, picture: &mut Picture) {
         .skip(picture.scrolled)
         .take(area.height.into())
         .map(|row| {
-            // It goes on while nobody is asked; a picture that is old is said to be.
+            // Ages grow between requests; an outdated picture is marked instead.
             let age = row.age_ms + if picture.trouble.is_none() { since } else { 0 };
             [
                 Line::raw(text::age(age)).right_aligned(),
@@ -220,7 +220,7 @@ fn stragglers(frame: &mut Frame<'_>, area: Rect, picture: &mut Picture) {
     table(frame, area, title, ["AGE", "NODES", "STATE", "JOB", "ACTION", "SCRIPT, OR WHY IT WAITS"], rows);
 }
 
-/// Columns are as wide as what is in them, within a part of the screen; the last has the rest.
+/// Draws a table. Columns are as wide as their content, within a part of the screen; the last takes the rest.
 fn table<const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -1,4 +1,4 @@
-//! What a unit printed, out of this host's journal: everything once, in order, by the journal's own cursor.
+//! Output of a unit, read from this host's journal: every line once, in order, by the journal's own cursor.
 
 use std::process::{Command, Stdio};
 
@@ -15,7 +15,7 @@ impl Journal {
         Self { unit, cursor: None }
     }
 
-    /// What is new since the last time, as lines; nothing where there is no journal to read.
+    /// Returns the new lines since the last call; none without a journal.
     pub(super) fn news(&mut self) -> Vec<String> {
         let mut command = Command::new("journalctl");
         command.args(["--quiet", "--no-pager", "--boot", "--output=cat", "--show-cursor"]);
@@ -23,7 +23,7 @@ impl Journal {
             Some(cursor) => format!("--after-cursor={cursor}"),
             None => "--lines=all".to_owned(),
         });
-        // What the unit's processes printed, not what systemd says about it.
+        // Only output of the unit's processes, without systemd's messages about it.
         command.arg(format!("_SYSTEMD_UNIT={}", self.unit)).stdin(Stdio::null()).stderr(Stdio::null());
         let Ok(output) = command.output() else { return Vec::new() };
         self.take(&String::from_utf8_lossy(&output.stdout))
@@ -38,9 +38,9 @@ impl Journal {
         lines
     }
 
-    /// Everything that was printed before now can be read after this.
+    /// Waits until everything printed so far can be read.
     pub(super) fn settle() {
-        // Without a journal there is nothing to settle.
+        // Fails harmlessly without a journal.
         let _ = Command::new("journalctl")
             .arg("--sync")
             .stdin(Stdio::null())
@@ -59,7 +59,7 @@ mod tests {
         let mut journal = Journal::new("u.service".to_owned());
         assert_eq!(journal.take("one\ntwo\n-- cursor: s=1;i=2\n"), ["one", "two"]);
         assert_eq!(journal.cursor.as_deref(), Some("s=1;i=2"));
-        // Nothing new: journalctl gives no cursor, and the old one stands.
+        // Without new lines, journalctl prints no cursor, and the old one stays.
         assert!(journal.take("").is_empty());
         assert_eq!(journal.cursor.as_deref(), Some("s=1;i=2"));
     }

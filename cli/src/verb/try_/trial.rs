@@ -1,4 +1,4 @@
-//! What the agent tells of a trial, for people: where it stands, what it prints, how each step ended.
+//! Progress of a trial for people: its phase, its output, how each step ended.
 
 use perilog_core::ExitStatus;
 use perilog_core::message::Phase;
@@ -22,7 +22,7 @@ pub(super) struct Trial {
 }
 
 enum Said<'a> {
-    /// As it came, for programs.
+    /// Unchanged reply, for programs.
     Raw(&'a Value),
     Line(String),
     End(&'a Reply),
@@ -63,7 +63,7 @@ impl Trial {
         Ok(Some(body.exit()))
     }
 
-    /// Shows what was printed meanwhile.
+    /// Shows new output.
     pub(super) fn look(&mut self) -> Result<(), Fault> {
         if self.out.face == Face::Table
             && let Some((_, journal)) = &mut self.journal
