@@ -1,5 +1,5 @@
-//! `perilog-controller --export STORE`: a store that no controller has open, or a copy of one, as JSON lines on standard output. What
-//! `perilog export --store` runs.
+//! `perilog-controller --export STORE`: a store without a running controller, or a copy of one, as JSON lines on
+//! standard output. `perilog export --store` runs it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use perilog_host::command::Arguments;
 use crate::arguments::{JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Is this file a whole store?
+/// Checks that this file is a whole store.
 ///
 /// # Errors
 /// Text, for standard error.

@@ -1,7 +1,8 @@
-//! The resource manager's edge as a command: what it must be told is one JSON object on the standard input of the site's own program, at least
-//! once, in order per job. Exit 0 says that it is done; anything else, or no end within its limit, and it is told again, after a while that
-//! doubles from a second to a minute; a drain of many hosts in halves before that, so that one that is refused does not keep the others, and together
-//! again when the resource manager is there again. What waits so is shown by `perilog ps`.
+//! Hooks: the resource manager's edge as a command. The site's own program gets each notice as a JSON object on
+//! standard input, at least once, in order per job. Exit 0 confirms it. After another exit, or none within its limit,
+//! the controller repeats the notice with a delay that doubles from a second to a minute. Before that, it splits a
+//! drain of many hosts into halves, so that one refused host does not block the others; it joins them again once the
+//! resource manager answers. `perilog ps` shows waiting notices.
 //!
 //! ```text
 //!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2","hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
@@ -30,9 +31,9 @@ pub(crate) use command::Command;
 use command::Untold;
 use told::{Key, Told, Turn};
 
-/// Commands of one hook that run at once: each is a process of the site's.
+/// Most commands of one hook that run at once: each is a process of the site's.
 const AT_ONCE: usize = 8;
-/// Of them, those that failed before: neither they nor what is told for the first time keep the other waiting.
+/// Of those, the most that failed before, so that repeated and new notices do not block each other.
 const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its table in the configuration.
+    /// Name of the table in the configuration.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -51,17 +52,17 @@ impl Kind {
     }
 }
 
-/// Something to tell, and what to say when that is done.
+/// Notice to tell, and the requests for the machine after its confirmation.
 #[derive(Debug, Clone)]
 struct Task {
-    /// What is not told beside one that is being told.
+    /// Keys that no two running notices may share.
     keys: Vec<Key>,
     /// A drain.
     lifts: bool,
     turn: Turn,
     /// For people.
     about: String,
-    /// Of a release; and the hosts of a drain. So `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find what goes wrong.
+    /// Job of a release; hosts of a drain. So `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find failures.
     job: Option<JobId>,
     hosts: Option<HostList>,
     body: Value,
@@ -69,14 +70,14 @@ struct Task {
     done: Vec<Request>,
 }
 
-/// What one that runs is about.
+/// Keys of a running notice.
 #[derive(Debug)]
 struct Running {
     keys: Vec<Key>,
     turn: Turn,
 }
 
-/// Tells until it is dropped. `command`: the one in force; `grew`: there may be something new.
+/// Tells notices until dropped. `command` is the command in force; `grew` signals new notices.
 pub(crate) async fn run(
     kind: Kind,
     inlet: Inlet,
@@ -112,11 +113,11 @@ pub(crate) async fn run(
                 }
                 match ended {
                     Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut told).await,
-                    // A panic in there is a bug of ours, and no reason never to tell it again.
+                    // A panic in the task is a bug in perilog; the notice is told again.
                     Err(_) => told.failed(&of.map(|of| of.keys).unwrap_or_default(), Instant::now()),
                 }
             }
-            // What is due already waits for room: for one that runs.
+            // Notices that are due already wait for a running one to end.
             () = sleep_until(told.next(now)) => {}
         }
     }
@@ -134,7 +135,7 @@ async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &
         Ok(()) => {
             told.done(&task.keys, Instant::now());
             for request in task.done {
-                // An ending writer: it is told again by the next one.
+                // If the writer is ending, the next controller repeats the notice.
                 let _ = inlet.ask(0, request, None).await;
             }
         }
@@ -163,7 +164,7 @@ impl Room {
         Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
     }
 
-    /// Those that waited longest for another try, and new ones.
+    /// Chooses the notices that waited longest for another try, and new ones.
     fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
         tasks.sort_by_key(|task| task.turn);
         let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(..))).count();

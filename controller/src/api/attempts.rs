@@ -1,5 +1,6 @@
-//! All attempts of a source: as they stand, and with `follow` each one again as it changes. First the follower stands in line, then the machine is asked:
-//! what changes meanwhile comes again. A follower that is cut off begins anew, and has missed nothing.
+//! All attempts of a source: their present state, and with `follow` each one again when it changes. The follower
+//! registers before the machine is asked, so a change in between is sent again. A follower that is disconnected starts
+//! over and misses nothing.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +72,7 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// What there is, and the drains with the last of it. `jobs`: of these also what is over.
+    /// Sends the present attempts, and the drains with the last page. For `jobs`, includes closed attempts.
     async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let mut after = None;
         loop {
@@ -99,7 +100,7 @@ impl Feed<'_> {
         }
     }
 
-    /// These jobs as they stand now, a page of them at a time; the last reply is current.
+    /// Sends the present state of these jobs, page by page; the last reply completes it.
     async fn changed(&mut self, jobs: &BTreeSet<JobId>, drains: bool) -> Result<(), End> {
         let jobs: Vec<JobId> = jobs.iter().cloned().collect();
         let mut pages: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
@@ -112,7 +113,7 @@ impl Feed<'_> {
         if drains {
             body["drains"] = self.drains().await?;
         }
-        // Of another source's jobs there is nothing to say.
+        // Other sources' jobs are left out.
         if drains || body["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty()) {
             self.reply.more(body).await?;
         }

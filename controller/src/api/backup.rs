@@ -1,4 +1,5 @@
-//! The store's copy, in pieces over the local socket: whoever asks writes the file, so that the controller needs no right to do that anywhere.
+//! Copy of the store, in pieces over the local socket: the client writes the file, so the controller needs no right to
+//! write elsewhere.
 
 use std::io::Read as _;
 
@@ -26,7 +27,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         return reply.more(json!({})).await;
     }
     let Some((Parameters {}, _, mut reply)) = call.parse::<Parameters>().await else { return Ok(()) };
-    // One after the other: each takes as much of the disk as the store does.
+    // One at a time: each copy takes as much disk space as the store.
     let _alone = api.backup.lock().await;
     let path = api.store.clone();
     let made = tokio::task::spawn_blocking(move || store::backup(&path)).await;

@@ -1,7 +1,8 @@
-//! A job's event log: what the store has past a sequence number, and then what comes, without a gap and without anything twice.
+//! Event log of a job: the stored events past a sequence number, then new ones, without gaps and repetitions.
 //!
-//! First the follower stands in line, then the store is read: what is committed after that is in the queue, what was committed before in the store,
-//! and what is in both is known by its number. A follower that falls behind loses its place in line, and reads on from the store.
+//! The follower registers first, then the store is read. Later commits reach the queue, earlier ones are in the store,
+//! and an event in both is recognised by its number. A follower that falls behind is dropped from the queue and reads
+//! on from the store.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// The next page of the store; refused if there is no such job at all.
+    /// Returns the next page from the store; refuses an unknown job.
     async fn page(&mut self) -> Result<Vec<Numbered>, Refusal> {
         let read = |after, limit| {
             let (reader, job) = (self.api.reader.clone(), self.job.clone());
@@ -81,7 +82,7 @@ impl Log<'_> {
         Ok(page)
     }
 
-    /// Everything that the store has.
+    /// Sends all stored events.
     async fn history(&mut self, reply: &mut ReplySink) -> Result<Result<(), Refusal>, Gone> {
         loop {
             match self.page().await {
@@ -113,7 +114,7 @@ impl Log<'_> {
                         self.last = event.0;
                         reply.more(page_value(std::slice::from_ref(&event))).await?;
                     }
-                    // It was in the store, too.
+                    // The store had this event, too.
                     Some(_) => {}
                     // We fell behind, or the job's log is gone, or the controller begins anew: the store knows.
                     None => break,

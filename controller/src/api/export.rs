@@ -1,4 +1,4 @@
-//! Everything that the store knows of jobs, as a stream of pages; read beside the writer, and never waited for by it.
+//! Everything in the store about jobs, as a stream of pages; read beside the writer, which never waits for it.
 
 use perilog_core::JobId;
 use perilog_core::controller::io::Refusal;

@@ -1,4 +1,4 @@
-//! Parameters of the methods about jobs, what they hold, and drains.
+//! Parameters of the methods about jobs, their resources, and drains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) struct JobAdd {
     resources: Option<Vec<String>>,
 }
 
-/// What a job may be forgiven, and what it holds beside ranks.
+/// Tolerance of a job, and its named resources.
 #[derive(Deserialize)]
 pub(super) struct Forgiven {
     tolerate: Option<String>,
@@ -58,7 +58,8 @@ impl Parameters for JobAdd {
         let terms = Terms { r, ..Forgiven { tolerate, keep, shrink, resources }.terms()? };
         let source = self.source.map(Source::value).transpose()?;
         let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps::<HostList>(self.nodes)?);
-        // Its prolog and its epilog tell each node of all of it: what does not fit there is no job here.
+        // The job's prolog and epilog send the whole layout to each node, so a job whose layout does not fit a frame is
+        // refused.
         let env = BTreeMap::new();
         if let Some(nodes) = &nodes {
             check_start(&positions(nodes), nodes, &env).map_err(invalid)?;

@@ -1,4 +1,4 @@
-//! Output of a job's scripts, from the nodes themselves: a question to each, and their answers as they come.
+//! Output of a job's scripts from the nodes: a question to each node, and the answers as they arrive.
 
 use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
 use perilog_core::message::Ask;
@@ -13,7 +13,7 @@ use crate::daemon::{Drain, Part, parts};
 
 /// Lines of each script, where none are asked for.
 const LINES: u32 = 100;
-/// What an agent keeps of a script's output has no more than that.
+/// Most lines: an agent keeps no more of a script's output.
 const MAX_LINES: u32 = 100_000;
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ impl Logs {
             job: which.job.clone(),
             action: which.action.clone(),
             attempt: which.attempt,
-            // One rank is told to its node; of several each node has its own.
+            // A single rank is part of the question; of several ranks, each node has its own.
             rank: match &which.targets {
                 Some(Targets::Ranks(ranks)) if ranks.len() == 1 => ranks.first(),
                 _ => None,
@@ -63,11 +63,11 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     };
     let mut lost = Vec::new();
     let all = hear(&mut reply, &mut answers, asked.len(), &mut lost).await;
-    // Nobody listens any more: what still comes is dropped where it arrives.
+    // The client left: the controller drops later answers on arrival.
     let _ = api.inlet.ask(peer.uid, Request::AskEnds { question }, None).await;
     match all? {
         true => {
-            // Nodes that left before they had answered could not be asked, whatever came before.
+            // Nodes that left before their last answer count as unreachable, whatever they sent before.
             let names = unreachable.iter().chain(lost.iter().map(HostName::as_str));
             let unreachable = HostList::from_names(names).unwrap_or_default();
             reply.done(json!({ "unreachable": unreachable })).await
@@ -79,7 +79,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// The answers of so many hosts, and who was lost before its last; `false`: we were too slow for them.
+/// Receives the answers of `hosts` hosts, and collects those lost before their last one. `false`: this reader was too
+/// slow.
 async fn hear(
     reply: &mut ReplySink,
     answers: &mut Drain<Part>,

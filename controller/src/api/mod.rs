@@ -1,8 +1,8 @@
-//! The local API, `io.perilog.Controller` (its definition is `io.perilog.Controller.varlink`, beside this file): who may call what, and what is
-//! asked of the machine for it. Decisions about jobs are the machine's.
+//! Local API, `io.perilog.Controller` (defined in `io.perilog.Controller.varlink`, beside this file): permissions, and
+//! the machine's request for each method. The machine decides about jobs.
 //!
-//! A parameter of a wrong type is `org.varlink.service.InvalidParameter`; a text that is malformed (an idset, a job's id, a duration) is
-//! `io.perilog.Controller.Refused` with code `invalid` and the position.
+//! A parameter of a wrong type is `org.varlink.service.InvalidParameter`. A malformed text (an idset, a job's id, a
+//! duration) is `io.perilog.Controller.Refused` with code `invalid` and the position.
 
 mod actions;
 mod attempts;
@@ -34,21 +34,21 @@ use crate::store::{EventReader, StepReader};
 const INTERFACE: InterfaceDescription =
     InterfaceDescription { name: "io.perilog.Controller", text: include_str!("io.perilog.Controller.varlink") };
 
-/// Who is let in.
+/// Users who may call the API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
-    /// Members may do what root may.
+    /// Group whose members may do what root may.
     pub(crate) group: Option<u32>,
-    /// Members are edges: they may look, and do what an edge does.
+    /// Group of edges: members may look, and act as an edge.
     pub(crate) edges: Option<u32>,
     pub(crate) read: Read,
 }
 
-/// What a call does, as far as permission goes.
+/// Kind of a call, for its permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Look,
-    /// What the edge of a resource manager has to do: its jobs, their actions, the drains that it carries out.
+    /// Call of a resource manager's edge: its jobs, their actions, the drains that it carries out.
     Edge,
     /// Changes something, or shows what scripts of root have written.
     Change,
@@ -62,21 +62,22 @@ pub(crate) struct Api {
     /// Changes when the outbox has grown.
     pub(crate) outbox: watch::Receiver<()>,
     pub(crate) calls: Calls,
-    /// Its file, for those who want all of it.
+    /// Path of the store, for copies.
     pub(crate) store: std::path::PathBuf,
     pub(crate) backup: tokio::sync::Mutex<()>,
-    /// None: it is switched off.
+    /// `None`: enrolment is off.
     pub(crate) enrolment: Option<Arc<Enrolment>>,
 }
 
-/// Calls that have not been answered yet.
+/// Unanswered calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls(Arc<Semaphore>);
 
 /// Each connection has one call at a time.
 const MAX_CALLS: u32 = BOUNDS.connections() as u32;
 
-/// A job of a large machine has a hook that waits for it: room for ten thousand of them, and for commands beside them.
+/// Each job of a large machine has a hook that waits for it: room for ten thousand of them, and for commands beside
+/// them.
 const BOUNDS: Bounds = Bounds { trusted: 12_288, for_root: 64, waiting: 10_240, strangers: 256, per_stranger: 8 };
 
 impl Calls {
@@ -84,9 +85,9 @@ impl Calls {
         Self(Arc::new(Semaphore::new(MAX_CALLS as usize)))
     }
 
-    /// Until every call has been answered.
+    /// Waits until every call has been answered.
     pub(crate) async fn ended(&self) {
-        // Closed: but nobody closes it.
+        // This code never closes the semaphore.
         let _ = self.0.acquire_many(MAX_CALLS).await;
     }
 }
@@ -97,7 +98,7 @@ impl Access {
         self.trusts(peer) || is_edge || (kind == Kind::Look && self.read == Read::Anyone)
     }
 
-    /// Has it a seat of those that no stranger takes?
+    /// May the peer take a trusted seat?
     fn seats(self, peer: &PeerCred) -> bool {
         self.allows(Kind::Edge, peer)
     }
@@ -145,7 +146,7 @@ impl Service for Api {
     async fn call(&self, call: Call) {
         let method = call.method.rsplit('.').next().unwrap_or_default().to_owned();
         let _answered = self.calls.0.acquire().await;
-        // Whatever goes wrong from here on is the client's being gone.
+        // An error from here on only means that the client has disconnected.
         let _ = self.dispatch(&method, call).await;
     }
 }
@@ -193,12 +194,12 @@ impl Api {
             "Quiesce" => self.quiesce(call).await,
             "Resume" => self.simple::<parameters::Resume>(call).await,
             "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
-            // The interface's text defines it, and this table does not.
+            // The interface defines the method, but this table lacks it.
             _ => Ok(()),
         }
     }
 
-    /// Parameters in, one request, one reply out.
+    /// Handles a method that is one request with one reply.
     async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
         let trusted = self.access.allows(Kind::Change, &peer);
@@ -217,7 +218,7 @@ impl Api {
         }
     }
 
-    /// Whoever waits for quiet may hang up, and leaves room for another then.
+    /// Waits for quiescence. A client that disconnects frees its place.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
         let _waiting = reply.wait().await?;
@@ -234,7 +235,7 @@ impl Api {
             Some(Ok(answer)) => reply.done(value(answer)).await,
             Some(Err(refusal)) => refuse(reply, &refusal).await,
             None => {
-                // Where the writer has ended nobody waits.
+                // Once the writer has ended, no call waits.
                 let _ = self.inlet.put(Entry::HungUp).await;
                 Err(Gone)
             }
@@ -251,7 +252,7 @@ async fn refuse(reply: ReplySink, refusal: &Refusal) -> Result<(), Gone> {
     reply.error("io.perilog.Controller.Refused", to_json(refusal)).await
 }
 
-/// A malformed text: what the machine would call it.
+/// Converts a malformed text to the machine's own refusal.
 fn invalid(error: impl std::fmt::Display) -> Refusal {
     Refusal::Invalid(error.to_string())
 }
@@ -315,7 +316,7 @@ pub(crate) fn socket_mode(access: Access) -> u32 {
     }
 }
 
-/// Serves until it is dropped.
+/// Serves until dropped.
 pub(crate) async fn serve(
     listener: std::os::unix::net::UnixListener,
     api: Api,

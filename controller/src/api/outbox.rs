@@ -1,4 +1,4 @@
-//! What the resource manager must be told: from the machine's outbox, and then whenever there is more.
+//! Outbox for the resource manager: the machine's present entries, and then new ones.
 
 use perilog_core::controller::io::{OutboxEntry, Refusal, Reply, Request};
 use perilog_host::varlink::{Call, Gone};
@@ -24,7 +24,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let _waiting = if follow { Some(reply.wait().await?) } else { None };
     let mut grew = api.outbox.clone();
     loop {
-        // Before the question: what comes after it is a change.
+        // Marks before asking, so that a later entry counts as a change.
         grew.mark_unchanged();
         let page = match page(api, peer.uid, after).await {
             Ok(page) => page,

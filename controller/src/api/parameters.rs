@@ -1,4 +1,4 @@
-//! Parameters of the methods that are one request: their types, and what they ask for.
+//! Parameters of the methods that are one request: their types, and the request.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Parameters for Run {
             targets: perhaps(self.targets)?,
             userid: self.userid,
             env: self.env.unwrap_or_default(),
-            // A limit without end is none.
+            // An infinite limit is no limit.
             timeout_ms: perhaps::<Span>(self.timeout)?.and_then(Span::as_millis),
         };
         if run.timeout_ms == Some(0) {
@@ -61,7 +61,7 @@ impl Parameters for Run {
     }
 }
 
-/// What is begun must fit into a frame for each of its nodes. A run over all that its job holds fits where the job did.
+/// Checks that an action fits a frame for each of its nodes. A run over a whole job fits, because the job did.
 fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
     let none = HostList::new();
     let nodes = run.nodes.as_ref().unwrap_or(&none);
@@ -113,7 +113,7 @@ impl Parameters for Signal {
         let unknown =
             || invalid(format_args!("unknown signal {:?}: expected a name such as TERM, or 1 to 64", self.signal));
         let signal = signal_number(&self.signal).ok_or_else(unknown)?;
-        // Nodes would refuse it, each in its own journal.
+        // Refused here; otherwise each node would refuse it in its own journal.
         check_sent(signal).map_err(invalid)?;
         Ok(Request::Signal { which, signal })
     }
@@ -244,7 +244,7 @@ pub(super) fn text(what: &str, text: String) -> Result<String, Refusal> {
     if text.len() > MAX_TEXT {
         return Err(invalid(format_args!("{what}: {} bytes, at most {MAX_TEXT} are taken", text.len())));
     }
-    // It goes on to nodes, events and the site's hook, which may write it to a terminal or a line.
+    // The text reaches nodes, events and the site's hook, which may write it to a terminal or a line.
     Ok(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 

@@ -1,4 +1,5 @@
-//! Parameters of `Assert` and `Recover`: what the resource manager and people say of the jobs of a store that may be behind.
+//! Parameters of `Assert` and `Recover`: statements of the resource manager and of operators about the jobs of a store
+//! that may be behind.
 
 use perilog_core::controller::io::{
     Assert as Said, Confirm, JobPhase, Listed as One, ListedDrain, Recover as Part, Refusal, Request, Source as Of,
@@ -11,7 +12,7 @@ use super::invalid;
 use super::jobs::Forgiven;
 use super::parameters::{Parameters, parse, perhaps, text};
 
-/// What the reason of a drain has that an edge made for us.
+/// Marker in the reason of a drain that an edge made for the controller.
 const MARKER: &str = "[perilog:";
 
 /// Jobs in one Assert: more than a resource manager runs at a time.
@@ -114,7 +115,7 @@ impl Parameters for Recover {
         let part = match (self.take_over, self.confirm) {
             (false, None) if job.is_none() && attempt.is_none() && !self.all => Part::List,
             (true, None) if job.is_none() && attempt.is_none() && !self.all => Part::TakeOver,
-            // Of all jobs only where that was said.
+            // Confirms all jobs only if that was requested.
             (false, Some(word)) if job.is_some() != self.all && (attempt.is_none() || job.is_some()) => {
                 Part::Confirm { job, attempt, word }
             }

@@ -1,4 +1,5 @@
-//! What only the trusted see: output of root's scripts. Others see how a task ended, and the last line that its event tells.
+//! Redaction for untrusted peers: they do not see output of root's scripts, only how a task ended and the last line in
+//! its event.
 
 use perilog_core::controller::io::Reply;
 use perilog_core::task::Ended;

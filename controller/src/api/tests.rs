@@ -19,7 +19,7 @@ fn who_may_call_what() {
     }
 }
 
-/// An edge forges no token, takes no store and settles nothing by its word.
+/// An edge cannot make tokens, copy the store or resolve a task.
 #[test]
 fn an_edge_may_do_what_an_edge_does() {
     let edge = PeerCred { uid: 7, gid: 60, pid: 1, groups: vec![] };
@@ -48,7 +48,7 @@ fn an_edge_may_do_what_an_edge_does() {
     assert!(!access.allows(Kind::Look, &stranger) && !access.seats(&stranger));
 }
 
-/// What looks is named; whatever is added later is a change until somebody says otherwise.
+/// Methods that only look are listed; a new method counts as a change until it is listed.
 #[test]
 fn what_is_not_known_to_look_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
@@ -97,7 +97,7 @@ fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
     assert_eq!(run(json!({"job": "f1", "action": "prolog", "targets": seconds(65_536)})), Ok(()));
 }
 
-/// Found by a hunt: `perilog kill -s CONT` said "sent", and each node refused it in its own journal.
+/// Found by a hunt: `perilog kill -s CONT` printed "sent", and each node refused the signal in its own journal.
 #[test]
 fn a_signal_that_no_node_sends_is_refused_when_it_is_asked_for() {
     let signal = |signal: &str| {
@@ -120,7 +120,7 @@ fn an_operators_reason_has_no_controls() {
     assert_eq!(reason, "fixed [2J by me");
 }
 
-/// The writer is played here: it commits an event at the worst moment, when the follower comes and does not stand in line yet.
+/// The test plays the writer and commits at the worst moment, before the follower is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
     use crate::daemon::Entry;
@@ -159,14 +159,14 @@ async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
         let events = replies.flat_map(|reply| reply.unwrap()["events"].as_array().unwrap().clone());
         events.map(|event| event["sequence"].as_u64().unwrap()).take(6).collect::<Vec<_>>()
     });
-    // Committed before it stood in line: only the store has it.
+    // Committed before registration: only the store has it.
     let Some(Entry::Follow { events, ready, .. }) = entries.recv().await else { panic!("no follower") };
     commit(4);
     ready.send(()).unwrap();
     // Committed after: in the queue, and perhaps read from the store, too.
     commit(5);
     events.put(Arc::new((5, event(5)))).unwrap();
-    // It is cut off, and comes again for what it missed.
+    // The follower is disconnected and reads on from the store.
     drop(events);
     let Some(Entry::Follow { events, ready, .. }) = entries.recv().await else { panic!("it did not come again") };
     ready.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! One-time tokens of nodes that have no certificate yet. Files, read and written on a thread that may block; the one writer is not asked.
+//! One-time tokens for nodes without a certificate. A blocking thread reads and writes the files, without the writer.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::parameters::{parse, perhaps};
 use super::{Api, invalid, refuse, to_json};
 use crate::enroll::Enrolment;
 
-/// Where nothing is said: long enough to boot a rack, short enough that a token in a log is no use the next day.
+/// Default life of a token: long enough to boot a rack, short enough that a token in a log is useless the next day.
 const LASTS: Span = Span::from_millis(3_600_000);
 
 #[derive(Deserialize)]

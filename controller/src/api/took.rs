@@ -1,5 +1,5 @@
-//! What scripts took: one job's, all of a time added up, and what is not the same on all nodes. Read from the store, on a thread that may block; the
-//! one writer is not asked.
+//! Durations of scripts: of one job, sums over a time, and differences between nodes. A blocking thread reads the
+//! store, without the writer.
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::{ActionName, Span};
@@ -12,9 +12,9 @@ use super::parameters::{parse, perhaps};
 use super::{Api, refuse, to_json};
 use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
 
-/// Tasks in one reply: some 500 bytes each, more where there are many scripts.
+/// Tasks in one reply: some 500 bytes each, more with many scripts.
 const PAGE: usize = 1_000;
-/// What is looked at where nothing is said.
+/// Default period.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
 
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ impl Over {
     fn since(self) -> Result<Since, Refusal> {
         let since: Span = perhaps(self.since)?.unwrap_or(SINCE);
         let action: Option<ActionName> = perhaps(self.action)?;
-        // Infinity: all there is.
+        // Infinity: the whole store.
         let since_ms = since.as_millis().map_or(0, |millis| clock::wall_ms().saturating_sub(millis));
         Ok(Since { since_ms, action })
     }

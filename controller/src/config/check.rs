@@ -1,5 +1,5 @@
-//! What is well formed and yet will not work here, for `--check-config`: some of it keeps the controller from starting, some is only found out
-//! when a hook is run.
+//! Warnings of `--check-config`: values that are well formed but cannot work on this host now. Some keep the controller
+//! from starting, others show only when a hook runs.
 
 use std::path::Path;
 
@@ -7,10 +7,11 @@ use perilog_host::accounts;
 
 use super::{Config, Hook};
 
-/// The units make them when they start (`StateDirectory=`, `RuntimeDirectory=`), so that they are missing before the first start only.
+/// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`), so they are missing only
+/// before the first start.
 const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
 
-/// Sentences for people, each about one thing.
+/// Returns warnings for people, one problem each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     match config.server_tls() {

@@ -1,7 +1,8 @@
-//! `/etc/perilog/controller.toml` and the drop-ins of `controller.d/`: every key with its default. `controller.toml.example` says the same for
-//! people, and a test holds the two together.
+//! `/etc/perilog/controller.toml` and the drop-ins of `controller.d/`: every key with its default.
+//! `controller.toml.example` documents the keys; a test compares the two.
 //!
-//! A value checks itself, so that an error points at its line; what [`Config::read`] returns can be used without a further look.
+//! A value validates itself, so that an error points at its line. The result of [`Config::read`] needs no further
+//! check.
 
 mod check;
 mod values;
@@ -30,13 +31,13 @@ pub use values::{AbsolutePath, Argv, ClusterName, Hosts, Limit, Log, Read};
 /// Where the configuration is, unless `--config` says otherwise.
 pub const FILE: &str = "/etc/perilog/controller.toml";
 
-/// How long an older session of a host has to answer when another one claims its host.
+/// Time for an older session of a host to answer when another session claims the host.
 const PROBE_MS: u64 = 5_000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// The cluster's name; with it every action's id begins, so it never changes.
+    /// The cluster's name. Every action's id depends on it, so it never changes.
     pub cluster: ClusterName,
     #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
@@ -84,7 +85,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Metrics {
-    /// Where they are served; nowhere if it is left out.
+    /// Address that serves them; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }
@@ -93,10 +94,10 @@ pub struct Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Enroll {
-    /// Nowhere if it is left out.
+    /// Address of the enrolment door; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// The authority that signs for it.
+    /// Directory of the enrolment authority.
     pub directory: AbsolutePath,
     pub lifetime: Limit,
     /// Whether a credential of munge's does in the place of a token, for the hosts of `munge_hosts`.
@@ -139,11 +140,12 @@ impl Default for Enroll {
 }
 
 impl Enroll {
-    /// What it has signed counts, also where nobody is enrolled any more; where there is no such authority, nothing does. Its list is never left out: an
-    /// authority is made with one, and where it is gone, who is revoked is not known.
+    /// Returns the enrolment authority, if one exists: its certificates count even after enrolment is switched off. Its
+    /// revocation list is mandatory, because every authority is created with one; without the list, revoked hosts would
+    /// be accepted.
     ///
     /// # Errors
-    /// Whether there is an authority cannot be seen.
+    /// The authority's directory cannot be inspected.
     pub fn clients(&self) -> Result<Option<Clients>, TlsError> {
         let ca = self.directory.join(CA_CERT);
         match ca.metadata() {
@@ -153,7 +155,8 @@ impl Enroll {
         }
     }
 
-    /// Certificates of hosts that were thrown out, which the list does not name because they have run out.
+    /// Returns the serial numbers of revoked hosts' certificates that the list does not name, because they have run
+    /// out.
     fn run_out(&self, Clients { crl, .. }: &Clients) -> Result<HashSet<String>, TlsError> {
         let read = |path: &Path| std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
         let malformed =
@@ -163,28 +166,28 @@ impl Enroll {
             return Ok(HashSet::new());
         }
         let issued = match read(&self.directory.join(ISSUED)) {
-            // Nobody was given one yet.
+            // The authority has issued no certificate yet.
             Err(TlsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read?,
         };
         Ok(authority::run_out(&authority::known(&issued).issued, &revoked, clock::wall_ms()))
     }
 
-    /// Whom munge enrols, where its credentials count.
+    /// Returns the hosts that munge enrols, if enabled.
     pub(crate) fn munged(&self) -> Option<Munged> {
         let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
         Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))
     }
 }
 
-/// The edge of a resource manager: a daemon that follows the local API, such as perilog-flux.
+/// Edge of a resource manager: a daemon that follows the local API, such as perilog-flux.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {
-    /// A group whose members may do what an edge does, and nothing else.
+    /// Group whose members may act as an edge, and no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// It drains: a drain is in force when it has said so.
+    /// Does the edge drain? A drain is in force once it has confirmed.
     pub drains: bool,
 }
 
@@ -201,7 +204,7 @@ pub struct Hook {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tls {
-    /// `false`: plain text, for closed fabrics. Then nobody is who they say they are.
+    /// `false`: plain text, for closed fabrics. Every peer's identity is unproven then.
     pub enabled: bool,
     pub ca: PathBuf,
     pub cert: PathBuf,
@@ -214,23 +217,24 @@ pub struct Tls {
 #[serde(rename_all = "kebab-case", default)]
 pub struct Api {
     pub socket: AbsolutePath,
-    /// A group whose members may do what root may.
+    /// Group whose members may do what root may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Who else may look.
+    /// Other users who may look.
     pub read: Read,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Action {
-    /// For requests that name none.
+    /// Limit for requests without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// When it lets go of ranks that it is done with: `0` each as it comes, else in batches that wait so long at first. `None`: all at once.
+    /// When the action releases finished ranks: `0` each at once, otherwise in batches with this first delay. `None`:
+    /// all together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
-    /// The longest that a batch waits.
+    /// Longest delay of a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_ceiling: Option<Limit>,
 }
@@ -294,7 +298,7 @@ impl Default for Hook {
 }
 
 impl Hook {
-    /// What is run, if anything is.
+    /// Returns the command, if one is configured.
     pub(crate) fn command(&self) -> Option<hooks::Command> {
         let limit = std::time::Duration::from_millis(self.timeout.as_millis());
         self.command.as_ref().map(|argv| hooks::Command { argv: argv.words().to_vec(), limit })
@@ -324,23 +328,24 @@ impl Tls {
 }
 
 impl Config {
-    /// Reads `file` and the drop-ins of the directory beside it that has its name: `controller.toml`, `controller.d/*.toml`.
+    /// Reads `file` and the drop-ins of the directory beside it with its name: `controller.toml`,
+    /// `controller.d/*.toml`.
     ///
     /// # Errors
-    /// [`ConfigError`]: all that is wrong, with lines.
+    /// [`ConfigError`]: all problems, with lines.
     pub fn read(file: &Path) -> Result<Loaded<Self>, ConfigError> {
         perilog_host::config::load(file, MainFile::Required, Some(&file.with_extension("d")))
     }
 
-    /// All of it, defaults filled in, as a file that could be used instead.
+    /// Prints the whole configuration with defaults filled in, as a usable file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("texts, numbers and tables are always TOML")
     }
 
-    /// What agents meet at the door; none where TLS is switched off.
+    /// Returns the TLS settings of the agents' port; `None` if TLS is off.
     ///
     /// # Errors
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read or is invalid.
     pub fn server_tls(&self) -> Result<Option<ServerTls>, TlsError> {
         let Some(files) = self.tls.files() else { return Ok(None) };
         let clients = self.enroll.clients()?;
@@ -349,7 +354,7 @@ impl Config {
         Ok(Some(tls.and_revoked(run_out.unwrap_or_default())))
     }
 
-    /// What those meet who want to be enrolled; none where nobody can be.
+    /// Returns the TLS settings of the enrolment door; `None` if enrolment is off.
     ///
     /// # Errors
     /// As for [`Self::server_tls`].
@@ -360,7 +365,7 @@ impl Config {
         }
     }
 
-    /// What the machine decides by.
+    /// Returns the settings for the machine's decisions.
     pub fn settings(&self) -> Settings {
         let timeouts =
             self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.timeout?.as_millis())));

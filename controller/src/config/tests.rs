@@ -60,7 +60,7 @@ fn what_is_wrong_is_pointed_at() {
     }
 }
 
-/// The example names every key, with its default where it has one.
+/// The example contains every key, with its default where it has one.
 #[test]
 fn the_example_is_the_default() {
     let example = include_str!("../../controller.toml.example");
@@ -79,7 +79,7 @@ fn the_example_is_the_default() {
     }
 }
 
-/// Somebody removed the list while an authority signs: once, who was revoked was let in again by the next reload.
+/// The list was removed while an authority signs. Earlier, the next reload accepted revoked hosts again.
 #[test]
 fn an_authority_of_enrolment_without_its_list_is_refused_and_one_that_is_not_there_is_none() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,16 +118,16 @@ fn an_authority_of_enrolment_without_its_list_is_refused_and_one_that_is_not_the
             "{text}"
         );
     }
-    // No list, and yet there.
+    // A file is in place, but it is no list.
     std::fs::write(enroll.join(CRL), "none").unwrap();
     assert!(matches!(of(&config), (Err(_), Err(_))));
-    // What cannot be looked at is not missing, whoever looks.
+    // A directory that cannot be inspected is an error, not an absent authority.
     std::fs::remove_dir_all(enroll).unwrap();
     std::fs::write(enroll, "no directory").unwrap();
     assert!(matches!(of(&config), (Err(TlsError::Read { .. }), Err(TlsError::Read { .. }))), "{:?}", of(&config));
 }
 
-/// What the guides have administrators write into a drop-in.
+/// Settings that the guides tell administrators to write into a drop-in.
 #[test]
 fn what_a_guide_says_of_a_resource_manager_is_understood() {
     for (name, guide) in

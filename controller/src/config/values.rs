@@ -1,11 +1,11 @@
-//! Values that check themselves.
+//! Values that validate themselves.
 
 use std::path::{Path, PathBuf};
 
 use perilog_core::{HostList, HostName, JobId, Span};
 use serde::{Deserialize, Serialize};
 
-/// A length of time that ends and is not nothing (RFC 23).
+/// Finite length of time above zero (RFC 23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Span", into = "Span")]
 pub struct Limit(u64);
@@ -66,7 +66,7 @@ impl From<ClusterName> for String {
     }
 }
 
-/// Hosts by their names, at least one.
+/// Hosts by name, at least one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "HostList", into = "HostList")]
 pub struct Hosts(HostList);
@@ -105,7 +105,7 @@ impl From<Hosts> for HostList {
     }
 }
 
-/// A program by its absolute path, and its arguments.
+/// Program by its absolute path, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Argv(Vec<String>);
@@ -166,16 +166,17 @@ impl From<AbsolutePath> for PathBuf {
     }
 }
 
-/// Who but root and the group may look at jobs, nodes and events; not at the output of scripts, but for the last line that an event tells.
+/// Other users than root and the group who may look at jobs, nodes and events. Output of scripts stays hidden, except
+/// the last line in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Read {
-    /// Nobody.
+    /// No other user.
     Group,
     Anyone,
 }
 
-/// The least that is logged.
+/// Lowest level to log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Log {

@@ -1,4 +1,4 @@
-//! Who is on the other end of the machine's inputs and effects: sessions, askers, followers. Nothing here waits, and nothing here decides.
+//! Peers behind the machine's inputs and effects: sessions, callers, followers. No code here waits or decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::feed::{Changes, Feed};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
-/// Followers that come before those that went are looked for. Where more stay than that, as many again: so each that comes costs little.
+/// Followers that register before the next sweep for disconnected ones. If more stay than that, the next sweep waits
+/// for as many again, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
 
 pub(crate) struct Delivery {
@@ -34,7 +35,7 @@ pub(crate) struct Delivery {
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
-    /// The last one, for ranks of the same action that begin one by one.
+    /// The last fan, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
 }
 
@@ -59,14 +60,14 @@ impl Delivery {
         }
     }
 
-    /// Remembers who it is from; what the machine is to know of it.
+    /// Records the sender of an entry, and returns the machine's input.
     pub(crate) fn admit(&mut self, entry: Entry) -> Option<Input> {
         match entry {
             Entry::Opened { session, outlet } => {
                 self.sessions.insert(session, Some(outlet));
                 None
             }
-            // Sessions of a machine that was discarded are none of this one's.
+            // Sessions of a discarded machine are unknown to this one.
             Entry::Message { session, names, peer, message, weight: _ } => {
                 self.sessions.contains_key(&session).then_some(Input::Message { session, names, peer, message })
             }
@@ -95,7 +96,7 @@ impl Delivery {
         }
     }
 
-    /// Who of those that wait is gone. They are few: all others are answered in the batch that brings them.
+    /// Finds callers that have disconnected. Few wait: most are answered in the batch that brings them.
     fn hung_up(&mut self) -> Option<Input> {
         let gone = self.askers.iter().filter(|(_, asker)| asker.answer.is_closed());
         let mut clients: Vec<Client> = gone.map(|(client, _)| *client).collect();
@@ -104,18 +105,18 @@ impl Delivery {
         (!clients.is_empty()).then_some(Input::HungUp { clients })
     }
 
-    /// Sends away whoever comes while there is no machine.
+    /// Refuses an entry while there is no machine.
     pub(crate) fn refuse(&mut self, entry: Entry, why: &Refusal) {
         match entry {
             Entry::Opened { outlet, .. } => outlet.end(End::Close(text(why).to_owned())),
             Entry::Request { answer, .. } => drop(answer.send(Err(why.clone()))),
-            // Dropped: they end, or come again.
+            // Dropped: the peers disconnect, or ask again.
             Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } | Entry::FollowAll { .. } => {}
             Entry::HungUp | Entry::Settings(_) | Entry::Stop => {}
         }
     }
 
-    /// The moment to wake the machine, if it asked for one.
+    /// Delivers effects; returns when to wake the machine, if it asked for that.
     pub(crate) fn deliver(&mut self, effects: Vec<Effect>) -> Option<u64> {
         let mut wake = None;
         for effect in effects {
@@ -157,7 +158,7 @@ impl Delivery {
         wake
     }
 
-    /// Tells the edges what these records, which are on the disk, have changed.
+    /// Tells the edges about committed records.
     pub(crate) fn changed(&mut self, records: &[Record]) {
         if !self.feeds.is_empty() {
             let changes = Changes::of(records);
@@ -165,14 +166,14 @@ impl Delivery {
         }
     }
 
-    /// Jobs whose logs are gone: there is nothing more to follow.
+    /// Drops the followers of jobs whose logs were pruned.
     pub(crate) fn forget<'a>(&mut self, jobs: impl Iterator<Item = &'a JobId>) {
         for job in jobs {
             self.followers.remove(job);
         }
     }
 
-    /// After a failed commit: nobody may go on as if it had succeeded.
+    /// Fails all callers and sessions after a failed commit: none may go on as if it had succeeded.
     pub(crate) fn drop_all(&mut self, why: &Refusal) {
         for (_, asker) in self.askers.drain() {
             let _ = asker.answer.send(Err(why.clone()));
@@ -193,7 +194,7 @@ impl Delivery {
     }
 
     fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {
-        // Who went away is otherwise found out only by the next event of its job, which may never come.
+        // A disconnected follower would otherwise be noticed only at its job's next event, which may never come.
         if self.following >= self.sweep_at {
             for queues in self.followers.values_mut() {
                 queues.retain(|queue| !queue.is_closed());
@@ -210,7 +211,7 @@ impl Delivery {
 
     fn send(&mut self, session: SessionId, message: &ToAgent) {
         match message {
-            // What is too much for one frame is said in several.
+            // A list too long for one frame goes in several.
             ToAgent::Forget { tasks } if tasks.len() > MAX_FORGET => {
                 for tasks in tasks.chunks(MAX_FORGET) {
                     self.put(session, encode_to_agent(&ToAgent::Forget { tasks: tasks.to_vec() }));
@@ -245,12 +246,12 @@ impl Delivery {
         {
             self.questions.insert(*question, parts);
         }
-        // Whoever asked may be gone; then nobody waits for it.
+        // The caller may have disconnected.
         let _ = answer.send(reply);
     }
 }
 
-/// What people read of a refusal.
+/// Returns the text of a refusal.
 fn text(refusal: &Refusal) -> &str {
     use Refusal as R;
     let (R::NoSuchJob(text)
@@ -264,7 +265,8 @@ fn text(refusal: &Refusal) -> &str {
     text
 }
 
-/// One line for each action, so that `journalctl PERILOG_JOB=` here tells how it ended; what happened on the way is in the event log.
+/// Logs one line for each action, so that `journalctl PERILOG_JOB=` here shows its verdict; the event log has the
+/// details.
 fn log_verdict(job: &JobId, event: &Event) {
     let word = |name: &str| event.context().and_then(|context| context.get(name)).and_then(|value| value.as_str());
     if event.name() == "verdict"

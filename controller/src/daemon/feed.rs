@@ -1,5 +1,5 @@
-//! What changed for the edges that follow: jobs by name, and whether the drains did. An edge that looks late finds each job once, however often it
-//! changed: the feed grows with the jobs that there are, and not with what happens to them.
+//! Changes for edges that follow: names of changed jobs, and whether drains changed. A late edge finds each job once,
+//! however often it changed: the feed grows with the number of jobs, not with their events.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use perilog_core::JobId;
 use perilog_core::controller::Record;
 use tokio::sync::mpsc;
 
-/// Jobs that may have changed since a follower looked. A follower that falls behind further is cut off, and begins anew.
+/// Most changed jobs that wait for a follower. A slower follower is disconnected and starts over.
 const MAX_CHANGED: usize = 200_000;
 
 #[derive(Debug, Default, PartialEq)]
@@ -18,7 +18,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// What a batch of records changed.
+    /// Returns the changes in a batch of records.
     pub(super) fn of(records: &[Record]) -> Self {
         let mut changes = Self::default();
         for record in records {
@@ -72,14 +72,14 @@ impl Feed {
         changes.drains |= news.drains;
         let is_bounded = changes.jobs.len() <= MAX_CHANGED;
         drop(changes);
-        // Full: it has been rung for already.
+        // A full channel already holds a wake-up.
         let _ = self.ring.try_send(());
         is_bounded
     }
 }
 
 impl Followed {
-    /// What changed since the last time; `None`: the writer has let go of the feed.
+    /// Returns the changes since the last call; `None`: the writer dropped the feed.
     pub(crate) async fn next(&mut self) -> Option<Changes> {
         self.rung.recv().await?;
         Some(std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner)))

@@ -1,7 +1,7 @@
-//! The way to the one writer: a bounded queue of everything that may become an input.
+//! Queue to the writer: bounded, for everything that may become an input.
 //!
-//! Sessions and API calls wait here when the writer is busy; that is how they are slowed down. The queue is bounded by entries and, since a frame
-//! may be a megabyte, by the bytes of the frames in it.
+//! Sessions and API calls wait here when the writer is busy, which slows them down. Entries bound the queue, and so do
+//! the bytes of their frames, because a frame may be a megabyte.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::feed::Feed;
 use super::outlet::{EventQueue, Outlet, PartQueue};
 
-/// Entries that may wait: a few batches, so that the next one is full when one was committed.
+/// Most waiting entries: a few batches, so that a full batch is ready after each commit.
 const WAITING: usize = 4_096;
-/// What their frames may weigh, in KiB.
+/// Most KiB of their frames.
 const WEIGHT_KIB: usize = 64 * 1024;
 
-/// One thing for the writer, in the order in which it came.
+/// Entry for the writer, in order of arrival.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// A session whose preamble was right. Its messages follow.
+    /// Session with a valid preamble. Its messages follow.
     Opened {
         session: SessionId,
         outlet: Outlet,
@@ -52,15 +52,15 @@ pub(crate) enum Entry {
         events: EventQueue,
         ready: oneshot::Sender<()>,
     },
-    /// What changes of all jobs, from now on. `ready`: whatever is committed from here on is told.
+    /// Registers a follower of all jobs. `ready`: later commits are reported to it.
     FollowAll {
         feed: Feed,
         ready: oneshot::Sender<()>,
     },
-    /// Somebody who waited for an answer is gone: its `answer` is closed.
+    /// A waiting caller has disconnected: its `answer` is closed.
     HungUp,
     Settings(Settings),
-    /// What is before this is still done.
+    /// Ends the writer after the entries before it.
     Stop,
 }
 
@@ -88,7 +88,7 @@ impl Inlet {
         self.queue.send(entry).await.map_err(|_| Ended)
     }
 
-    /// Room for a frame of so many bytes; held until the writer takes its message.
+    /// Reserves room for a frame of `bytes` bytes, until the writer takes its message.
     pub(crate) async fn weigh(&self, bytes: usize) -> Result<Weight, Ended> {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
         self.weight.clone().acquire_many_owned(kib).await.map_err(|_| Ended)

@@ -33,13 +33,13 @@ use crate::config::Config;
 use reload::Reload;
 use start::Started;
 
-/// What sessions and calls have for their last words when we end.
+/// Time for the last messages of sessions and calls at the end.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 
-/// Runs until it is told to end.
+/// Runs until asked to end.
 ///
 /// # Errors
-/// [`Fault`]: it could not start, or its store failed.
+/// [`Fault`]: the controller could not start, or its store failed.
 pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let mut signals = Signals::new().map_err(Fault::Signals)?;
     let Started { inlet, sessions, calls, certificates, mut writer, mut doors, hooks, mut status } =
@@ -61,14 +61,15 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     notify::stopping("ending");
     tracing::info!("told to end: what was begun is committed, then sessions are ended");
     doors.close();
-    // The writer's end closes what they wait for.
+    // The writer's end closes their channels.
     let _ = inlet.put(Entry::Stop).await;
     start::ended(writer.await)?;
     let _ = tokio::time::timeout(FLUSH_LIMIT, async { tokio::join!(sessions.ended(), calls.ended()) }).await;
     Ok(())
 }
 
-/// Shows the status line. On a thread of its own: a service manager that hangs makes sd_notify wait, and nothing else may wait for it.
+/// Shows the status line from a thread of its own: sd_notify may block on a hanging service manager, and no other work
+/// may wait for it.
 async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<Option<String>>) {
     loop {
         tokio::select! {

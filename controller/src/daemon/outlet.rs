@@ -1,5 +1,5 @@
-//! The ways from the one writer: queues of which each is bounded, and none of which it ever waits for. Whoever does not empty its queue is cut
-//! off, and can come back for what it missed: an agent by Hello, a follower by sequence number.
+//! Queues from the writer: each is bounded, and the writer never waits for one. A peer that does not empty its queue is
+//! disconnected and can catch up later: an agent by Hello, a follower by sequence number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,22 +10,24 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::store::Numbered;
 
-/// Frames that may wait for one peer. Many at once are normal: after a controller's absence each finished task is acknowledged.
+/// Most frames that wait for one peer. Many at once are normal: after a controller's absence, each finished task is
+/// acknowledged.
 const FRAMES: usize = 4_096;
-/// What they may weigh. A peer that takes nothing holds this much of our memory until it is cut off.
+/// Most bytes of waiting frames: the memory that a peer can hold before it is disconnected.
 const FRAME_BYTES: usize = 4 * 1024 * 1024;
-/// Events that may wait for one follower; what comes after is read from the store. Few, since one of a large job may have hundreds of KiB.
+/// Most events that wait for one follower; it reads later ones from the store. Few, because an event of a large job may
+/// have hundreds of KiB.
 const EVENTS: usize = 64;
-/// Parts of nodes' answers that may wait for one reader, and what they may weigh: a large job's nodes all answer at once.
+/// Most parts of nodes' answers that wait for one reader, and their bytes: a large job's nodes all answer at once.
 const PARTS: usize = 4_096;
 const PART_BYTES: usize = 16 * 1024 * 1024;
 
 /// Why the writer ended a session.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// What was sent before is still delivered.
+    /// Earlier frames are still delivered.
     Close(String),
-    /// It does not take what it is sent.
+    /// The peer does not read its frames.
     Overflow,
 }
 
@@ -82,11 +84,11 @@ pub(crate) fn parts() -> (PartQueue, Drain<Part>) {
 }
 
 pub(crate) fn events() -> (EventQueue, Drain<Arc<Numbered>>) {
-    // What is shared weighs on nobody: their number is enough.
+    // Shared events have no owner, so only their number is bounded.
     queue(EVENTS, usize::MAX)
 }
 
-/// What a queue is bounded by beside its length.
+/// Size of an item, the queue's second bound.
 pub(crate) trait Heavy {
     fn bytes(&self) -> usize;
 }
@@ -109,11 +111,11 @@ impl Heavy for Arc<Numbered> {
     }
 }
 
-/// The queue is full, or nobody empties it.
+/// The queue is full, or its reader is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
-/// A queue that its sender never waits for.
+/// Queue whose sender never waits.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     items: mpsc::Sender<T>,
@@ -149,7 +151,7 @@ impl<T: Heavy> Queue<T> {
         self.items.try_send(item).map_err(|_| Overflow)
     }
 
-    /// Does nobody empty it any more?
+    /// Is the reader gone?
     pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }
@@ -195,7 +197,7 @@ mod tests {
         }
         assert_eq!(queue.put(event(0)), Err(Overflow));
         drop(queue);
-        // What was sent is delivered, then comes the end.
+        // Delivers the sent items, then ends.
         for n in 0..EVENTS as u64 {
             assert_eq!(drain.next().await.unwrap().0, n);
         }

@@ -1,5 +1,5 @@
-//! SIGHUP: settings and certificates are read again. What can be applied is, what needs a restart is said key by key; of a wrong configuration
-//! nothing is applied.
+//! SIGHUP: the controller reads settings and certificates again. It applies what it can and logs each key that needs a
+//! restart; it applies no part of a wrong configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
-/// What is opened once. `cluster`: every action's id is made with it.
+/// Keys for what is opened once. `cluster`: every action's id depends on it.
 const TAKES_RESTART: [&str; 8] =
     ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 
@@ -23,7 +23,7 @@ pub(super) struct Reload {
     inlet: Inlet,
     certificates: Certificates,
     hooks: Hooks,
-    /// What `systemctl status` shows behind the writer's line.
+    /// Remark after the writer's line in `systemctl status`.
     remark: watch::Sender<Option<String>>,
 }
 
@@ -83,7 +83,7 @@ impl Reload {
 mod tests {
     use super::*;
 
-    /// Who changes one of them and only reloads would wait for ever.
+    /// An operator who changes such a key and only reloads would wait for ever.
     #[test]
     fn the_guide_names_each_key_that_takes_a_restart() {
         let guide = include_str!("../../../docs/administration.md");

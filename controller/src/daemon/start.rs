@@ -1,4 +1,4 @@
-//! From a configuration to a daemon that runs. What can fail fails before an epoch is begun.
+//! Start: from a configuration to a running daemon. All failures come before a new epoch begins.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -69,7 +69,7 @@ pub(super) type LastWord = Result<Result<(), StoreError>, oneshot::error::RecvEr
 pub(super) fn ended(last_word: LastWord) -> Result<(), Fault> {
     match last_word {
         Ok(result) => result.map_err(Fault::Store),
-        // Its thread unwound; the panic is in the log.
+        // The thread panicked; the panic is in the log.
         Err(_) => Err(Fault::WriterEnded),
     }
 }
@@ -80,14 +80,14 @@ pub(super) struct Started {
     pub(super) calls: Calls,
     pub(super) certificates: Certificates,
     pub(super) writer: oneshot::Receiver<Result<(), StoreError>>,
-    /// Whatever lets somebody in.
+    /// Ports and sockets that accept peers.
     pub(super) doors: Doors,
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
 }
 
-/// What a reload reads again of certificates.
+/// Certificates that a reload reads again.
 pub(super) struct Certificates {
     tls: watch::Sender<Option<ServerTls>>,
     enroll_tls: watch::Sender<Option<ServerTls>>,
@@ -111,7 +111,7 @@ impl Certificates {
 
     pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
         self.tls.send_replace(tls);
-        // Where it serves it goes on with what it had; to be switched off takes a restart.
+        // The door keeps its earlier settings; switching it off takes a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
@@ -129,13 +129,13 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    /// Nobody else is let in. Sessions and calls that stand go on.
+    /// Closes the doors. Open sessions and calls go on.
     pub(super) fn close(&mut self) {
         self.agents.abort_all();
     }
 }
 
-/// The tasks that tell the resource manager, and their commands.
+/// Tasks that tell the resource manager, and their commands.
 pub(super) struct Hooks {
     release: watch::Sender<Option<Command>>,
     drain: watch::Sender<Option<Command>>,
@@ -199,7 +199,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         .name("writer".to_owned())
         .spawn(move || {
             let result = runtime.block_on(writer.run(entries));
-            // Nobody listens when the daemon was dropped.
+            // Send fails if the daemon was dropped.
             let _ = last_word.send(result);
         })
         .map_err(Fault::Thread)?;
@@ -224,7 +224,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
-        // A connection of its own: whoever adds up a million tasks keeps no scraper waiting.
+        // A connection of its own, so that a sum over a million tasks delays no scraper.
         let source = Source { metrics, inlet: inlet.clone(), steps: StepReader::open(&config.store)? };
         clients.spawn(async move {
             let Err(error) = metrics::serve(listener, source).await;
@@ -258,10 +258,10 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     })
 }
 
-/// The local API's socket, for its group where we may give it to that group.
+/// Binds the local API's socket, with its group if this process may set it.
 fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     match varlink::bind(path, api::socket_mode(access), access.group) {
-        // A user's file goes to groups of theirs only. What is asked for by whom is decided call by call.
+        // A user can give files only to the user's own groups. Permissions are checked call by call.
         Err(SocketError::Io { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied && access.group.is_some() =>
         {
@@ -274,7 +274,7 @@ fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     }
 }
 
-/// What systemd listens on for us, or else our own.
+/// Returns systemd's sockets, or else binds its own.
 fn listeners(activated: &mut Activated, address: SocketAddr) -> Result<Vec<TcpListener>, Fault> {
     let given = activated.take_tcp(SOCKET);
     for name in activated.left() {

@@ -1,4 +1,5 @@
-//! The one writer: takes what is queued as a batch, lets the machine handle it, commits the batch's records, and only then lets its effects leave.
+//! The one writer: takes queued entries as a batch, lets the machine handle it, commits the batch's records, and only
+//! then releases its effects.
 //!
 //! ```text
 //!   entries ──> batch ──> machine ──> records ──> store ──(durable)──> effects
@@ -6,10 +7,12 @@
 //!                            └── built anew <── it failed
 //! ```
 //! Beside the records the store gets what scripts took, which the machine does not know of (`observer`).
+//! Beside the records, the store gets the scripts' durations, which the machine does not need (`observer`).
 //!
-//! A batch that cannot be committed leaves nothing: the machine that knew of it is discarded and built anew from the store, every session is ended
-//! (agents say Hello again and settle), and whoever asked is told. On a full disk that is tried until there is room; any other failure ends the
-//! process, since nobody knows what the disk holds. It has a thread of its own: a commit blocks.
+//! A failed commit leaves nothing: the writer discards the machine and rebuilds it from the store, ends every session
+//! (agents say Hello again and reconcile), and fails every caller. On a full disk it retries until there is room. Any
+//! other error ends the process, because the content of the disk is uncertain. The writer has a thread of its own,
+//! because a commit blocks.
 
 use std::time::Duration;
 
@@ -27,7 +30,7 @@ use observer::{Heard, Observer};
 
 mod observer;
 
-/// Entries in one batch. More would only make the first of them wait longer.
+/// Most entries in one batch. More would only delay the first of them.
 const BATCH: usize = 1_024;
 /// How often the line of `systemctl status` may change.
 const STATUS_EVERY_MS: u64 = 1_000;
@@ -83,7 +86,7 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    /// Until [`Entry::Stop`], or until nobody can ask any more.
+    /// Runs until [`Entry::Stop`], or until all senders are gone.
     ///
     /// # Errors
     /// [`StoreError::Other`]: the process has to end.
@@ -103,7 +106,7 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// One batch; `true`: it was the last.
+    /// Handles one batch; `true` if it was the last.
     fn turn(&mut self, entries: impl Iterator<Item = Entry>) -> Result<bool, StoreError> {
         let mono_ms = clock::mono_ms();
         let mut inputs = Vec::new();
@@ -149,7 +152,7 @@ impl<S: Durable> Writer<S> {
         }
         let mut took = None;
         if batch.records().is_empty() {
-            // Nothing is news.
+            // Without records, no task is newly finished.
             ran.clear();
         } else {
             fault::point("before-commit");
@@ -178,7 +181,7 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// A machine from the store, and its epoch on the disk. Where there is no room for that there is no machine.
+    /// Builds a machine from the store and commits its epoch. Without room for that there is no machine.
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms) = (None, None);
         let stored = self.store.load()?;
@@ -213,7 +216,7 @@ impl<S: Durable> Writer<S> {
         self.handle(vec![input])
     }
 
-    /// At most so often, and once more after the last batch of a burst; never when nothing happens.
+    /// Shows the status, at most once per period and once more after a burst; never while idle.
     fn show_status(&mut self, mono_ms: u64, active: bool) {
         if active && self.status_ms.is_none() {
             self.status_ms = Some(self.shown_ms.saturating_add(STATUS_EVERY_MS).max(mono_ms));
@@ -246,7 +249,7 @@ fn disk_full() -> Refusal {
 }
 
 async fn sleep_until(at: Option<u64>) {
-    /// Longer than that nothing is known ahead.
+    /// Longest sleep; the timer is set again after it.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     match at {
         Some(at) => tokio::time::sleep(clock::until(at).min(LONGEST)).await,

@@ -1,5 +1,6 @@
-//! The authority of enrolment: its own, on the controller's host, and believed by the controller alone, about nodes alone. Agents do not know it: whoever
-//! steals its key can play a node, and never the controller (docs/decisions/0011). Its directory is one of `perilog ca`, which revokes what it issued.
+//! Enrolment authority: on the controller's host, trusted by the controller alone, for nodes alone. Agents do not trust
+//! it: with its stolen key an attacker can play a node, never the controller (docs/decisions/0011). Its directory has
+//! the form of `perilog ca`, which revokes its certificates.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,14 +11,14 @@ use perilog_host::authority::{
     self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, ISSUED, Issued, Issuer, KeyPair, Lock, Requested,
 };
 
-/// Ten years. Whoever wants another one removes the directory; nodes enrol anew then.
+/// Ten years. To replace it, an operator removes the directory; nodes then enrol anew.
 const LASTS_MS: u64 = 3650 * 86_400_000;
 
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// What is known of a certificate before it is signed.
+/// Certificate to be signed.
 pub(super) struct Next {
     number: [u8; 16],
     /// Hexadecimal.
@@ -33,7 +34,7 @@ impl Next {
     }
 }
 
-/// Why there is none.
+/// Why there is no authority.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorityError {
@@ -44,7 +45,7 @@ pub enum AuthorityError {
 }
 
 impl Authority {
-    /// Opens it, and makes it where there is none. `name`: of the cluster.
+    /// Opens the authority, and creates it if there is none. `name` is the cluster's.
     pub(super) fn open(dir: &Path, name: &str, now_ms: u64) -> Result<Self, AuthorityError> {
         let failed = |source| AuthorityError::File { path: dir.to_owned(), source };
         let wrong = |source| AuthorityError::Certificate { path: dir.to_owned(), source };
@@ -62,7 +63,7 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// A certificate (PEM) for a host. On the list of what was issued before it is given away.
+    /// Issues a certificate (PEM) for a host. It is on the list of issued certificates before it leaves.
     pub(super) fn certify(
         &self,
         lock: &Lock,
@@ -90,7 +91,7 @@ impl Authority {
 /// The certificate last: where it is, all is.
 fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
     let until_ms = now_ms + LASTS_MS;
-    // Another name than any other authority of the site's: revocation lists are told apart by it.
+    // A name unlike that of any other authority of the site: revocation lists are told apart by it.
     let name = format!("perilog enrolment of {name} {}", uuid::Uuid::new_v4().simple());
     let made = authority::new(&name, now_ms.saturating_sub(BACKDATED_MS), until_ms)?;
     let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key)?)?;

@@ -1,4 +1,4 @@
-//! Enrolment: who gets a certificate of a node, and against what. Off unless `[enroll] listen` is set.
+//! Enrolment: which hosts get a certificate, and for which proof. Off unless `[enroll] listen` is set.
 //!
 //! ```text
 //!   token of the host, first use ──> certificate for that host, as a client; again for the same key, while that one is good
@@ -7,6 +7,9 @@
 //! ```
 //! From the look at what is revoked to the certificate on the list of what was issued it is one step, under the authority's lock: who revokes meanwhile
 //! waits, and finds it there. Who is let in to ask, and how much they may say, is `perilog_host::enroll`'s.
+//! The check of revocations and the record of the issued certificate are one step, under the authority's lock: a
+//! concurrent revocation waits, and finds the certificate on the list. `perilog_host::enroll` bounds the visitors and
+//! their questions.
 
 mod authority;
 mod munge;
@@ -38,13 +41,13 @@ use tokens::{Bad, Use};
 
 /// Under the directory of the authority.
 const TOKENS: &str = "tokens";
-/// So long the authority may be locked by somebody else, who is said to be in the way then. `perilog ca` takes some milliseconds.
+/// Time to wait for the authority's lock; the error then names the lock. `perilog ca` takes some milliseconds.
 const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_000 });
 
-/// Certificates of one host in an hour that machines ask for: it may well boot every ten minutes, when somebody looks for what is wrong with it.
+/// Most certificates of one host per hour that machines request: a host under repair may boot every ten minutes.
 const MOST_AN_HOUR: usize = 10;
 
-/// All that is told of a credential.
+/// All that a visitor is told about a rejected credential.
 const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
 
 pub(crate) struct Enrolment {
@@ -52,21 +55,21 @@ pub(crate) struct Enrolment {
     authority: Authority,
     munge: Munge,
     pub(crate) tokens: Tokens,
-    /// Who has these signs; the others wait in the order in which they came, and hold no thread.
+    /// The holder may sign; others wait in order, without a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
-    /// Of strangers.
+    /// Journal lines about strangers.
     complaints: Complaints,
-    /// Of those who have shown that they are somebody: what an administrator must see, whoever else knocks.
+    /// Journal lines about peers with some proof, which an administrator must see however many strangers knock.
     weighty: ComplaintsOfEach,
 }
 
-/// Why there is no certificate: for whoever asks, and for the log.
+/// Why there is no certificate: for the visitor, and for the log.
 #[derive(Debug, PartialEq, Eq)]
 struct No {
     told: String,
     logged: String,
-    /// Nobody can bring it about without a token, a certificate or munge's key; or something is wrong here.
+    /// True if causing it takes a token, a certificate or munge's key, or if the controller is at fault.
     weighs: bool,
 }
 
@@ -92,7 +95,7 @@ impl No {
 }
 
 impl Enrolment {
-    /// `munged`: whom munge enrols, where it does.
+    /// Opens enrolment. `munged`: the hosts that munge enrols, if enabled.
     pub(crate) fn open(
         dir: &Path,
         cluster: &str,
@@ -119,7 +122,7 @@ impl Enrolment {
         })
     }
 
-    /// For those who ask from now on: how long certificates last, and whom munge enrols.
+    /// Sets the life of later certificates, and the hosts that munge enrols.
     pub(crate) fn set(&self, lasts_ms: u64, munged: Option<Munged>) {
         self.lasts_ms.store(lasts_ms, Ordering::Relaxed);
         self.munge.set(munged);
@@ -136,15 +139,15 @@ impl Enrolment {
         let munged = self.munged(peer, &ask).await;
         let (lock, mut records) = self.alone().await?;
         let registrar = self.clone();
-        // It writes to the disk. What is begun there is done, whoever waits.
+        // It writes to the disk, and completes even if the visitor leaves.
         let judged = tokio::task::spawn_blocking(move || {
             registrar.judge(&lock, &mut records, peer, shown.as_ref(), &ask, munged, now_ms)
         });
-        // It unwound: the panic is in the log.
+        // It panicked; the panic is in the log.
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
     }
 
-    /// What munge says for whoever asks so. What is malformed is told as such by [`Self::judge`].
+    /// Returns munge's judgement of the visitor. [`Self::judge`] reports malformed requests.
     async fn munged(&self, peer: SocketAddr, ask: &Ask) -> Result<(), Doubt> {
         let (None, Some(credential)) = (&ask.token, &ask.munge) else { return Err(munge::stranger("no credential")) };
         let host = HostName::new(&ask.host).map_err(munge::stranger)?;
@@ -152,11 +155,11 @@ impl Enrolment {
         self.munge.vouch(credential, &canonical(host.as_str()), &key, peer).await
     }
 
-    /// Nobody else signs or revokes until both are dropped.
+    /// Takes the lock: until both guards are dropped, no other process signs or revokes.
     async fn alone(&self) -> Result<(Lock, OwnedMutexGuard<Records>), No> {
         let records = self.records.clone().lock_owned().await;
         let dir = self.dir.clone();
-        // Whoever is in the way holds up this one thread.
+        // A foreign holder of the lock blocks this one thread.
         let taking = tokio::task::spawn_blocking(move || Lock::take(&dir).map(|lock| (lock, records)));
         let dir = self.dir.display();
         match tokio::time::timeout(LOCKED, taking).await {
@@ -169,7 +172,8 @@ impl Enrolment {
         }
     }
 
-    /// The same, when nobody else does; it is on the list of what was issued, and in the log. `munged`: what came of its credential, if it shows one.
+    /// Decides while no other process signs or revokes. On return the certificate is on the list of issued ones, and in
+    /// the log. `munged`: judgement of the credential, if one was shown.
     #[expect(clippy::too_many_arguments, reason = "all that a decision is made by, and nothing that is kept")]
     fn judge(
         &self,
@@ -196,7 +200,8 @@ impl Enrolment {
                         records.can_be_revoked(lock).map_err(No::ours)?;
                         is_new_word = true;
                     }
-                    // Nobody has said anything new: whoever was revoked since stays out, also when another token has brought the host back.
+                    // A used token is no new permission: a host revoked since stays out, even if another token has
+                    // re-enrolled it.
                     Use::Again { serial } => {
                         let refused = records.refused(lock, host, Some(&serial)).map_err(No::ours)?;
                         refused.map_or(Ok(()), |refused| Err(revoked(refused, host)))?;
@@ -223,7 +228,7 @@ impl Enrolment {
             }
         };
         let most = most_an_hour(lasts_ms);
-        // A human's word brings a host back, whatever somebody else has used up of its hour.
+        // A new token re-enrols a host even if another machine has used up the host's hour.
         if !is_new_word && records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
             return Err(No {
                 told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
@@ -235,20 +240,20 @@ impl Enrolment {
         }
         let cert = self.authority.certify(lock, &requested, host, &next, now_ms).map_err(No::ours)?;
         let serial = &next.serial;
-        // Here, and not where it is answered: it counts also where nobody waits for it any more.
+        // Logged here instead of with the answer, because the certificate counts even if the visitor has left.
         tracing::info!(host, %peer, "enrolled {host} ({peer}) {by}, serial number {serial}");
         Ok(cert)
     }
 }
 
-/// Each certificate is a line for ever, and one more to be revoked: no host may fill these lists. It renews one that lasts less than an hour more often, by
-/// at most three tries.
+/// Each certificate is a permanent line and one more to revoke, so no host may fill these lists. A host with
+/// certificates shorter than an hour renews more often, with at most three tries each.
 fn most_an_hour(lasts_ms: u64) -> usize {
     let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)
 }
 
-/// A human brings such a host back.
+/// Explains a revocation; only an operator can re-enrol such a host.
 fn revoked(refused: Refused, host: &str) -> No {
     let what = match refused {
         Refused::Certificate => "its certificate was revoked".to_owned(),
@@ -258,7 +263,7 @@ fn revoked(refused: Refused, host: &str) -> No {
     No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
-/// Who has somebody else's token is not told whose it is.
+/// Explains a bad token. A visitor with another host's token is not told whose it is.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
         Bad::Unknown => No::both("the token is not known (any more)"),
@@ -277,7 +282,7 @@ fn refusal(bad: &Bad, host: &str) -> No {
 
 impl Registrar for Enrolment {
     async fn decide(self: Arc<Self>, peer: SocketAddr, shown: Option<Shown>, ask: Ask) -> Result<String, String> {
-        // What is logged of a stranger's text is short and plain.
+        // Text from strangers is logged short and plain.
         let host: String = ask.host.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
         let answer = self.answer(peer, shown, ask, clock::wall_ms()).await;
         answer.map_err(|No { told, logged, weighs }| {

@@ -1,10 +1,11 @@
-//! A munge credential in the place of a token. That it is munge's, new, and of this key says *that* root of some host with munge's key asks; which host, only
-//! the address says from which it asks (docs/decisions/0011).
+//! Munge credential in place of a token. A valid, new credential for this key proves *that* root of some host with
+//! munge's key asks. Only the peer's address proves which host (docs/decisions/0011).
 //!
 //! ```text
 //!   [enroll] munge-hosts ── port 600-1023 ── unmunge: good, uid 0, this name and key ── the name has the peer's address ── and the origin's ──> vouched for
 //! ```
 //! In this order: nobody has a program run or a name looked up who could not be a node's agent.
+//! The order matters: only a peer that could be a node's agent causes a program to run or a name to be looked up.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,17 +21,19 @@ use perilog_host::munge::{self, Decoded};
 use perilog_host::program;
 use tokio::sync::Semaphore;
 
-/// Who are looked at, at once. One takes some milliseconds, so that ten thousand nodes that boot at once are through within a minute or two.
+/// Most credentials judged at once. Each takes some milliseconds, so ten thousand nodes that boot at once pass within a
+/// minute or two.
 const AT_ONCE: usize = 8;
-/// A visitor waits so long for its turn; what it does then has limits of its own. Together less than a decision may take.
+/// Longest wait for a turn; the steps after it have limits of their own. Together they are less than a decision's
+/// limit.
 const TURN: Duration = Duration::from_secs(2);
 /// For the addresses of a name. A resolver passes over a server that is down in 5 s (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);
-/// The resolver of this host: /etc/hosts, DNS, what nsswitch.conf says. As a program, because it can be killed: one that hangs within us would keep its
-/// turn for ever.
+/// Resolver of this host: /etc/hosts, DNS, as nsswitch.conf says. It runs as a program, which can be killed: a hanging
+/// call in this process would keep its turn for ever.
 const GETENT: &str = "/usr/bin/getent";
 
-/// Whom munge enrols.
+/// Hosts that munge enrols.
 #[derive(Debug, Clone)]
 pub(crate) struct Munged {
     unmunge: PathBuf,
@@ -45,16 +48,17 @@ impl Munged {
 }
 
 pub(super) struct Munge {
-    /// None where munge counts for nothing.
+    /// `None` if munge is disabled.
     set: RwLock<Option<Arc<Munged>>>,
     turns: Arc<Semaphore>,
     getent: PathBuf,
 }
 
-/// Why nobody vouches for it: for the log alone.
+/// Why the credential is rejected: for the log alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Whether it has shown that it has munge's key, or that something is wrong here: that is not hidden by strangers who knock.
+    /// Did the peer prove that it has munge's key, or is the controller at fault? Such lines are not hidden by lines
+    /// about strangers.
     pub(super) weighs: bool,
     pub(super) why: String,
 }
@@ -82,10 +86,10 @@ impl Munge {
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = set.map(Arc::new);
     }
 
-    /// Whether root of this host (canonical) asks for this key (DER).
+    /// Confirms that root of this host (canonical) asks for this key (DER).
     ///
     /// # Errors
-    /// A sentence for the log, with what to do.
+    /// A sentence for the log, with the remedy.
     pub(super) async fn vouch(&self, credential: &str, host: &str, key: &[u8], peer: SocketAddr) -> Result<(), Doubt> {
         let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
         let set = set.ok_or_else(|| stranger("it shows a munge credential, and [enroll] munge is not true here"))?;
@@ -103,7 +107,7 @@ impl Munge {
     }
 }
 
-/// What this host's resolver says.
+/// Returns the addresses from this host's resolver.
 async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     let said = program::ask(getent, &["ahosts", host], b"", LOOKUP).await;
     let said = said.map_err(|error| format!("the addresses of {host} are not known here: {error}"))?;
@@ -121,7 +125,7 @@ async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// What is seen without asking anybody.
+/// Checks what needs neither program nor lookup.
 fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), String> {
     if !hosts.contains(host) {
         return Err(format!(
@@ -137,7 +141,7 @@ fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), 
     Ok(())
 }
 
-/// Root has made it, for this.
+/// Checks that root made the credential, for this purpose.
 fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     if decoded.uid != 0 {
         return Err(format!("its munge credential is uid {}'s, not root's: find out who that is", decoded.uid));
@@ -150,7 +154,7 @@ fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The host of this name has these addresses: the peer's is one, and that of munged where the credential was made, if it says any.
+/// Checks that the named host has the peer's address, and that of munged where the credential was made, if known.
 fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) -> Result<(), String> {
     let (peer, origin) = (peer.to_canonical(), IpAddr::V4(origin));
     let has = |address| addresses.iter().any(|of| of.to_canonical() == address);
@@ -161,7 +165,7 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
             shown()
         ));
     }
-    // munged that knows no address of its host's says none, or loopback's.
+    // A munged that knows no address of its host reports none, or loopback.
     let says_nothing = origin.is_unspecified() || origin.is_loopback();
     if !says_nothing && origin != peer && !has(origin) {
         return Err(format!(
@@ -225,7 +229,7 @@ mod tests {
             ("10.1.0.1", "10.0.0.1", &two, None),
             ("fd00::1", "10.0.0.1", &two, None),
             ("fd00::1", "10.0.0.2", &two, Some("was made at 10.0.0.2, and n1 is 10.1.0.1, 10.0.0.1, fd00::1 here")),
-            // An origin that says nothing, and one that says another host.
+            // An empty origin, and one of another host.
             ("10.0.0.1", "0.0.0.0", &one, None),
             ("10.0.0.1", "127.0.1.1", &one, None),
             ("10.0.0.1", "10.0.0.9", &one, Some("was made at 10.0.0.9")),
@@ -260,7 +264,8 @@ mod tests {
         let (path, new) = (dir.path().join("getent"), dir.path().join("new"));
         std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // A copy made over there: what this process has open for writing, a fork of another test may hold for a moment ("text file busy").
+        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
+        // would fail with "text file busy".
         let copied = std::process::Command::new("cp").arg("--remove-destination").args([&new, &path]).status();
         assert!(copied.unwrap().success());
         path

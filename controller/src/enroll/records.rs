@@ -1,7 +1,7 @@
-//! What the authority's directory says of hosts: which certificates are revoked, and which hosts somebody has thrown out, their newest certificate being
-//! revoked. Looked at as it is now, under the authority's lock: what is revoked counts before the reload that ends its session.
+//! Records in the authority's directory: revoked certificates, and hosts whose newest certificate is revoked. They are
+//! read under the authority's lock, so a revocation counts even before the reload that ends the session.
 //!
-//! Files are read again only where they have changed, and the list of what was issued from where it ended.
+//! Files are read again only if they changed, and the list of issued certificates from where the last read ended.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
@@ -11,16 +11,17 @@ use std::path::Path;
 
 use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
 
-/// Of a revocation list. Certificates are verified by none that is larger (`perilog_host::tls`).
+/// Largest revocation list. TLS accepts none that is larger (`perilog_host::tls`).
 const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 
-/// A list of what was issued that is smaller is left alone. This is a boot a day of a thousand nodes, for a week.
+/// Size below which the list of issued certificates is left alone: a boot a day of a thousand nodes, for a week.
 const SMALL: u64 = 1024 * 1024;
 
-/// Drops what nobody needs of the list of what was issued, where it is large, before there are sessions ([`authority::forget`]); how many lines.
+/// Prunes a large list of issued certificates before there are sessions ([`authority::forget`]); returns how many
+/// lines.
 ///
 /// # Errors
-/// A sentence: the list stays as it is.
+/// A sentence: the list is unchanged.
 pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
     let path = dir.join(ISSUED);
     if !path.metadata().is_ok_and(|list| list.len() >= SMALL) {
@@ -35,7 +36,7 @@ pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
 
 #[derive(Default)]
 pub(super) struct Records {
-    /// Of the revocation list that was read: its number, its size, and when it was written. A new list is a new file.
+    /// Identity of the last read revocation list: inode, size and time of writing. A new list is a new file.
     list: Option<(u64, u64, i64, i64)>,
     revoked: HashSet<String>,
     issued: Place,
@@ -43,7 +44,7 @@ pub(super) struct Records {
     hosts: HashMap<String, Given>,
 }
 
-/// What a host was given.
+/// Certificates of a host.
 #[derive(Default)]
 struct Given {
     /// The serial number of the newest.
@@ -53,7 +54,7 @@ struct Given {
 }
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
-/// Certificates of one host that are counted.
+/// Most certificates of one host that are counted.
 pub(super) const COUNTED: usize = 10_000;
 
 /// How far the list of what was issued is read.
@@ -66,10 +67,10 @@ struct Place {
 }
 
 impl Records {
-    /// Whether this certificate is revoked, or the newest one of this host (canonical).
+    /// Checks whether this certificate, or the newest one of this host (canonical), is revoked.
     ///
     /// # Errors
-    /// A sentence: nobody can tell, and nobody may be let in by it.
+    /// A sentence: the answer is unknown, so the host must be refused.
     pub(super) fn refused(&mut self, lock: &Lock, host: &str, serial: Option<&str>) -> Result<Option<Refused>, String> {
         self.read_list(lock.dir()).map_err(|error| failed(lock, CRL, &error))?;
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
@@ -81,10 +82,11 @@ impl Records {
         Ok(is_out.then_some(Refused::Host))
     }
 
-    /// Whether what is given now may begin the list of what was issued, where there is none: it must not stand in the place of one that was lost.
+    /// Checks that a new certificate may begin the list of issued ones, if there is none: the list must not replace a
+    /// lost one.
     ///
     /// # Errors
-    /// A sentence: it was lost.
+    /// A sentence: the list was lost.
     pub(super) fn can_be_revoked(&mut self, lock: &Lock) -> Result<(), String> {
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
         if self.issued.file.is_some() {
@@ -94,7 +96,7 @@ impl Records {
         self.is_whole(lock)
     }
 
-    /// Both lists were read. Without the one, nobody knows of which hosts the other speaks.
+    /// Checks that both lists were read. Without the issued ones, the revoked serial numbers name no hosts.
     fn is_whole(&self, lock: &Lock) -> Result<(), String> {
         if self.issued.file.is_some() || self.revoked.is_empty() {
             return Ok(());
@@ -142,10 +144,10 @@ impl Records {
         Ok(())
     }
 
-    /// What was added since.
+    /// Reads the lines added since the last call.
     fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
         let mut file = match File::open(dir.join(ISSUED)) {
-            // Nobody was given one yet, or it was lost: the list of what is revoked says which.
+            // There is no list yet, or it was lost: the revocation list shows which.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (self.issued, self.hosts) = Default::default();
                 return Ok(());
@@ -163,7 +165,7 @@ impl Records {
         file.seek(SeekFrom::Start(self.issued.offset))?;
         let mut added = Vec::new();
         file.read_to_end(&mut added)?;
-        // A line without an end was cut off; whoever adds to the list ends it first.
+        // A torn last line is skipped; the next record begins on a new line.
         added.truncate(added.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
         let known = authority::known(&added);
         for line in known.skipped {
@@ -199,8 +201,8 @@ fn failed(lock: &Lock, name: &str, error: &io::Error) -> String {
 /// Why no machine's word does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The one that was shown.
+    /// The shown certificate is revoked.
     Certificate,
-    /// The newest one of the host.
+    /// The host's newest certificate is revoked.
     Host,
 }

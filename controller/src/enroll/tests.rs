@@ -1,4 +1,4 @@
-//! Who is given a certificate, and for what.
+//! Decisions of enrolment: which host gets a certificate, for which proof.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -36,7 +36,7 @@ impl Bed {
         authority::known(&std::fs::read(self.authority().join(ISSUED)).unwrap_or_default()).issued
     }
 
-    /// What `perilog ca revoke` leaves behind: a new file in the place of the old one.
+    /// Writes a list as `perilog ca revoke` does: a new file in place of the old one.
     fn revoke(&self, serials: &[&str]) {
         let dir = self.authority();
         let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
@@ -53,7 +53,7 @@ impl Bed {
         self.enrolment.tokens.make(&hosts, 0, NOW, NOW + HOUR).unwrap().remove(0).1
     }
 
-    /// What is told, or "a certificate". `shown`: the names of a certificate, which has a number that nobody else has.
+    /// Returns the answer's text, or "a certificate". `shown`: the names of a certificate with a fresh number.
     async fn ask(&self, shown: &[&str], host: &str, token: Option<&str>, key: &str) -> String {
         let names = shown.iter().map(ToString::to_string).collect();
         let shown = (!shown.is_empty()).then_some(Shown { names, serial: "01".to_owned() });
@@ -79,14 +79,14 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),
         (&[], "n0", Some(&token), &"no key".to_owned(), "no good request"),
-        // None of these has used it up.
+        // None of these cases has used the token.
         (&[], "n0", Some(&token), &key, "a certificate"),
         (&[], "n0", Some(&token), &other, used),
-        // An answer that was lost.
+        // The first answer was lost.
         (&[], "n0", Some(&token), &key, "a certificate"),
         (&["n0"], "n0", None, &key, "a certificate"),
         (&["n0"], "n1", None, &key, "the certificate is for n0, not for n1"),
-        // A certificate does not make up for a token that is none.
+        // A certificate does not replace an invalid token.
         (&["n0"], "n0", Some("abc"), &key, "the token is not known (any more)"),
     ] {
         let said = bed.ask(shown, host, token, key).await;
@@ -95,7 +95,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     assert_eq!(bed.known().len(), 3, "each can be revoked");
 }
 
-/// Another spelling once had certificates that `perilog ca revoke` did not find.
+/// Earlier, a host in another spelling had certificates that `perilog ca revoke` did not find.
 #[tokio::test]
 async fn a_host_is_certified_and_remembered_by_one_name_however_it_is_written() {
     let bed = Bed::new();
@@ -145,7 +145,7 @@ async fn what_is_revoked_is_not_renewed_though_nobody_has_reloaded_and_a_token_b
     assert!(no.told == "the certificate was revoked" && no.logged.contains("its certificate was revoked"), "{no:?}");
     bed.answer(shown("n0", &second), "n0", None, &key).await.unwrap();
 
-    // The host was thrown out, as `perilog ca revoke n0` does; one of its certificates was overlooked.
+    // The host was revoked as `perilog ca revoke n0` does, but one of its certificates was overlooked.
     let third = bed.known()[2].serial.clone();
     bed.revoke(&[&first, &third]);
     let no = bed.answer(shown("n0", &second), "n0", None, &key).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn what_is_revoked_is_not_renewed_though_nobody_has_reloaded_and_a_token_b
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
     let fourth = bed.known()[3].serial.clone();
     bed.answer(shown("n0", &fourth), "n0", None, &key).await.unwrap();
-    // And a controller that was started anew knows the same.
+    // A restarted controller knows the same.
     bed.revoke(&[&bed.known()[4].serial]);
     let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
     assert!(again.answer(shown("n0", &fourth), "n0", None, &key).await.is_err());
@@ -211,13 +211,13 @@ async fn a_host_is_given_so_many_certificates_an_hour_and_no_other_one_waits_for
     assert_eq!(no.told, "it was given 13 certificates within the last hour, and gets no more for now");
     assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
     bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
-    // A new token is somebody's word, and is not bound; that it is used again is the machine's.
+    // A new token is an operator's permission without a bound; a repeated token counts as the machine's request.
     let token = bed.token("n0");
     bed.answer(None, "n0", Some(&token), &key).await.unwrap();
     assert!(
         bed.answer(None, "n0", Some(&token), &key).await.unwrap_err().logged.contains("by a token that uid 0 made")
     );
-    // It is counted from the disk, and is over after an hour.
+    // The count comes from the disk, and ends after an hour.
     let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
     assert!(again.answer(None, "N0", Some(&token), &key).await.is_err());
     let ask = Ask { host: "n0".to_owned(), token: None, munge: None, csr: authority::request(&key).unwrap() };
@@ -229,13 +229,14 @@ fn program(bed: &Bed, name: &str, body: &str) -> PathBuf {
     let (path, new) = (bed.dir.path().join(name), bed.dir.path().join("new"));
     std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A copy made over there: what this process has open for writing, a fork of another test may hold for a moment ("text file busy").
+    // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
+    // would fail with "text file busy".
     let copied = std::process::Command::new("cp").arg("--remove-destination").args([&new, &path]).status();
     assert!(copied.unwrap().success());
     path
 }
 
-/// In the place of `unmunge`: whatever it is given, it says that this user has said this, at this address.
+/// Replaces `unmunge` by a program that always reports this user, address and payload.
 fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
     let said = format!("STATUS:          0\nENCODE_HOST:     {origin}\nUID:             {uid}\n\n{payload}");
     std::fs::write(bed.dir.path().join("said"), said).unwrap();
@@ -271,12 +272,12 @@ async fn munge_enrols_the_listed_host_that_has_the_address_and_no_other() {
     let [n1, n2, alias, n9] = ["n1", "n2", "other", "n9"].map(|host| bound(host, &public(&key)));
     let elsewhere = SocketAddr::from(([10, 0, 0, 2], 600));
     let of_a_user = SocketAddr::new(PEER.ip(), 40_000);
-    // The last: whether it is among what strangers cannot hide.
+    // The last column: is it logged apart from strangers?
     for (uid, origin, payload, host, credential, key, peer, logged, weighs) in [
         (1000, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, PEER, "is uid 1000's, not root's", true),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &other, PEER, "was not made for n1 with this key", true),
         (0, "10.0.0.1", &n1, "n2", "MUNGE:abc:", &key, PEER, "was not made for n2 with this key", true),
-        // Root of n1 has a credential made for the name of n2, and whoever has munge's key says that it was made there.
+        // Root of n1 has a credential for the name n2; a holder of munge's key can forge its origin.
         (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
         (0, "10.0.0.2", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
         // A user of n2 lets root of n1 through.
@@ -285,7 +286,7 @@ async fn munge_enrols_the_listed_host_that_has_the_address_and_no_other() {
         (0, "10.0.0.1", &n1, "n1", "MUNGE:another:", &key, PEER, "exit status: 14", false),
         (0, "10.0.0.1", &n1, "n1", "token", &key, PEER, "what was sent is no credential", false),
         (0, "10.0.0.1", &n9, "n9", "MUNGE:abc:", &key, PEER, "n9 has no address here", true),
-        // A name of the same host that nobody has listed, as that of a service which runs there.
+        // An unlisted name of the same host, such as that of a service on it.
         (0, "10.0.0.1", &alias, "other", "MUNGE:abc:", &key, PEER, "other is none of [enroll] munge-hosts", false),
     ] {
         unmunge(&bed, uid, origin, payload);
@@ -311,7 +312,7 @@ async fn munge_counts_only_where_it_is_switched_on() {
     assert!(no.told == NOT_MUNGED && no.logged.contains("[enroll] munge is not true here"), "{no:?}");
 }
 
-/// Root of a node that was thrown out has munge's key and its address still.
+/// Root of a revoked node still has munge's key and the node's address.
 #[tokio::test]
 async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     let bed = munged();
@@ -332,12 +333,12 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     ask("n3").await.expect("another host speaks for nobody else");
     bed.answer(None, "n1", Some(&bed.token("n1")), &key).await.unwrap();
     ask("n1").await.expect("and the next boot");
-    // What came before its newest one does not count.
+    // Revoking older certificates than the newest does not exclude the host.
     revoke(&serials()[..3]);
     ask("n1").await.unwrap();
     revoke(&serials());
     assert!(ask("n1").await.is_err());
-    // Who cannot tell lets nobody in.
+    // Without a readable list, no host is accepted.
     for (text, part) in [(Some("no list"), "no revocation list"), (None, "there is no such list")] {
         let list = bed.authority().join("crl.pem");
         match text {
@@ -349,7 +350,8 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     }
 }
 
-/// The thief of a token was once given a certificate after each revocation, by the token that had been used; nobody could take it back.
+/// Earlier, the thief of a used token got a new certificate after each revocation, and no operator could revoke the
+/// token.
 #[tokio::test]
 async fn a_used_token_brings_nobody_back_not_even_after_a_new_one_has() {
     let bed = Bed::new();
@@ -379,7 +381,7 @@ async fn who_has_lost_the_list_of_what_was_issued_enrols_nobody_once_somebody_wa
     assert_eq!(std::fs::read(&issued).unwrap(), b"", "it is made with the authority");
     let token = bed.token("n1");
     unmunge(&bed, 0, "10.0.0.1", &bound("n1", &public(&key)));
-    // One that an earlier release has made, and that nobody has used.
+    // An authority that an earlier release made, and that has issued no certificate.
     std::fs::remove_file(&issued).unwrap();
     by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await.unwrap();
     bed.answer(None, "n1", Some(&token), &key).await.unwrap();
@@ -390,7 +392,7 @@ async fn who_has_lost_the_list_of_what_was_issued_enrols_nobody_once_somebody_wa
         by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await,
         bed.answer(shown("n1", "01"), "n1", None, &key).await,
         bed.answer(None, "n1", Some(&token), &key).await,
-        // It would begin the list anew, and all others who are out were forgotten.
+        // The certificate would begin a new list, and all other revoked hosts would be forgotten.
         bed.answer(None, "n1", Some(&new), &key).await,
     ] {
         let no = no.unwrap_err();
@@ -400,7 +402,7 @@ async fn who_has_lost_the_list_of_what_was_issued_enrols_nobody_once_somebody_wa
     assert!(!issued.exists());
 }
 
-/// Whoever had a node's certificate could once keep the node out by asking often.
+/// Earlier, an attacker with a node's certificate could keep the node out by asking often.
 #[tokio::test]
 async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     let bed = Bed::new();
@@ -414,7 +416,7 @@ async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
 }
 
-/// The list of what was issued once grew until nobody could be revoked.
+/// Earlier, the list of issued certificates grew until no host could be revoked.
 #[tokio::test]
 async fn a_long_list_loses_what_has_run_out_when_the_controller_starts() {
     let bed = Bed::new();

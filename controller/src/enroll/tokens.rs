@@ -1,4 +1,5 @@
-//! One-time tokens: a file each, named by the token's SHA-256 and without it. Whoever reads the directory, or a copy of it, cannot enrol with what is there.
+//! One-time tokens: a file each, named by the token's SHA-256, without the token. A reader of the directory, or of a
+//! copy, cannot enrol with it.
 //!
 //! ```text
 //!   made ──(its host asks, in time)──> used ──(a week)──> gone
@@ -6,6 +7,8 @@
 //! ```
 //! Used is said before the certificate leaves. The same key may ask again while the token and the certificate of its first use last: an answer that was lost
 //! on its way is no loss. Whether that certificate was revoked since is asked by whoever signs.
+//! A token is marked as used before the certificate leaves. The same key may ask again while the token and the first
+//! certificate are valid, so a lost answer is no loss. The signer checks whether that certificate was revoked since.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use super::authority::Next;
 
-/// Used and late ones are kept for so long, so that whoever comes with one is told what it is.
+/// Time for which used and late tokens are kept, so that a host that shows one is told why it fails.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
 /// Tokens at once, of all kinds: the largest cluster twice.
 const MOST: usize = 200_000;
@@ -41,10 +44,10 @@ pub(crate) struct Token {
     /// SHA-256 of the key that used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
-    /// The serial number of the certificate that it was first used for.
+    /// Serial number of the first certificate issued for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) serial: Option<String>,
-    /// When that runs out.
+    /// When that certificate runs out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends_ms: Option<u64>,
 }
@@ -53,7 +56,7 @@ pub(crate) struct Token {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Use {
     First,
-    /// By the same key; its first use was for this certificate.
+    /// Used again by the same key; the first use was for this certificate.
     Again {
         serial: String,
     },
@@ -71,9 +74,9 @@ pub(crate) enum Bad {
 
 pub(crate) struct Tokens {
     dir: PathBuf,
-    /// Whoever looks at a token and changes or removes it does both alone. It is held for one token: nodes wait for it.
+    /// Guards reading and changing one token. Held for one token at a time, because nodes wait for it.
     one: Mutex<()>,
-    /// Whoever counts them and makes more.
+    /// Guards counting tokens and making new ones.
     making: Mutex<()>,
 }
 
@@ -83,7 +86,7 @@ impl Tokens {
         Ok(Self { dir: dir.to_owned(), one: Mutex::new(()), making: Mutex::new(()) })
     }
 
-    /// A token for each host, in their order, by their canonical names. On the disk when it returns.
+    /// Makes a token for each host, in their order, under canonical names. On disk on return.
     pub(crate) fn make(
         &self,
         hosts: &HostList,
@@ -117,14 +120,15 @@ impl Tokens {
         Ok(made)
     }
 
-    /// All that are known, by host.
+    /// Returns all known tokens, by host.
     pub(crate) fn list(&self, now_ms: u64) -> io::Result<Vec<Token>> {
         let mut tokens: Vec<Token> = self.swept(now_ms)?.into_iter().map(|(_, token)| token).collect();
         tokens.sort_by(|a, b| (&a.host, a.made_ms).cmp(&(&b.host, b.made_ms)));
         Ok(tokens)
     }
 
-    /// Takes those of these hosts back that can still be used, also those that were: the key that used one may ask again with it. How many.
+    /// Revokes the usable tokens of these hosts, and returns how many. That includes used ones, with which the same key
+    /// could ask again.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
         let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();
         let mut taken = 0;
@@ -139,7 +143,7 @@ impl Tokens {
         Ok(taken)
     }
 
-    /// Uses it up, for this host and this key (DER). When it returns that is on the disk.
+    /// Uses the token, for this host and this key (DER). On disk on return.
     pub(super) fn redeem(
         &self,
         secret: &str,
@@ -163,13 +167,13 @@ impl Tokens {
         }
         match (&token.key, &token.serial, token.ends_ms) {
             (None, ..) => {}
-            // Who still needs an answer by then has not lost it on its way.
+            // A host that asks after the certificate's end has not merely lost its answer.
             (Some(used), _, Some(ends_ms)) if *used == key && now_ms >= ends_ms => return Err(Bad::Late),
             (Some(used), Some(serial), Some(_)) if *used == key => {
                 let serial = serial.clone();
                 return Ok((token, Use::Again { serial }));
             }
-            // Also one that an earlier release has marked: whether its certificate was revoked is not known.
+            // Includes tokens that an earlier release marked, whose certificate is unknown and may be revoked.
             (Some(_), ..) => return Err(Bad::Used),
         }
         (token.used_ms, token.key) = (Some(now_ms), Some(key));
@@ -178,7 +182,7 @@ impl Tokens {
         Ok((token, Use::First))
     }
 
-    /// What is there, after what is too old was removed. A file that cannot be read is told, and keeps nobody from the others.
+    /// Returns all tokens, after removing old ones. Logs an unreadable file and goes on with the others.
     fn swept(&self, now_ms: u64) -> io::Result<Vec<(String, Token)>> {
         let mut tokens = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -201,7 +205,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Whether it was there.
+    /// Removes a token; true if it existed.
     fn remove(&self, name: &str) -> io::Result<bool> {
         match fs::remove_file(self.dir.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -209,7 +213,7 @@ impl Tokens {
         }
     }
 
-    /// None where there is no such file, or none of ours.
+    /// Reads a token; `None` if the file does not exist, or is no token's.
     fn read(&self, name: &str) -> io::Result<Option<Token>> {
         if name.len() != 64 {
             return Ok(None);
@@ -286,7 +290,7 @@ mod tests {
         assert_eq!(bad("../../etc/passwd", "n1", "key", 2000), Some(Bad::Unknown));
         assert_eq!(tokens(&dir).take_back(&hosts("n2"), 2000).unwrap(), 1);
         assert_eq!(bad(t2, "n2", "key", 2000), Some(Bad::Unknown));
-        // What was used, and is over, is told of.
+        // A token that is used and over is reported.
         assert_eq!(tokens(&dir).take_back(&hosts("n0"), 1000 + HOUR).unwrap(), 0);
         let left = tokens(&dir).list(2000).unwrap();
         let left: Vec<_> = left.iter().map(|token| (token.host.as_str(), token.used_ms)).collect();
@@ -297,7 +301,7 @@ mod tests {
         assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
     }
 
-    /// Whoever has used one could once use it again, whatever was done about it.
+    /// Earlier, the user of a token could use it again, and no operator could stop that.
     #[test]
     fn a_token_that_was_used_is_taken_back_while_it_lasts_and_is_good_again_no_longer_than_its_certificate() {
         let dir = tempfile::tempdir().unwrap();
@@ -319,7 +323,7 @@ mod tests {
         assert_eq!(ask(1, 3000), Err(Bad::Used));
     }
 
-    /// Tokens for a whole cluster once kept every node from being enrolled while they were made: each is a write to the disk.
+    /// Earlier, making tokens for a whole cluster blocked every enrolment meanwhile: each is a write to the disk.
     #[test]
     fn who_makes_many_tokens_keeps_nobody_from_using_one() {
         let dir = tempfile::tempdir().unwrap();
@@ -354,7 +358,7 @@ mod tests {
         let made = tokens(&dir).make(&hosts("N0,n1.,N2"), 0, 1000, 1000 + HOUR).unwrap();
         let names: Vec<_> = made.iter().map(|(host, _)| host.as_str()).collect();
         assert_eq!(names, ["n0", "n1", "n2"]);
-        // One that an earlier release has made.
+        // A token that an earlier release made.
         let old = Token { host: HostName::new("N2.").unwrap(), ..tokens(&dir).list(2000).unwrap().remove(2) };
         tokens(&dir).write(&digest(made[2].1.as_bytes()), &old).unwrap();
         for (at, host) in [(0, "n0"), (2, "n2")] {

@@ -1,7 +1,8 @@
-//! Looks on at the edge of the machine: what agents tell of their scripts that the machine has no use for, and figures for Prometheus. It changes
-//! nothing of what the machine hears or says.
+//! Observer beside the machine: collects details of scripts that the machine does not use, and figures for Prometheus.
+//! It changes no input and no effect.
 //!
-//! A Finished counts when the machine acknowledged it in the same batch, and when its host is the one that the task's rank is on (the store knows).
+//! A Finished counts if the machine acknowledged it in the same batch, and if its host is that of the task's rank (the
+//! store knows).
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use crate::store::Ran;
 
 #[derive(Debug)]
 pub(super) struct Observer {
-    /// Who said Hello first on a session.
+    /// Host that said Hello first on each session.
     hosts: HashMap<SessionId, HostName>,
     metrics: Option<Metrics>,
 }
 
-/// What one session told of one task.
+/// Report of one session about one task.
 #[derive(Debug)]
 pub(super) struct Heard {
     session: SessionId,
@@ -34,7 +35,7 @@ impl Observer {
         Self { hosts: HashMap::new(), metrics }
     }
 
-    /// What is open in the store.
+    /// Sets the figures of open actions from the store.
     pub(super) fn loaded(&self, store: &Snapshot) {
         if let Some(metrics) = &self.metrics {
             let open = store.actions.iter().filter(|action| action.verdict.is_none());
@@ -42,7 +43,7 @@ impl Observer {
         }
     }
 
-    /// Before the machine takes them.
+    /// Collects reports before the machine handles the inputs.
     pub(super) fn listen(&mut self, inputs: &[Input]) -> Vec<Heard> {
         inputs.iter().filter_map(|input| self.hear(input)).collect()
     }
@@ -68,10 +69,10 @@ impl Observer {
         }
     }
 
-    /// What of it stands, now that the machine has spoken; and what it says itself, of boots that scripts had announced.
+    /// Keeps the acknowledged reports, and adds those of announced reboots, which the machine itself completes.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
-            // What scripts took that ended by themselves their node has told, and how long.
+            // For scripts that ended by themselves, the node has reported the duration.
             Record::Rank(row) if row.expects.is_none() && row.ended.reboot() == Reboot::Come => {
                 ran(row.task, None, &row.ended).filter(|_| row.ended.elapsed_ms.is_none())
             }
@@ -92,7 +93,7 @@ impl Observer {
         heard.into_iter().filter(stands).map(|heard| heard.ran).chain(booted).collect()
     }
 
-    /// A batch is on the disk, in that time if it had records. `ran`: what is news of it.
+    /// Counts a committed batch and its duration; `ran` are its newly finished tasks.
     pub(super) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         if let Some(metrics) = &self.metrics {
             metrics.committed(took, ran, effects);
@@ -105,7 +106,7 @@ impl Observer {
         }
     }
 
-    /// Every session is ended from our side, and none of them is heard of again.
+    /// Forgets all sessions: the controller has ended them.
     pub(super) fn forget(&mut self) {
         self.hosts.clear();
     }
@@ -117,7 +118,7 @@ impl Observer {
     }
 }
 
-/// `None`: nothing of it began.
+/// Makes a report; `None` if no script began.
 fn ran(task: TaskId, host: Option<HostName>, ended: &Ended) -> Option<Ran> {
     let began_ms = ended.began_ms?;
     let elapsed_ms = ended.elapsed_ms.unwrap_or_else(|| ended.ended_ms.saturating_sub(began_ms));
@@ -178,7 +179,7 @@ mod tests {
         Output { records: Vec::new(), effects: of.iter().map(ack).collect() }
     }
 
-    /// What stands, as host, rank and milliseconds.
+    /// Returns the counted reports as host, rank and milliseconds.
     fn stands(observer: &mut Observer, inputs: &[Input], output: &Output) -> Vec<(Option<String>, u32, u64)> {
         let heard = observer.listen(inputs);
         let told = |ran: Ran| (ran.host.map(|host| host.as_str().to_owned()), ran.task.rank.0, ran.elapsed_ms);
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(stands(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
     }
 
-    /// Nobody tells the end of a task whose script announced a boot and whose boot came: the machine says it, once it is the end.
+    /// No agent reports the end of a task whose announced reboot came: the machine completes it.
     #[test]
     fn a_boot_that_was_announced_ends_its_task_here_too() {
         let row = |rank, booted, open: bool| {
@@ -230,13 +231,13 @@ mod tests {
         };
         let mut told = row(3, true, false);
         if let Record::Rank(row) = &mut told {
-            // It ended by itself, and its node has told of that.
+            // The task ended by itself, and its node reported that.
             row.ended.elapsed_ms = Some(250);
         }
         let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), told];
         let output = Output { records, ..acks(&[(ONE, 5)]) };
         assert_eq!(stands(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
-        // Beside what sessions told.
+        // Beside reports from sessions.
         let inputs = [hello(ONE, "n0"), finished(ONE, 5)];
         let both = stands(&mut Observer::new(None), &inputs, &output);
         assert_eq!(both, [(Some("n0".to_owned()), 5, 250), (None, 0, 250)]);

@@ -12,7 +12,7 @@ use super::*;
 use crate::daemon::inlet::Inlet;
 use crate::store::Ran;
 
-/// What the next commits do; and what was committed.
+/// Results of the next commits, and the committed batches.
 #[derive(Clone, Default)]
 struct Script(Arc<Mutex<State>>);
 
@@ -93,7 +93,7 @@ fn writer(script: &Script) -> Writer<Script> {
 
 type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
 
-/// A request that has records: an action over a node that nobody knows.
+/// Request with records: an action on a node that the controller does not know.
 fn run(job: &str) -> (Entry, Answer) {
     let run = RunRequest {
         job: JobId::new(job).unwrap(),
@@ -122,7 +122,7 @@ fn what_is_queued_is_one_commit() {
     writer.turn(entries.into_iter()).unwrap();
     assert_eq!(script.commits(), 2);
     assert!(answers.iter_mut().all(|answer| told(answer).is_ok()));
-    // A question changes nothing: there is nothing to commit.
+    // A question makes no records, so there is no commit.
     let (answer, mut answered) = oneshot::channel();
     let request = Request::Ps { older_than_ms: 0, held: false };
     writer.turn([Entry::Request { uid: 0, request, answer, parts: None }].into_iter()).unwrap();
