@@ -175,7 +175,7 @@ impl Room {
     }
 }
 
-/// What may be told now, beside what is being told.
+/// Returns the notices that may be told now, beside the running ones.
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {
@@ -212,13 +212,14 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
-/// One command for all that have the same reason. Those that failed keep out of the others' way, and are told in ever smaller groups (`told`). Not a
-/// host of which another is told still, be it the opposite: whichever landed last would be what the resource manager believes.
+/// Groups drains with the same reason into one command. Failed ones are told apart, in ever smaller groups (`told`).
+/// Leaves out hosts with a running notice, even its opposite: the resource manager would believe the one that arrived
+/// last.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {
         if let Some(turn) = told.turn(&Key::Host(drain.host.clone()), drain.lifted, now) {
-            // What is lifted is lifted whatever it was for.
+            // Lifting a drain needs no reason.
             let newest = (!drain.lifted).then(|| drain.newest());
             let (reason, by) = newest.map(|Again { reason, by, .. }| (reason, by)).unwrap_or_default();
             let key = (turn, drain.lifted, reason, by);

@@ -1,14 +1,15 @@
-//! perilog-controller: beside the resource manager's rank 0 it fans actions out to agents, collects what became of them, and tells.
+//! perilog-controller: beside the resource manager's rank 0 it fans actions out to agents, collects their outcomes, and
+//! tells the resource manager.
 //!
 //! | room | is | is not |
 //! |---|---|---|
-//! | [`config`], [`arguments`] | what a site can say | policy |
-//! | [`store`] | what is durable | what it means |
-//! | [`daemon`] | the one writer, and the ways to and from it | decisions: `perilog_core::controller` |
-//! | `listener` | sessions with agents, up to whole messages | what messages do |
-//! | `enroll` | who is given a certificate, and against what | the door itself: `perilog_host::enroll` |
+//! | [`config`], [`arguments`] | a site's settings | policy |
+//! | [`store`] | durable records | their meaning |
+//! | [`daemon`] | the one writer, and its queues | decisions: `perilog_core::controller` |
+//! | `listener` | sessions with agents, up to whole messages | their handling |
+//! | `enroll` | certificates for nodes, and their proofs | the door itself: `perilog_host::enroll` |
 //! | `metrics` | figures for Prometheus | an opinion on them |
-//! | `api` | `io.perilog.Controller` on the local socket | who holds what |
+//! | `api` | `io.perilog.Controller` on the local socket | the state of jobs |
 
 mod api;
 pub mod arguments;

@@ -1,4 +1,4 @@
-//! perilog-controller: parse, configure, run, exit. What it does is told by the library beside it.
+//! perilog-controller: parse, configure, run, exit. The library beside it describes the rest.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use perilog_controller::daemon;
 use perilog_controller::export::{check_store, export};
 use perilog_host::command::Arguments;
 
-/// One thread writes; more than so many would only wait for it.
+/// Most worker threads. One thread writes; more would only wait for it.
 const MAX_WORKERS: usize = 4;
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-    // Of a store, not of the configuration: it may be a copy on another host.
+    // Works on a store, without a configuration: it may be a copy on another host.
     if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1)) {
         if let Some(store) = arguments.own(EXPORT) {
             return PROGRAM.end(export(Path::new(store), &arguments));
@@ -39,7 +39,7 @@ fn serve(arguments: &Arguments, config: Config) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     let result = runtime.block_on(daemon::run(&arguments.config, config));
-    // Whatever still sleeps or reads has nothing left to say.
+    // Sleeping or reading tasks have nothing left to do.
     runtime.shutdown_background();
     result.map_err(|fault| {
         tracing::error!("{fault}");

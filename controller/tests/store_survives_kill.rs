@@ -1,4 +1,5 @@
-//! kill -9 of a process in mid-write: what it was told is durable is there, and every batch is there whole or not at all.
+//! kill -9 of a process during a write: records reported as durable are there, and every batch is there whole or not at
+//! all.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -55,11 +56,11 @@ fn acknowledged_batches_survive_kill_9() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut said =
             lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
-        // Another number each time, past several checkpoints of the log.
+        // A different number each time, past several checkpoints of the log.
         let until = acknowledged + run * 61;
         let reached = said.find(|n| *n >= until).expect("the child commits");
         child.kill().unwrap();
-        // What it said until it died counts, too; a last line cut short does not.
+        // Reports until its death count, too; a torn last line does not.
         acknowledged = said.last().unwrap_or(reached);
         child.wait().unwrap();
         let found = batches(&mut Store::open(&path).unwrap());

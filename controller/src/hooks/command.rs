@@ -1,5 +1,6 @@
-//! One run of a hook's command, in a process group of its own. Past its limit all of the group is killed, and the run is over when nothing of it lives
-//! any more: who is told again is not told by two at once. What a program leaves in the background when it ends by itself is its own affair.
+//! Run of a hook's command, in a process group of its own. Past its limit the whole group is killed, and the run ends
+//! when no process of it lives: so no two commands tell the same notice at once. Processes that a program leaves in the
+//! background when it ends by itself go on.
 
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
@@ -13,13 +14,13 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process;
 
-/// Of what it says on standard error the end is logged, and the last line shown.
+/// Bytes of standard error to keep: they are logged, and the last line is shown.
 const KEPT: usize = 4 * 1024;
 /// How long the pipe of a program that has ended is read on.
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
-/// How often it is looked whether what was killed is gone: of a process that is no child nobody is told.
+/// Period of checks whether killed processes are gone: only a child's end is reported.
 const LOOK: Duration = Duration::from_millis(20);
-/// What was killed is gone by then, or hangs in the kernel, and that is said.
+/// Limit for that; a process that still lives hangs in the kernel, and is logged.
 const KILLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,10 +31,10 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Runs it with this on its standard input.
+    /// Runs the command with `body` on its standard input.
     ///
     /// # Errors
-    /// How it ended, and what it said.
+    /// How it ended, and its output.
     pub(crate) async fn tell(&self, body: &Value) -> Result<(), Untold> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err(Untold::new("no command".to_owned(), &[]));
@@ -66,7 +67,7 @@ impl Command {
                 Ok((status, heard)) => {
                     group.is_reaped();
                     if !heard {
-                        // What it left in the background may hold the pipe for ever.
+                        // A background process may hold the pipe for ever.
                         let _ = tokio::time::timeout(PIPE_LIMIT, listening).await;
                     }
                     Some(status)
@@ -93,7 +94,7 @@ impl Command {
 pub(crate) struct Untold {
     /// One line for people: how the program ended, and the last line of its standard error.
     pub(crate) why: String,
-    /// All that is kept of its standard error, where that is more than the last line.
+    /// The kept part of its standard error, if longer than the last line.
     pub(crate) said: Option<String>,
 }
 
@@ -107,7 +108,8 @@ impl Untold {
     }
 }
 
-/// All processes of a run. Killed when it is dropped, unless the program was reaped: from then on its number may be another's.
+/// Process group of a run. Dropping it kills the group, unless the program was reaped: later its number may belong to
+/// another group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -119,7 +121,7 @@ impl Group {
         self.0 = None;
     }
 
-    /// Kills them, and waits until none lives.
+    /// Kills the group, and waits until no process of it lives.
     async fn end(mut self, child: &mut process::Child, program: &str) {
         let Some(group) = self.0 else { return };
         self.kill();
@@ -142,7 +144,7 @@ impl Group {
 
     fn kill(&self) {
         if let Some(group) = self.0 {
-            // It is there: nobody has reaped its first process.
+            // The group still exists, because its first process is not reaped yet.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
@@ -154,7 +156,8 @@ impl Drop for Group {
     }
 }
 
-/// Is there a process in the group that is no zombie? Those of orphans stay where nobody reaps them, as in some containers.
+/// Does the group contain a process that is no zombie? Zombie orphans stay where no process reaps them, as in some
+/// containers.
 fn lives(group: Pid) -> bool {
     if rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH) {
         return false;
@@ -171,10 +174,11 @@ fn is_living_member(stat: &str, group: Pid) -> bool {
     !matches!(state, None | Some("Z" | "X")) && of.and_then(|of| of.parse().ok()) == Some(group.as_raw_nonzero().get())
 }
 
-/// What a program is told, as a file in memory: whole before the program begins, whatever becomes of the controller then.
+/// Makes the program's input, a file in memory: complete before the program begins, whatever happens to the controller
+/// then.
 fn told(body: &Value) -> io::Result<Stdio> {
     let make = |flags| memfd_create("perilog-hook", MemfdFlags::CLOEXEC | flags);
-    // A kernel before 6.3 does not know that flag; one after it may insist.
+    // A kernel before 6.3 does not know that flag; a later one may require it.
     let memory = make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?;
     let mut file = fs::File::from(memory);
     writeln!(file, "{body}")?;
@@ -182,7 +186,7 @@ fn told(body: &Value) -> io::Result<Stdio> {
     Ok(file.into())
 }
 
-/// Until the pipe is closed; `kept`: the end of what was said so far.
+/// Reads until the pipe is closed; `kept` holds the end of the output so far.
 async fn listen(stderr: Option<process::ChildStderr>, kept: &mut Vec<u8>) {
     let Some(mut stderr) = stderr else { return };
     let mut buffer = [0u8; 1024];
@@ -227,7 +231,7 @@ mod tests {
         (run, pid)
     }
 
-    /// Found by a review: only the program itself was killed, and what it had begun went on beside the next try.
+    /// Found by a review: only the program itself was killed, and its children went on beside the next try.
     #[tokio::test]
     async fn nothing_of_a_run_past_its_limit_lives_when_it_is_told_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -258,7 +262,7 @@ mod tests {
     #[tokio::test]
     async fn a_status_decides_although_a_child_holds_both_pipes() {
         for (status, expect) in [(0, Ok(())), (3, Err("sh: exit status: 3: busy".to_owned()))] {
-            // More than a pipe holds, and nobody reads it.
+            // More than a pipe holds, and the program does not read it.
             let body = json!({"event": "x".repeat(1 << 20)});
             let script = format!("echo busy >&2; exec 3<&0; sleep 10 <&3 & exit {status}");
             let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();

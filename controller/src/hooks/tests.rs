@@ -1,4 +1,4 @@
-//! Whose turn it is, and who keeps nobody waiting.
+//! Turns of notices: failing ones delay no other.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn row(name: &str, lifted: bool) -> DrainRow {
     }
 }
 
-/// What would be told of these now: the event and its hosts.
+/// Returns the notices that would be told now for these rows: event and hosts.
 fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
     let tasks = drained(rows.to_vec(), told, now);
     tasks.iter().map(|task| format!("{} {}", task.body["event"], task.body["hosts"]).replace('"', "")).collect()
@@ -47,7 +47,7 @@ fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
         let words = |lifted: bool| if lifted { "undrain" } else { "drain" };
         let task = drained(vec![row("n1", first), row("n2", first)], &told, now).remove(0);
         told.begin(&task.keys, task.lifts);
-        // The opposite of one of them, and another set of hosts with the same reason.
+        // The opposite for one of them, and another set of hosts with the same reason.
         let later = [row("n1", !first), row("n2", first), row("n3", first)];
         assert_eq!(would_tell(&later, &told, now), [format!("{} n3", words(first))]);
         told.done(&task.keys, now);
@@ -67,12 +67,12 @@ fn one_that_fails_waits_twice_as_long_each_time_and_nobody_else_does() {
         told.begin(&task.keys, task.lifts);
         told.failed(&task.keys, now);
         assert_eq!(told.next(now), Some(now + backoff));
-        // Another with the same reason, and the opposite: at once.
+        // Another host with the same reason, and the opposite, are told at once.
         assert_eq!(would_tell(&[row("n1", false), row("n2", false)], &told, now), ["drain n2"]);
         assert_eq!(would_tell(&[row("n1", true)], &told, now), ["undrain n1"]);
         now += backoff;
         backoff = (backoff * 2).min(LAST_BACKOFF);
-        // Its time has come: nothing is slept for.
+        // The time has come, so there is no sleep.
         assert_eq!((told.next(now), would_tell(&[row("n1", false)], &told, now).len()), (None, 1));
     }
     assert_eq!(backoff, LAST_BACKOFF);
@@ -81,7 +81,8 @@ fn one_that_fails_waits_twice_as_long_each_time_and_nobody_else_does() {
     assert_eq!(told.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
 }
 
-/// Found by a review: one host that the hook rejects kept all others of its command from being drained, and their ranks from being released.
+/// Found by a review: one host that the hook rejects kept all others of its command from being drained, and their ranks
+/// from being released.
 #[test]
 fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     let began = Instant::now();
@@ -116,7 +117,7 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     assert!(told.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
 }
 
-/// Tells what may be told at this moment; whoever is refused fails its command. How many commands that were.
+/// Tells the due notices; a command with a refused host fails. Returns the number of commands.
 fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl Fn(&HostName) -> bool) -> usize {
     let tasks = drained(rows.clone(), told, now);
     tasks.iter().for_each(|task| told.begin(&task.keys, task.lifts));
@@ -132,7 +133,8 @@ fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl F
     tasks.len()
 }
 
-/// Found by a review: a resource manager that had been away was told of each host by itself, a minute apart, four at a time.
+/// Found by a review: after an absence, the resource manager was told of each host alone, a minute apart, four at a
+/// time.
 #[test]
 fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
     let mut now = Instant::now();
@@ -144,7 +146,8 @@ fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
     }
     now += LAST_BACKOFF;
     assert_eq!(drained(rows.clone(), &told, now).len(), 100, "each by itself");
-    // One is told: of the others at once, in two commands, the drains and the lifts; but for one that is refused still.
+    // After one success the others follow at once, in two commands, drains and lifts, except for a host that is still
+    // refused.
     let first = drained(vec![row("n0", false)], &told, now).remove(0);
     told.begin(&first.keys, first.lifts);
     told.done(&first.keys, now);
@@ -153,13 +156,13 @@ fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
     assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 2);
     assert_eq!(rows.len(), 49, "the drains: one of them is refused");
     let mut commands = 0;
-    // Until it waits: alone at first, it may have been told again with whoever else was.
+    // Until it waits: alone at first, it may be told again together with others.
     while rows.len() > 1 || told.next(now).is_none() {
         now = told.next(now).unwrap_or(now);
         commands += tell(&mut rows, &mut told, now, |host| *host == bad);
     }
     assert!(commands <= 2 * 6 + 1, "{commands} commands to find one of 49");
-    // It is at fault: who is told meanwhile does not make it be told sooner.
+    // The refused host is at fault: other successes do not make its next try earlier.
     for n in 200..210 {
         let next = told.next(now).expect("it is told again");
         rows.push(row(&format!("n{n}"), false));
@@ -170,7 +173,7 @@ fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
     }
 }
 
-/// Found by a review: of two hosts or more that are refused for ever each success made one group again, told a second later.
+/// Found by a review: with two or more hosts refused for ever, each success grouped them again, a second later.
 #[test]
 fn those_that_are_refused_for_ever_keep_their_own_backoff_whoever_else_is_told() {
     let began = Instant::now();
@@ -191,7 +194,7 @@ fn those_that_are_refused_for_ever_keep_their_own_backoff_whoever_else_is_told()
     assert_eq!(rows.len(), bad.len(), "one that is not refused waits");
     // A minute apart, each of them; and the nine others.
     assert_eq!(late, 45 * bad.len() + 9, "commands in the last 45 minutes");
-    // One of them can be told after all: the others are told with what comes, once, and then wait as before.
+    // One of them succeeds after all: the others are told once with the new ones, and then wait as before.
     let now = began + FIRST_BACKOFF * 3600 + LAST_BACKOFF;
     let refuses = |host: &HostName| bad[1..].contains(host);
     assert_eq!(tell(&mut rows, &mut told, now, refuses), 3);
@@ -200,7 +203,8 @@ fn those_that_are_refused_for_ever_keep_their_own_backoff_whoever_else_is_told()
     assert!(again <= 4, "{again} commands in a minute");
 }
 
-/// A resource manager that came, was told of one, and was away again: nobody is at fault, and who is told after that says so for all.
+/// A resource manager came, took one notice, and went away again: no host is at fault, and the next success releases
+/// all.
 #[test]
 fn those_that_failed_again_after_one_success_are_told_together_when_one_of_them_can_be_told() {
     let mut now = Instant::now();
@@ -247,7 +251,7 @@ fn what_failed_takes_half_of_the_room_those_that_wait_longest_first() {
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
 
-/// Found by a review: the lowest sequences were asked for, those that waited for another try among them.
+/// Found by a review: the query asked for the lowest sequences, which included those that waited for another try.
 #[tokio::test]
 async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     const BAD: u64 = 40;
@@ -285,7 +289,7 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
             }
             other => panic!("{other:?}"),
         };
-        // Each of the others twice: then it would be for ever.
+        // Each of the others twice: more would be for ever.
         assert!(failures <= 2 * BAD, "a job waits for those that fail");
         answer.send(Ok(reply)).unwrap();
     }
@@ -305,7 +309,7 @@ async fn what_a_command_says_is_kept_to_a_bound_and_its_last_line_is_why() {
     assert_eq!(tell(two, long).await, untold("/bin/sh: exit status: 3: two", Some("one\ntwo")));
     let flood = tell("seq 1 100000 >&2; exit 3", long).await;
     assert!(flood.why.ends_with(": 100000") && flood.said.is_some_and(|said| said.len() <= 4096));
-    // Cut off at its limit, or outlived by a child that holds its pipe: what it said until then.
+    // Killed at its limit, or outlived by a child that holds its pipe: the output until then.
     let late = tell("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
     assert_eq!(late, untold("/bin/sh: no end within 5s: stuck", None));
     let held = tell("echo held >&2; sleep 5 & exit 3", long).await;

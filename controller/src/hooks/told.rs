@@ -1,10 +1,11 @@
-//! Who is told at this moment, and who is told again, when: by job, or by host. Whatever a command is about, of one job or host there is no other
-//! beside it; one that fails keeps nobody waiting but itself. Hosts that failed together are told again in halves, until who is at fault is alone.
+//! Turns of notices: which one to tell now, and when to repeat a failed one, by job or by host. No two running commands
+//! are about the same job or host, and a failing notice delays only itself. Hosts that failed together are told again
+//! in halves, until the refused one is alone.
 //!
-//! Where nobody is at fault, because the resource manager is away, all are alone by and by. The first that is done says that it is there again: those
-//! that had failed alone while nobody was told are told together then, at once. Not one that failed alone again after another was done: that one is at
-//! fault, and stays so. It waits by its own backoff, whoever else is told, until it is done itself. That one could be told after all says that it may
-//! not have been the others' fault either: they are told together once more.
+//! If the resource manager is away, no host is at fault, and all are alone eventually. The first success shows that it
+//! is back: all that failed alone without a success in between are then told together, at once. A host that failed
+//! alone again after another host's success is at fault. It keeps its own backoff, whatever else succeeds, until it
+//! succeeds itself. Its success suggests that the others were not at fault either: they are told together once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,21 +22,21 @@ pub(super) enum Key {
     Host(HostName),
 }
 
-/// May something be told?
+/// Permission to tell a notice now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// It failed, and its time has come then; together with the others of that number.
+    /// It failed, and is due since that moment, together with its group.
     Again(Instant, Group),
     Fresh,
 }
 
-/// Those that are told again together have the same.
+/// Notices that are repeated together share a group.
 pub(super) type Group = u64;
 
 #[derive(Debug, Clone, Copy)]
 enum Stand {
     Telling,
-    /// It failed: told again then, together with the others of that number.
+    /// It failed; due at that moment, together with its group.
     Again(Instant, Group),
 }
 
@@ -44,33 +45,34 @@ struct Tried {
     stand: Stand,
     /// To lift a drain is another thing than the drain.
     lifts: bool,
-    /// How long it waits should it fail.
+    /// Delay after the next failure.
     backoff: Duration,
-    /// How many commands had been carried out when it first failed, or when it last failed alone.
+    /// Number of successful commands when it first failed, or last failed alone.
     at: Option<u64>,
     failed: Failed,
 }
 
-/// How one failed that is told again.
+/// How a notice failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// With others; or it did not yet.
+    /// Together with others, or not yet.
     Together,
-    /// By itself, and nobody was told since it had failed before: perhaps nobody can be.
+    /// Alone, and no command succeeded since its earlier failure: perhaps none can.
     Alone,
-    /// By itself, and others were told since it had failed before; until it is done.
+    /// Alone, although another command succeeded since its earlier failure; until it succeeds.
     AtFault,
 }
 
 impl Tried {
-    /// With others: how long it waits. Not by what it has waited alone before, for most of them are not at fault.
+    /// Records a failure together with others, and returns the delay. It ignores the earlier delay, because most of the
+    /// group are not at fault.
     fn fail(&mut self, successes: u64) -> Duration {
         self.failed = Failed::Together;
         self.at.get_or_insert(successes);
         FIRST_BACKOFF
     }
 
-    /// By itself: how long it waits.
+    /// Records a failure alone, and returns the delay.
     fn fail_alone(&mut self, successes: u64) -> Duration {
         let others_were_told = self.at.replace(successes).is_some_and(|at| at != successes);
         if self.failed != Failed::AtFault {
@@ -82,12 +84,12 @@ impl Tried {
     }
 }
 
-/// What is told, or was and failed. As many as there is to tell: what is there no more leaves with [`Told::keep`].
+/// Running and failed notices. [`Told::keep`] removes those that no longer exist.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     tried: BTreeMap<Key, Tried>,
     groups: Group,
-    /// Commands that were carried out.
+    /// Number of successful commands.
     successes: u64,
 }
 
@@ -97,12 +99,12 @@ impl Told {
         match self.tried.get(key).map(|tried| (tried.stand, tried.lifts)) {
             Some((Stand::Telling, _)) => None,
             Some((Stand::Again(at, group), of)) if of == lifts => (at <= now).then_some(Turn::Again(at, group)),
-            // What failed was the opposite.
+            // The failed notice was the opposite.
             Some((Stand::Again(..), _)) | None => Some(Turn::Fresh),
         }
     }
 
-    /// Jobs whose time has come, who waits longest first.
+    /// Returns the due jobs, longest waiting first.
     pub(super) fn due_jobs(&self, now: Instant) -> Vec<JobId> {
         let due = |(key, tried): (&Key, &Tried)| match (key, tried.stand) {
             (Key::Job(job), Stand::Again(at, _)) if at <= now => Some((at, job.clone())),
@@ -117,7 +119,7 @@ impl Told {
         self.tried.keys().filter_map(job).collect()
     }
 
-    /// When the next one's time comes, after this moment.
+    /// Returns when the next notice is due, after this moment.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
         self.tried.values().filter_map(again).filter(|at| *at > now).min()
@@ -148,8 +150,8 @@ impl Told {
         }
     }
 
-    /// A command that fails for many says nothing of any: each half of them is told by itself next, until who is at fault is alone. Only one that
-    /// is alone waits longer each time.
+    /// Records that a command failed. For many hosts this accuses none: each half is told alone next, until the refused
+    /// one is alone. Only a single host's delay grows.
     pub(super) fn failed(&mut self, keys: &[Key], now: Instant) {
         let (first, second) = keys.split_at(keys.len() / 2);
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
@@ -164,7 +166,7 @@ impl Told {
         }
     }
 
-    /// Those that are to be told no more are not waited for.
+    /// Drops failed notices that no longer exist.
     pub(super) fn keep(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.tried.retain(|key, tried| matches!(tried.stand, Stand::Telling) || is_there(key));
     }

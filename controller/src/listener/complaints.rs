@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use perilog_host::clock;
 use perilog_host::complaints::{Each, LINES, WINDOW_MS, Window};
 
-/// Addresses that have lines of their own: the largest cluster, over several networks.
+/// Most addresses with lines of their own: the largest cluster, over several networks.
 const MOST: usize = 50_000;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Complaints {
         self.refused_by_name(peer, None, &canonical(peer).to_string(), why);
     }
 
-    /// The same of a peer that is known to be `host`; `who`: the peer for people.
+    /// Logs a refusal of a peer that is known to be `host`; `who` names the peer for people.
     pub(super) fn refused_by_name(&self, peer: SocketAddr, host: Option<&str>, who: &str, why: &dyn Display) {
         let now_ms = clock::mono_ms();
         let (say, unsaid) = self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, LINES, WINDOW_MS);
@@ -40,11 +40,12 @@ pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Lines about peers that have shown what only a host of ours has: each address has lines of its own, so that none hides another one's.
+/// Journal lines about peers that proved to be a host of the site. Each address has lines of its own, so that none
+/// hides another.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,
-    /// Where there are too many addresses.
+    /// Shared lines, once there are too many addresses.
     others: Complaints,
 }
 
@@ -55,7 +56,7 @@ impl Default for ComplaintsOfEach {
 }
 
 impl ComplaintsOfEach {
-    /// Logs that `peer` was refused, unless that was just said, or its address was too often just now.
+    /// Logs that `peer` was refused, unless the same line was just logged, or the address has too many lines.
     pub(crate) fn refused(&self, peer: SocketAddr, why: &str) {
         let address = peer.ip().to_canonical();
         match self.each.admit(address, why) {

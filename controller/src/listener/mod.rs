@@ -1,11 +1,12 @@
-//! Where agents dial: accepts, shakes hands, and lets nobody in who is not right. What agents say is decided by the machine; here it is only read.
+//! Port of the agents: accepts, shakes hands, and refuses invalid peers. It only reads messages; the machine handles
+//! them.
 //!
 //! ```text
 //!   accept ── TLS ── preambles ── Hello ── open: both ways until one side ends
 //!                └────── within a limit ─┘
 //! ```
-//! Who was revoked since is found when certificates are loaded again, and its session ends.
-//! Whoever is not right (garbage, a frame over the limit, another version, a wrong certificate) is refused, and logged with its address.
+//! When certificates are reloaded, sessions of revoked ones end. An invalid peer (garbage, a frame over the limit,
+//! another version, a wrong certificate) is refused, and logged with its address.
 
 mod complaints;
 mod names;
@@ -24,11 +25,11 @@ use tokio::sync::{Semaphore, watch};
 use crate::daemon::Inlet;
 pub(crate) use complaints::{Complaints, ComplaintsOfEach};
 
-/// Connections at once: all nodes of the largest cluster we plan for, and those of them that come back before they were missed. The unit's
-/// LimitNOFILE is above it.
+/// Most connections at once: all nodes of the largest planned cluster, and those that return before their old
+/// connection ends. The unit's LimitNOFILE is above it.
 const MAX_SESSIONS: u32 = 100_000;
 
-/// What all sessions share.
+/// State that all sessions share.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     inlet: Inlet,
@@ -52,7 +53,7 @@ impl Sessions {
         })
     }
 
-    /// Logs that a peer was refused; `host`: by its certificate.
+    /// Logs that a peer was refused; `host` comes from its certificate.
     fn refused(&self, peer: SocketAddr, host: Option<&str>, why: &dyn Display) {
         self.complaints.refused_by_name(peer, host, &self.names.who(peer, host), why);
     }
@@ -61,9 +62,9 @@ impl Sessions {
         SessionId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Until the last session is over.
+    /// Waits until the last session is over.
     pub(crate) async fn ended(&self) {
-        // Closed: but nobody closes it.
+        // This code never closes the semaphore.
         let _ = self.places.acquire_many(MAX_SESSIONS).await;
     }
 }
@@ -78,7 +79,7 @@ pub(crate) async fn accept(
     loop {
         let Ok(place) = sessions.places.clone().acquire_owned().await else { return };
         let incoming = tokio::select! {
-            // Who dials after a reload meets the new certificates.
+            // A connection after a reload uses the new certificates.
             biased;
             Ok(()) = tls.changed() => {
                 let new = tls.borrow_and_update().clone();
@@ -88,7 +89,7 @@ pub(crate) async fn accept(
             }
             incoming = listener.next() => incoming,
         };
-        // Whatever is loaded from here on, it hears of.
+        // Subscribes the session to later reloads.
         let (sessions, tls) = (sessions.clone(), tls.clone());
         tokio::spawn(async move {
             session::serve(incoming, plain, tls, &sessions).await;

@@ -1,5 +1,5 @@
-//! Which host an address belongs to, for lines of the log: operators know names. By its certificate, while that is at hand; else by the host that came
-//! from there last. Nothing is decided by it.
+//! Host names by address, for log lines: by the peer's certificate, if at hand, otherwise the last host from that
+//! address. No decision depends on them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ const MOST: usize = 50_000;
 pub(super) struct Names(Mutex<HashMap<IpAddr, String>>);
 
 impl Names {
-    /// A verified certificate was shown from there.
+    /// Records the host of a verified certificate from this address.
     pub(super) fn learn(&self, peer: SocketAddr, host: &str) {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let address = peer.ip().to_canonical();

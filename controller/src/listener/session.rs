@@ -1,4 +1,4 @@
-//! One connection, from its handshake to its end. One task: reading and writing go on side by side in it.
+//! Session of one connection, from its handshake to its end, in one task: it reads and writes concurrently.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -18,18 +18,20 @@ use super::Sessions;
 use super::complaints::canonical;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 
-/// For the preamble, and again for all pages of Hello. An agent says them at once; one on a node that swaps may need a while.
+/// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; on a swapping node it may
+/// need a while.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
-/// What a peer that is sent away has for taking our last words.
+/// Time for a refused peer to take the last messages.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// Host names in all pages of one Hello: a node holds few tasks of large jobs, and a page of few bytes can name a million.
+/// Most host names in all pages of one Hello: a node holds few tasks of large jobs, but a short page can name a million
+/// hosts.
 const HELLO_HOSTS: usize = 4 * HostList::MAX_HOSTS;
 
 /// Why a session is over.
 enum Over {
     /// In good order, or by what happens to networks.
     Ended(String),
-    /// It did what no agent does.
+    /// The peer did what no agent does.
     Refused(String),
 }
 
@@ -87,7 +89,7 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
         over = &mut writing => over,
         () = revoked(&chain, tls) => refused("its certificate was revoked"),
         end = end => match end {
-            // Its queue is let go of, too: what is in it is still written, then a goodbye.
+            // Drops the queue: its frames are still written, then a goodbye.
             Ok(End::Close(why)) => {
                 let _ = tokio::time::timeout(FLUSH_LIMIT, writing).await;
                 Over::Ended(why)
@@ -105,7 +107,7 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     over
 }
 
-/// Until a revocation list names the peer, if one ever does.
+/// Waits until a revocation list names the peer.
 async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>) {
     while tls.changed().await.is_ok() {
         let current = tls.borrow_and_update().clone();
@@ -116,7 +118,7 @@ async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>)
     std::future::pending().await
 }
 
-/// Both preambles. Ours goes first, so that a peer of another version can say what it met.
+/// Exchanges preambles. The controller's goes first, so that a peer of another version can log it.
 async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str) -> Result<(), Over> {
     writer.send(Preamble::ours(release).encode()).await?;
     let theirs = reader.next().await?.ok_or_else(|| Over::Ended("it went away before it said anything".to_owned()))?;
@@ -136,11 +138,11 @@ async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>) -> Ove
     }
 }
 
-/// What is needed to hear a peer.
+/// Context for receiving a peer's messages.
 struct Hearing<'a> {
     id: SessionId,
     peer: SocketAddr,
-    /// Whom its certificate may speak for; none in plain text.
+    /// Hosts that its certificate may speak for; `None` in plain text.
     names: Option<Vec<String>>,
     own: WeakQueue<bytes::Bytes>,
     sessions: &'a Sessions,
@@ -185,7 +187,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// The next message; none where it is one that we do not know, which is said.
+    /// Returns the next message; `None` for an unknown one, which is answered.
     async fn next(&self, reader: &mut FrameReader) -> Result<Option<(FromAgent, Weight)>, Over> {
         let frame = reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))?;
         let weight = self.sessions.inlet.weigh(frame.len()).await.map_err(ending)?;
@@ -201,7 +203,7 @@ impl Hearing<'_> {
     }
 
     async fn put(&self, message: FromAgent, weight: Weight) -> Result<(), Over> {
-        // Hello alone is judged by who says it; the rest comes by thousands.
+        // Only Hello is judged by its sender; other messages come by the thousand.
         let (names, peer) = match &message {
             FromAgent::Hello(_) => (self.names.clone(), canonical(self.peer).to_string()),
             _ => (Some(Vec::new()), String::new()),

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use perilog_core::{Event, IdSet};
 
 use crate::store::Ran;
 
-/// Actions that are counted by their names, and scripts over all actions: more than a site has, and no more than a Prometheus takes gladly from one
-/// target (some 15 series each).
+/// Most actions counted by name, and most scripts over all actions: more than a site has, and within what a Prometheus
+/// accepts from one target (some 15 series each).
 const ACTIONS: usize = 32;
 const SCRIPTS: usize = 256;
-/// What is past the bound.
+/// Label for everything past the bound.
 const OTHER: &str = "other";
 
 /// Words of [`perilog_core::outcome::Outcome`].
@@ -23,17 +23,17 @@ const OUTCOMES: [&str; 8] = ["ok", "tolerable", "failed", "timeout", "cancelled"
 /// Upper bounds in seconds. A script takes milliseconds or, when a file server hangs, hours.
 const SCRIPT_SECONDS: &[f64] =
     &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0];
-/// A commit is one fsync, or a disk that is in trouble.
+/// A commit is one fsync; slow ones show a disk in trouble.
 const COMMIT_SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// Those that are counted by their names.
+    /// Actions counted by name.
     actions: BTreeSet<Arc<str>>,
     /// By action and outcome.
     pub(super) ended: BTreeMap<(Arc<str>, String), u64>,
     pub(super) overdue: BTreeMap<Arc<str>, u64>,
-    /// Files that runners left out, and tasks that had no script to run.
+    /// Files that runners skipped, and tasks without a script to run.
     pub(super) skipped: BTreeMap<Arc<str>, u64>,
     pub(super) empty: BTreeMap<Arc<str>, u64>,
     pub(super) tasks: BTreeMap<Arc<str>, Histogram>,
@@ -44,7 +44,7 @@ pub(super) struct Counts {
     pub(super) connects: u64,
     pub(super) disconnects: u64,
     pub(super) store_full: bool,
-    /// By hook, and whether it did what it was told.
+    /// By hook, and whether the command succeeded.
     pub(super) hooks: BTreeMap<(&'static str, bool), u64>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Counts {
             connects: 0,
             disconnects: 0,
             store_full: false,
-            // What is there from the beginning is not missed when it happens for the first time.
+            // Series exist from the start, so that their first increase is visible.
             hooks: hooks.collect(),
         }
     }
@@ -105,7 +105,7 @@ impl Counts {
         }
     }
 
-    /// What a job's log tells is told once.
+    /// Counts an event of a job's log, which is sent once.
     fn event(&mut self, event: &Event) {
         if !matches!(event.name(), "action-start" | "finish" | "overdue") {
             return;
@@ -124,8 +124,8 @@ impl Counts {
         }
     }
 
-    /// The name under which an action is counted. One that is new begins at zero everywhere: to Prometheus a series that begins with 1 has never risen,
-    /// and nobody would be told of the first task that is overdue.
+    /// Returns the name under which an action is counted. A new one begins at zero everywhere: for Prometheus, a series
+    /// that begins with 1 has never risen, and the first overdue task would raise no alert.
     pub(super) fn action(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.actions.get(name) {
             return known.clone();
@@ -145,11 +145,11 @@ fn seconds(millis: u64) -> f64 {
     millis as f64 / 1000.0
 }
 
-/// How many were at most so long.
+/// Histogram: counts by upper bound.
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
     pub(super) bounds: &'static [f64],
-    /// Of each bound those above the one before; the last are above all.
+    /// Counts per bound, above the bound before; the last count is above all bounds.
     pub(super) counts: Vec<u64>,
     pub(super) sum: f64,
 }

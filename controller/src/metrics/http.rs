@@ -1,4 +1,5 @@
-//! HTTP/1.1 for one question, `GET /metrics`. What strangers send is read by hyper; a connection has a limit in time and they have one in number.
+//! HTTP/1.1 for one question, `GET /metrics`. hyper reads what strangers send; connections are limited in time and
+//! number.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,9 +23,9 @@ use super::text;
 
 /// Prometheus keeps one connection, two of a pair keep two; more only wait.
 const CONNECTIONS: usize = 16;
-/// A scraper asks as soon as it has connected, and connects again for the next time. A connection that is silent for longer makes room.
+/// Limit for a silent connection. A scraper asks as soon as it connects, and connects again for its next scrape.
 const SILENT: Duration = Duration::from_secs(10);
-/// Whoever takes a page so slowly is no scraper.
+/// Limit for one page; a slower client is no scraper.
 const LONGEST: Duration = Duration::from_secs(3600);
 const BUFFER: usize = 16 * 1024;
 /// After an accept that failed: descriptors may be short for a while.
@@ -37,12 +38,12 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Answers until it is dropped.
+/// Answers until dropped.
 pub(crate) async fn serve(listener: std::net::TcpListener, source: Source) -> io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        // Nobody closes it.
+        // This code never closes the semaphore.
         let Ok(turn) = room.clone().acquire_owned().await else { continue };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -54,7 +55,7 @@ pub(crate) async fn serve(listener: std::net::TcpListener, source: Source) -> io
         };
         let source = source.clone();
         tokio::spawn(async move {
-            // However it ended: whoever wants the figures asks again.
+            // Ignores how it ended: a scraper asks again.
             let _ = tokio::time::timeout(LONGEST, one(stream, source)).await;
             drop(turn);
         });

@@ -1,14 +1,15 @@
-//! Figures for Prometheus, off unless `[metrics] listen` names an address: counted by the one writer and by hooks as things happen, read when somebody
-//! asks. What is counted begins at zero with the process; nothing is decided by it.
+//! Figures for Prometheus, off unless `[metrics] listen` names an address. The writer and the hooks count; a scraper
+//! reads. Counters begin at zero with the process; no decision depends on them.
 //!
 //! | room | |
 //! |---|---|
-//! | `counts` | what is counted, each with a bound on its labels |
+//! | `counts` | counters, each with a bound on its labels |
 //! | `text` | Prometheus' text format 0.0.4 |
-//! | `page` | all of it as a page, with what the machine and the store say at that moment |
-//! | `http` | who asks, over hyper |
+//! | `page` | the page, with the present state of machine and store |
+//! | `http` | the server, over hyper |
 //!
-//! No label has the name of a job, a node or a rank. Actions and scripts are the site's words: past a bound they are counted as `other`.
+//! No label has the name of a job, a node or a rank. The site chooses the names of actions and scripts: past a bound
+//! they count as `other`.
 
 mod counts;
 mod http;
@@ -39,7 +40,7 @@ impl Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A batch is on the disk: what it took, what ended in it for the first time, what is told of it now.
+    /// Counts a committed batch: its duration, tasks that ended in it for the first time, and its effects.
     pub(crate) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         let mut counts = self.counts();
         if let Some(took) = took {
@@ -49,7 +50,7 @@ impl Metrics {
         effects.iter().for_each(|effect| counts.effect(effect));
     }
 
-    /// These have begun before this process: their counters are there from its beginning.
+    /// Creates the counters of actions that began before this process.
     pub(crate) fn open<'a>(&self, actions: impl Iterator<Item = &'a str>) {
         let mut counts = self.counts();
         actions.for_each(|action| drop(counts.action(action)));

@@ -1,4 +1,4 @@
-//! All figures as a page: what was counted, and what the machine and the store say at this moment.
+//! Page of all figures: the counters, and the present state of machine and store.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::text::{Text, Type};
 use crate::daemon::Inlet;
 use crate::store::{Pending, StepReader};
 
-/// How long the writer may take for its answer. Past it the page is without it, and says so: somebody shall see a disk that hangs.
+/// Limit for the writer's answer. Past it the page lacks that part and shows so, which makes a hanging disk visible.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Where figures come from. Cheap to clone.
@@ -31,7 +31,7 @@ impl Source {
             _ => None,
         };
         let steps = self.steps.clone();
-        // A reader that fails is a store that cannot be read: the writer will say so.
+        // A reader fails if the store is unreadable; the writer reports that.
         let pending = tokio::task::spawn_blocking(move || steps.pending().ok()).await.ok().flatten();
         render(&self.metrics.counts(), status.as_deref(), pending, clock::wall_ms())
     }

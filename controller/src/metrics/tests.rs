@@ -78,7 +78,7 @@ fn what_happened_is_on_the_page() {
     ] {
         assert!(page.lines().any(|seen| seen == line), "{line} is not in\n{page}");
     }
-    // What nobody said is not made up.
+    // Unknown figures are left out.
     assert!(!page.contains("perilog_nodes{"));
 }
 
@@ -88,13 +88,13 @@ fn event(name: &str, action: &str) -> Effect {
     Effect::Publish { job: JobId::new("f1").unwrap(), sequence: 1, event }
 }
 
-/// Found by an audit: the first overdue task of an action began its series with 1, and increase() of that is nothing.
+/// Found by an audit: the first overdue task of an action began its series with 1, of which increase() is nothing.
 #[test]
 fn what_is_counted_of_an_action_is_there_before_it_happens() {
     let of = |page: &str, series: &str| page.lines().filter(|line| line.starts_with(series)).count();
     let metrics = Metrics::default();
     metrics.committed(None, &[], &[event("action-start", "prolog")]);
-    // Begun before this process.
+    // Actions that began before this process.
     metrics.open(["epilog"].into_iter());
     for action in ["prolog", "epilog"] {
         let page = counts(&metrics, None);
@@ -109,7 +109,7 @@ fn what_is_counted_of_an_action_is_there_before_it_happens() {
     }
 }
 
-/// All of them: one that is added to the core is counted from zero, too.
+/// Every outcome: one that is added to core is counted from zero, too.
 #[test]
 fn every_outcome_has_a_counter() {
     use perilog_core::outcome::{Failure, Loss, Outcome};

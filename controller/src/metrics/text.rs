@@ -1,11 +1,12 @@
-//! Prometheus' text format, version 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats). The crate that its makers recommend writes OpenMetrics only,
-//! which promtool(1) and textfile collectors do not take; this is all there is to the older one.
+//! Prometheus' text format, version 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats). The crate that
+//! Prometheus recommends writes OpenMetrics only, which promtool(1) and textfile collectors do not accept; the older
+//! format is short enough to write here.
 
 use std::fmt::Write as _;
 
 use super::counts::Histogram;
 
-/// What it is said to be.
+/// Content type of the page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +23,7 @@ pub(super) struct Text(String);
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Text {
-    /// What follows are samples of this metric.
+    /// Begins the samples of this metric.
     pub(super) fn metric(&mut self, name: &'static str, of: Type, help: &str) -> Metric<'_> {
         let word = match of {
             Type::Counter => "counter",

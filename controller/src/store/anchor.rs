@@ -4,9 +4,10 @@
 //! perilog 1 epoch 00000000000000000012 nonce 0123456789abcdef commit 00000000000000004711
 //! ```
 //!
-//! A store that is put back from a copy leaves the anchor as it was: the controller finds at its start that its directory has seen more than its
-//! store. The anchor is written after each commit, at once and without waiting for the disk. After a power cut the anchor is older than the store,
-//! or none; both are no evidence of anything. The file has one width, so that a later line covers an earlier one.
+//! Restoring a copy of the store leaves the anchor unchanged, so the controller sees at its start that the store is
+//! behind. The controller writes the anchor after each commit, at once and without waiting for the disk. After a power
+//! cut the anchor is older than the store, or missing; neither proves anything. The line has a fixed width, so that a
+//! later line covers an earlier one.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -25,7 +26,7 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// Opens the anchor of a store, and makes an empty one where there is none.
+    /// Opens the anchor of a store, and creates an empty one if there is none.
     pub(super) fn open(store: &Path) -> Result<Self, OpenError> {
         let path = place::beside(store, "anchor");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -35,7 +36,7 @@ impl Anchor {
         }
     }
 
-    /// The commit that it names; `None`: it is new, or cannot be read.
+    /// Returns the commit in the anchor; `None` if it is new or unreadable.
     pub(super) fn read(&self) -> Option<Commit> {
         let mut bytes = [0; 2 * WIDTH];
         let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);

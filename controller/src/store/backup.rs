@@ -1,7 +1,8 @@
-//! A copy of the store while the controller writes, by SQLite's online backup: all of one moment, checked, and without a log beside it.
+//! Copy of the store while the controller writes, by SQLite's online backup: of one moment, checked, and without a log
+//! beside it.
 //!
-//! It is made beside the store, where there is a disk that may be written, and has no name any more when it is handed over. It is taken in one
-//! step: the writer goes on meanwhile (WAL), and no later page gets in.
+//! The copy is made beside the store, where the controller may write, and has no name any more on return. It is taken
+//! in one step: the writer goes on meanwhile (WAL), and no later page gets in.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,10 +14,10 @@ use rustix::fs::statvfs;
 
 use super::{OpenError, StoreError, place, reserve};
 
-/// The copy, from its beginning, and its bytes. Blocks for as long as the disk needs.
+/// Returns the copy, positioned at its beginning, and its size. Blocks for as long as the disk needs.
 ///
 /// # Errors
-/// [`StoreError`]: there is no room for it beside the store, or the store cannot be read.
+/// [`StoreError`]: there is no room beside the store, or the store is unreadable.
 pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     let other = |error: &dyn std::fmt::Display| StoreError::Other(format!("backup: {error}"));
     let size = fs::metadata(store).map_err(|error| other(&error))?.len();
@@ -27,7 +28,7 @@ pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
         return Err(other(&format!("the copy needs {size} bytes beside the store for a moment, and {free} are free")));
     }
     let path = place::beside(store, "backup");
-    // Of a controller that was killed in the middle of one.
+    // Left by a controller that was killed during a backup.
     let _ = fs::remove_file(&path);
     let made = copy(store, &path).and_then(|()| File::open(&path).map_err(|error| other(&error)));
     let _ = fs::remove_file(&path);
@@ -51,9 +52,9 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
             }
         }
     }
-    // One file, whole: a log beside it could be forgotten.
+    // One file without a log beside it, which an operator could forget.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
-    // Whoever puts it back has a store that is behind.
+    // Stamps the copy: a restored store is behind.
     to.execute("INSERT INTO stamp (made_ms) VALUES (?1)", [i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX)])?;
     is_whole(&to)?.map_or(Ok(()), |wrong| {
         Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
@@ -63,21 +64,21 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
 /// Checks that a file is a whole store, of this version or an earlier one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem.
 pub fn check(store: &Path) -> Result<(), OpenError> {
-    // Without this SQLite makes a journal beside it, or waits for one.
+    // Without this check, SQLite would create a journal beside it, or wait for one.
     fs::metadata(store).map_err(|source| OpenError::Place { path: store.to_owned(), source })?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(store, flags)?;
     match super::schema::check(&db) {
-        // It is migrated when it is opened.
+        // Opening it will migrate it.
         Err(OpenError::Version { found, ours }) if found < ours => {}
         checked => checked?,
     }
     is_whole(&db)?.map_or(Ok(()), |wrong| Err(OpenError::Damaged(wrong)))
 }
 
-/// What SQLite finds wrong with it.
+/// Returns the problem that SQLite finds, if any.
 fn is_whole(db: &Connection) -> rusqlite::Result<Option<String>> {
     let verdict: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))

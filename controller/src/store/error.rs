@@ -1,9 +1,9 @@
-//! What can be wrong with a store.
+//! Errors of a store.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no store. The process ends; its text says what to do.
+/// Why there is no store. The process ends; the text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{}: {source}", path.display())]
@@ -29,13 +29,13 @@ pub enum OpenError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Why records are not durable: nothing of them was written.
+/// Why records are not durable; none of them was written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk is full, and the reserve is used up. It gets better when somebody makes room.
+    /// The disk is full, and the reserve is used up. It recovers when an operator makes room.
     #[error("the store's disk is full: make room on it")]
     Full,
-    /// Nobody knows what the disk holds; the process has to end and begin again from what it finds.
+    /// The content of the disk is uncertain; the process has to end and start from what it finds.
     #[error("the store: {0}")]
     Other(String),
 }

@@ -1,4 +1,4 @@
-//! Event logs for those who ask: a read-only connection beside the writer's, which WAL lets read while it writes.
+//! Reader of event logs: a read-only connection beside the writer's; WAL allows both at once.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,19 +8,21 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::StoreError;
 
-/// Contexts in one read: an event that lists the hosts of a large job has hundreds of KiB.
+/// Bytes of contexts in one read: an event that lists the hosts of a large job has hundreds of KiB.
 const BYTES: usize = 256 * 1024;
 
-/// An event with its place in its job's log.
+/// Event with its place in its job's log.
 pub type Numbered = (u64, Event);
 
-/// Cheap to clone; its reads take turns, each as short as its limit.
+/// Reader, cheap to clone; reads take turns, each as short as its limit.
 #[derive(Debug, Clone)]
 pub struct EventReader {
     db: Arc<Mutex<Connection>>,
 }
 
 impl EventReader {
+    /// Opens a reader.
+    ///
     /// # Errors
     /// [`StoreError`] if there is no store.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
@@ -30,8 +32,8 @@ impl EventReader {
         Ok(Self { db: Arc::new(Mutex::new(db)) })
     }
 
-    /// Events of a job past `after`, in order: at most `limit`, fewer where they are large, at least one if there is one. Blocks for the time of
-    /// a query.
+    /// Returns events of a job past `after`, in order: at most `limit`, fewer if they are large, at least one if one
+    /// exists. Blocks for the time of a query.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

@@ -1,6 +1,7 @@
-//! All that the store knows of jobs, a job at a time, as JSON objects (`perilog export`; docs/operate.md has their members).
+//! Export of all jobs in the store, a job at a time, as JSON objects (`perilog export`; docs/operate.md lists their
+//! members).
 //!
-//! A connection of its own that only reads: of a running controller's store, of a stopped one's, of a copy.
+//! It uses a read-only connection of its own: to a running controller's store, a stopped one's, or a copy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::events::EventReader;
 use super::{StoreError, load};
 
-/// Raised when a member changes its meaning or goes; new ones may come without.
+/// Version of the export. Raised when a member changes its meaning or disappears; new members do not raise it.
 const SCHEMA: u32 = 1;
 /// Events in one read.
 const PAGE: usize = 1_000;
@@ -38,8 +39,10 @@ pub struct Exporter {
 }
 
 impl Exporter {
+    /// Opens an export.
+    ///
     /// # Errors
-    /// [`StoreError`]: there is no such store, or it is none of this version.
+    /// [`StoreError`]: the store does not exist, or is not of this version.
     pub fn open(path: &Path, wanted: Wanted) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;
@@ -48,10 +51,10 @@ impl Exporter {
         Ok(Self { db, events: EventReader::open(path)?, wanted, last: String::new() })
     }
 
-    /// All of the next job, in the order of their names; `None`: that was all. Blocks for the time of its queries.
+    /// Returns all lines of the next job, in the order of names; `None` at the end. Blocks for the time of its queries.
     ///
     /// # Errors
-    /// [`StoreError`]: it cannot be read.
+    /// [`StoreError`]: the store cannot be read.
     pub fn next_job(&mut self) -> Result<Option<Vec<Value>>, StoreError> {
         const NEXT: &str = "
             SELECT job FROM attempts WHERE job > ?1 AND (?2 IS NULL OR job = ?2)
@@ -71,7 +74,7 @@ impl Exporter {
     }
 
     fn job(&self, job: &JobId) -> Result<Vec<Value>, StoreError> {
-        // One read transaction: all of the job at one moment, but for events that come meanwhile.
+        // One read transaction: the whole job at one moment, except for concurrent events.
         let db = self.db.unchecked_transaction()?;
         let part = load::job(&db, job)?;
         let mut lines = vec![json!({ "kind": "job", "job": job, "attempts": part.attempts.len() })];
@@ -119,7 +122,7 @@ impl Exporter {
     }
 }
 
-/// The first line of an export: what follows is read by it.
+/// Returns the first line of an export, which says how to read the others.
 pub fn head(now_ms: u64) -> Value {
     json!({ "kind": "export", "schema": SCHEMA, "release": env!("CARGO_PKG_VERSION"), "at_ms": now_ms })
 }

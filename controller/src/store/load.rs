@@ -1,4 +1,5 @@
-//! Rows to a snapshot. Everything goes through the constructors of its type: a row that was damaged, or edited by hand, is named.
+//! Loads a snapshot from rows. Every value passes the constructor of its type, so an error names a row that was damaged
+//! or edited by hand.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -44,13 +45,13 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     Ok(snapshot)
 }
 
-/// The number in a table of one row, or none.
+/// Returns the number in a table of one row, if any.
 fn one(db: &Connection, table: &str, column: &str) -> Result<Option<u64>, StoreError> {
     let sql = format!("SELECT {column} FROM {table}");
     Ok(rows(db, table, &sql, |row| number(row, column))?.pop())
 }
 
-/// What is known of one job.
+/// Rows of one job.
 pub(super) struct Job {
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) actions: Vec<ActionRow>,
@@ -72,7 +73,7 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// What was written beside the rows of actions, over them.
+/// Applies action deltas, written beside the rows, to the rows.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
     let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
@@ -84,7 +85,7 @@ fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
     Ok(())
 }
 
-/// The same of attempts.
+/// Applies attempt deltas in the same way.
 fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();

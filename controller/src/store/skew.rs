@@ -1,4 +1,4 @@
-//! Scripts that differ between nodes: of each node the newest task of an action counts, as what its runner said that it ran.
+//! Scripts that differ between nodes: for each node, the newest task of an action counts, by its runner's report.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::StoreError;
 use super::took::{Since, StepReader, layout, scripts, walk};
 
-/// A script that is not the same on all nodes that ran its action.
+/// Script that is not the same on all nodes that ran its action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Skewed {
     pub action: String,
@@ -21,7 +21,7 @@ pub struct Skewed {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Version {
-    /// `None`: it is not there.
+    /// `None`: the script is missing.
     pub digest: Option<String>,
     pub nodes: u64,
     pub hosts: HostList,
@@ -33,7 +33,7 @@ pub struct Version {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Skew {
     pub rows: Vec<Skewed>,
-    /// What was compared.
+    /// Numbers of what was compared.
     pub nodes: u64,
     pub scripts: u64,
     pub truncated: bool,
@@ -76,7 +76,7 @@ impl StepReader {
 
 /// The newest task of a node.
 struct Newest {
-    /// All its scripts ran: what is missing is not there.
+    /// All its scripts ran, so an absent one is missing on the node.
     whole: bool,
     began_ms: u64,
     scripts: Vec<i64>,
@@ -93,12 +93,12 @@ fn compare(
     nodes.dedup();
     skew.nodes = nodes.len() as u64;
     for (action, hosts) in newest {
-        // script -> digest -> who, and when last
+        // script -> digest -> (hosts, last time)
         let mut found: BTreeMap<&str, BTreeMap<Option<&str>, (Vec<&str>, u64)>> = BTreeMap::new();
         for (host, task) in hosts {
             for (name, digest) in task.scripts.iter().filter_map(|id| names.get(id)) {
                 let (who, last) = found.entry(name).or_default().entry(Some(digest)).or_default();
-                // Several tries are one script.
+                // Several tries count as one script.
                 if who.last() != Some(&host.as_str()) {
                     who.push(host);
                 }
@@ -132,7 +132,7 @@ fn compare(
     skew
 }
 
-/// The layouts of attempts, one at a time: tasks of one action come together.
+/// Layouts of attempts, one at a time: tasks of one action come together.
 #[derive(Default)]
 struct Layouts {
     of: Option<(i64, Option<Layout>)>,

@@ -1,5 +1,5 @@
-//! What scripts took, read again: one job's tasks, and all of a time added up (`skew`: scripts that are not the same on all nodes). A read-only
-//! connection of its own, so that whoever adds up a million tasks keeps no follower of an event log waiting.
+//! Durations of scripts: one job's tasks, and sums over a time (`skew`: scripts that differ between nodes). A read-only
+//! connection of its own, so that a sum over a million tasks delays no follower of an event log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::StoreError;
 use super::steps::{TIMED_OUT, TOLERABLE};
 
-/// Tasks that are added up at most, the newest first: a few seconds of one core.
+/// Most tasks in a sum, the newest first: a few seconds of one core.
 const MOST: u64 = 1_000_000;
 
-/// Cheap to clone; its reads take turns.
+/// Reader, cheap to clone; reads take turns.
 #[derive(Debug, Clone)]
 pub struct StepReader {
     db: Arc<Mutex<Connection>>,
@@ -27,7 +27,7 @@ pub struct StepReader {
 #[derive(Debug, Clone)]
 pub struct Which {
     pub job: JobId,
-    /// `None`: the newest that began something.
+    /// `None`: the newest attempt that began something.
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
 }
@@ -42,7 +42,7 @@ pub struct Page {
 /// An action's number and a rank of it.
 pub type Place = (i64, u32);
 
-/// What is added up.
+/// Tasks to sum up.
 #[derive(Debug, Clone)]
 pub struct Since {
     /// Actions that began at this time or later, in milliseconds since 1970.
@@ -50,7 +50,7 @@ pub struct Since {
     pub action: Option<ActionName>,
 }
 
-/// What is open: what the resource manager's edges have before them, and since when something goes on.
+/// Unfinished work for the resource manager's edges, and its age.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pending {
     pub manager: u64,
@@ -61,7 +61,7 @@ pub struct Pending {
     pub oldest_open_ms: Option<u64>,
 }
 
-/// A step as it was written.
+/// Step as stored.
 pub(super) struct Step {
     pub(super) script: i64,
     after_ms: u64,
@@ -77,7 +77,7 @@ impl Step {
     }
 }
 
-/// Of what times are added up: an action's tasks as a whole (`script` is `None`), or one script of it.
+/// Subject of a sum: an action's tasks as a whole (`script` is `None`), or one of its scripts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     action: String,
@@ -91,7 +91,7 @@ pub struct Total {
     /// `None`: the tasks as a whole.
     pub script: Option<String>,
     pub count: u64,
-    /// Tasks that ended other than ok; tries of the script that ended with another status than 0.
+    /// Tasks that ended other than ok; for a script, tries with a status other than 0.
     pub failed: u64,
     pub timed_out: u64,
     pub min_ms: u64,
@@ -105,7 +105,7 @@ pub struct Total {
 pub struct Totals {
     pub rows: Vec<Total>,
     pub tasks: u64,
-    /// There are older ones in that time that were not counted.
+    /// Older tasks in that time were not counted.
     pub truncated: bool,
 }
 
@@ -117,6 +117,8 @@ struct Times {
 }
 
 impl StepReader {
+    /// Opens a reader.
+    ///
     /// # Errors
     /// [`StoreError`] if there is no store.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
@@ -130,7 +132,8 @@ impl StepReader {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tasks of a job's attempt whose scripts are known, by action and rank, past `after`. `None`: there is no such attempt.
+    /// Returns tasks of a job's attempt whose scripts are known, by action and rank, past `after`. `None`: the attempt
+    /// does not exist.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -199,7 +202,7 @@ impl StepReader {
         for (action, (whole, by_script)) in times {
             totals.insert(Key { action: action.clone(), script: None }, whole);
             for (id, of_script) in by_script {
-                // Of all its digests.
+                // Sums over all digests of the script.
                 let script = Some(names.get(&id).map_or_else(|| format!("#{id}"), |(name, _)| name.clone()));
                 totals.entry(Key { action: action.clone(), script }).or_default().join(of_script);
             }
@@ -208,7 +211,7 @@ impl StepReader {
         Ok(Totals { rows, tasks, truncated })
     }
 
-    /// What is open.
+    /// Returns the unfinished work for the edges.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -246,7 +249,7 @@ impl Times {
 
     fn total(mut self, key: Key) -> Option<Total> {
         self.millis.sort_unstable();
-        // The least of which so many hundredths are not above it.
+        // The smallest value with at least this share of all values at or below it.
         let at = |hundredths: usize| {
             let place = (self.millis.len() * hundredths).div_ceil(100).saturating_sub(1);
             self.millis.get(place).copied().map(u64::from)
@@ -265,7 +268,7 @@ impl Times {
     }
 }
 
-/// A task as it is walked over.
+/// Task as visited by [`walk`].
 pub(super) struct Task<'a> {
     pub(super) number: i64,
     pub(super) rank: u32,
@@ -276,7 +279,7 @@ pub(super) struct Task<'a> {
     pub(super) steps: &'a [Step],
 }
 
-/// All tasks of that time, the newest action first; how many, and whether there were more.
+/// Visits all tasks of that time, the newest action first; returns how many, and whether there were more.
 pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
     let mut actions = db.prepare_cached(
         "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",
@@ -316,7 +319,7 @@ pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
     Ok(ranks.parse().ok().zip(hosts.parse().ok()).and_then(|(ranks, hosts)| Layout::new(ranks, hosts).ok()))
 }
 
-/// The attempt that is meant: the one that is named, or else the newest that has an action.
+/// Returns the attempt: the named one, or else the newest that has an action.
 pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
     let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
          WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC LIMIT 1";
@@ -331,7 +334,7 @@ pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String,
     rows.collect()
 }
 
-/// What cannot be read is nothing.
+/// Parses steps; unreadable ones count as none.
 fn steps(text: &str) -> Vec<Step> {
     let rows: Vec<Vec<Option<u64>>> = serde_json::from_str(text).unwrap_or_default();
     let step = |row: &Vec<Option<u64>>| {

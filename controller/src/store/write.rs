@@ -49,7 +49,7 @@ fn run(db: &Connection, sql: &str, params: impl Params) -> Result<()> {
     db.prepare_cached(sql)?.execute(params).map(drop)
 }
 
-/// SQLite's integers are signed; nothing we count reaches their end, and what pretends to is kept at it.
+/// Converts to SQLite's signed integers; no real number reaches their end, and a larger one is capped.
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -58,12 +58,12 @@ fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// A value whose JSON is a text, as that text.
+/// Returns a value whose JSON is a string, as that string.
 fn word(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
-/// A life begins with the commit that has this record.
+/// Writes a life, which begins with the commit of this record.
 fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
     run(
@@ -78,7 +78,7 @@ fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     )
 }
 
-/// What a copy was stamped with has done its work once the store is in recovery for it.
+/// A copy's stamp has served once the store is in recovery because of it.
 fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
     run(db, "DELETE FROM recovery", [])?;
     run(db, "DELETE FROM stamp", [])?;
@@ -135,7 +135,7 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     )
 }
 
-/// An action that is there keeps its number, so that the order of their begins is kept.
+/// Writes an action; an existing one keeps its number, and so the order of begins.
 fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
     run(

@@ -1,4 +1,4 @@
-//! An agent that does what the test says.
+//! Scripted agent.
 
 use bytes::Bytes;
 use perilog_core::message::{FromAgent, Held, Hello, ToAgent};
@@ -30,7 +30,7 @@ pub(crate) fn hello(host: &str, tasks: Vec<Held>) -> Hello {
     }
 }
 
-/// A link whose preambles were exchanged.
+/// Returns a link after the exchange of preambles.
 pub(crate) async fn link(bed: &Bed, controller: &Controller, host: &str) -> Link {
     let mut link = raw_link(bed, controller, host).await;
     link.writer.send(Preamble::ours("test").encode()).await.unwrap();
@@ -94,7 +94,7 @@ impl Agent {
         self.send(&FromAgent::Finished { task: start.task, ended }).await;
     }
 
-    /// The controller has this end on its disk.
+    /// Waits for the Ack of this end, after which it is on the controller's disk.
     pub(crate) async fn acked(&mut self, start: &Start) {
         match self.next().await {
             ToAgent::Ack { task, commit } if task == start.task && commit > 0 => {}
@@ -102,7 +102,7 @@ impl Agent {
         }
     }
 
-    /// Takes a Start, ends with this outcome, and waits until that is durable.
+    /// Takes a Start, reports this outcome, and waits until it is durable.
     pub(crate) async fn run(&mut self, outcome: Outcome) {
         let start = self.accept().await;
         self.finish(&start, outcome).await;

@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::bed::Bed;
 use crate::python::{Stream, call, refused, replies, run};
 
-/// A test that was not made is not one that was passed.
+/// A skipped test has not passed.
 const NOBODY_ELSE: &str = "only root can play another user: run this test as root, as `cargo xtask test` does";
 
 #[test]
@@ -82,7 +82,7 @@ fn every_method_of_the_interface_is_served() {
     let methods: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next()).collect();
     assert!(methods.len() >= 13, "{methods:?}");
     for method in methods {
-        // Whatever it says, it is not that there is no such method.
+        // Any error but "no such method" will do.
         let reply = replies(&bed, method, json!({}), &[]).pop().unwrap();
         assert!(!reply["error"].as_str().unwrap_or_default().contains("MethodNot"), "{method}: {reply}");
     }
@@ -94,14 +94,14 @@ fn every_method_of_the_interface_is_served() {
 fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
     let mut bed = Bed::new();
     let _controller = bed.start();
-    // A controller without a store gives its nodes time to come: until then it is open.
+    // A controller with a new store gives its nodes time to come; until then the action is open.
     call(&bed, "Run", run("f1", "n0"));
     let notes_say = |text: &str| {
         let notes = call(&bed, "Status", json!({}))["status"]["notes"].to_string();
         notes.contains(text)
     };
     let until = |text: &str, says: bool| {
-        // Each question is a client of its own: that many last for longer than anything but a hang.
+        // Each question is a client of its own: only a hang outlasts that many.
         assert!((0..1_000).any(|_| notes_say(text) == says), "the notes never said {text:?}: {says}");
     };
     let wait = || Stream::open(&bed, "Quiesce", json!({"wait": true}), &[]);
@@ -162,7 +162,7 @@ async fn others_see_the_last_line_of_a_failed_script_and_no_more_of_its_output()
         assert!(theirs.contains("\"failed\"") && !theirs.contains("SESAME"), "{method}: {theirs}");
         assert!(method == "Events" || ours.contains("SESAME"), "{method}: {ours}");
     }
-    // One line is no secret, whatever a script makes its last one: docs/security.md says so.
+    // One line is no secret, whatever a script prints last (docs/security.md).
     for (method, parameters) in [("Events", json!({"job": "f1"})), ("Drains", json!({}))] {
         let theirs = replies(&bed, method, parameters, &["uid=65534"])[0].to_string();
         assert!(theirs.contains("no such device") && !theirs.contains("SESAME"), "{method}: {theirs}");
@@ -292,7 +292,7 @@ async fn logs_come_from_the_nodes_as_they_answer() {
         assert_eq!(part["parameters"], json!({"host": "n0", "text": text, "last": last}));
     }
     drop(gone);
-    // Connected when it was asked, and gone before it had answered: it could not be asked.
+    // Connected at the question and gone before its answer: counts as unreachable.
     assert_eq!(both.next()["parameters"], json!({"unreachable": "n1"}));
     assert_eq!(call(&bed, "Nodes", json!({"nodes": "n1"}))["nodes"][0]["state"], "offline");
     let last = replies(&bed, "Logs", json!({"job": "f1", "targets": "1"}), &["more"]).pop().unwrap();

@@ -50,7 +50,7 @@ impl Authority {
         fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
         files
     }
-    /// A list that revokes the certificates of these hosts; where it is.
+    /// Writes a list that revokes the certificates of these hosts, and returns its path.
     pub(crate) fn revoke(&self, hosts: &[&str]) -> PathBuf {
         let certificate = |host: &&str| RevokedCertParams {
             serial_number: serial(host),
@@ -71,7 +71,7 @@ impl Authority {
         path
     }
 
-    /// A certificate for `host` that the owner of another one's key has signed with it, and the two as a chain.
+    /// Makes a certificate for `host`, signed with the key of another host's certificate, and the two as a chain.
     pub(crate) fn forged(&self, host: &str, thief: &str) -> TlsFiles {
         let stolen = self.files(thief);
         let text = |path: &Path| fs::read_to_string(path).unwrap();
@@ -87,7 +87,7 @@ impl Authority {
     }
 }
 
-/// Of the bytes of a name: the same each time it is issued to.
+/// Derives the serial number from a name, so that it is the same each time.
 fn serial(name: &str) -> SerialNumber {
     SerialNumber::from_slice(&[b"1", &name.as_bytes()[..name.len().min(15)]].concat())
 }

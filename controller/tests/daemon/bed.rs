@@ -15,19 +15,19 @@ use rustix::process::getegid;
 
 use crate::authority::Authority;
 
-/// Far more than anything here takes; whoever waits that long has failed.
+/// Limit far above every wait in these tests; exceeding it fails the test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Bed {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) authority: Authority,
-    /// Lines of the configuration beside those that every bed has.
+    /// Lines of the configuration beside those of every bed.
     pub(crate) extra: String,
-    /// Of whoever runs the tests, as the controller knows it: may change things.
+    /// Group of the test's user, as the controller knows it: may change state.
     pub(crate) gid: u32,
     tls: String,
     store: PathBuf,
-    /// Where the first controller listened, for those that come after it.
+    /// Address of the first controller, for those after it.
     address: Option<SocketAddr>,
 }
 
@@ -135,12 +135,12 @@ impl Controller {
         self.child.wait().unwrap();
     }
 
-    /// Its exit status, once it is gone.
+    /// Returns its exit status, once it has ended.
     pub(crate) fn terminated(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// The next notification that has this line; all of it.
+    /// Returns the next notification that has this line.
     pub(crate) fn wait_notified(&self, line: &str) -> String {
         loop {
             let told = self.notifications.recv_timeout(LIMIT);
@@ -152,7 +152,7 @@ impl Controller {
     }
 }
 
-/// Takes what is sent there, as a service manager does: whoever sends waits otherwise.
+/// Reads notifications, as a service manager does; otherwise the sender would block.
 fn drain(notify: UnixDatagram) -> Receiver<String> {
     let (sender, receiver) = sync_channel(10_000);
     std::thread::spawn(move || {
@@ -173,7 +173,7 @@ impl Drop for Controller {
     }
 }
 
-/// What a controller wrote to stderr so far.
+/// Output of a controller on stderr so far.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
 
@@ -194,7 +194,7 @@ impl Log {
         self.0.0.lock().unwrap().join("\n")
     }
 
-    /// The first line with this text, once there is one.
+    /// Waits for the first line with this text.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         let (lines, changed) = &*self.0;
         let missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));

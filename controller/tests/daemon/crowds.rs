@@ -1,4 +1,4 @@
-//! Clients by the hundred: those that wait leave room for commands, and strangers make nothing grow.
+//! Clients by the hundred: waiting ones leave room for commands, and strangers' requests use bounded memory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn request(method: &str, parameters: Value, more: bool) -> Vec<u8> {
     bytes
 }
 
-/// The next reply, up to its NUL.
+/// Reads the next reply, up to its NUL.
 fn reply(stream: &mut UnixStream) -> Value {
     let (mut bytes, mut byte) = (Vec::new(), [0]);
     loop {
@@ -42,7 +42,8 @@ fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
     client.call(&format!("io.perilog.Controller.{method}"), parameters).unwrap()
 }
 
-/// Found by a hunt: 800 that waited for a job closed the socket for the `job finish` that they waited for, and for `ps` and `status`, without a word.
+/// Found by a hunt: 800 clients that waited for a job closed the socket, without a message, to the `job finish` that
+/// they waited for, and to `ps` and `status`.
 #[test]
 fn a_thousand_that_wait_for_a_job_leave_room_for_the_command_that_they_wait_for() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -75,7 +76,8 @@ fn rss_mib(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// Found by a review: sixteen connections of one user that sent a megabyte of small objects each and did not read their refusals made a daemon of 1.5 GiB.
+/// Found by a review: sixteen connections of one user each sent a megabyte of small objects and did not read the
+/// refusals, and the daemon grew to 1.5 GiB.
 #[test]
 fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
     assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");
@@ -90,14 +92,14 @@ fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
         for _ in 0..64 {
             scope.spawn(|| {
                 let (uid, gid) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
-                // Of this thread alone.
+                // Affects only this thread.
                 rustix::thread::set_thread_groups(&[]).unwrap();
                 rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
                 let mut stream = UnixStream::connect(&socket).unwrap();
                 stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
                 let refused = request("Cancel", json!({"job": "f1"}), false);
-                // Until its replies fill the socket, or it is sent away.
+                // Until its replies fill the socket, or the server closes it.
                 let _ = (0..2_000).try_for_each(|_| stream.write_all(&refused));
                 let _ = stream.write_all(&bomb);
                 let after = rss_mib(pid);

@@ -1,4 +1,4 @@
-//! An edge follows all attempts of its source over one connection, and may do what an edge does.
+//! An edge follows all attempts of its source over one connection, and may act as an edge.
 
 use perilog_core::outcome::Outcome;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn source() -> Value {
     json!({"name": "flux", "instance": "i1"})
 }
 
-/// Replies until an attempt of this job is told that looks so; the attempt.
+/// Reads replies until an attempt of this job satisfies `is`; returns the attempt.
 fn until(stream: &mut Stream, job: &str, is: impl Fn(&Value) -> bool) -> Value {
     loop {
         let reply = stream.next();
@@ -35,7 +35,7 @@ async fn an_edge_follows_its_source() {
     let last = feed.next()["parameters"].clone();
     assert_eq!((&last["drains"], &last["current"]), (&json!([]), &json!(true)), "{last}");
 
-    // Of another source nothing is told: the next word is about this one.
+    // Jobs of another source are left out: the next reply is about this one.
     call(&bed, "JobAdd", json!({"job": "x", "nodes": "n0", "source": {"name": "flux", "instance": "i2"}}));
     call(&bed, "Run", json!({"job": "f1", "action": "prolog"}));
     agent.run(Outcome::Failed { why: perilog_core::outcome::Failure::Exit(3) }).await;
@@ -46,7 +46,7 @@ async fn an_edge_follows_its_source() {
         (&json!("failed"), &json!("0"), &json!("n0"))
     );
 
-    // Its node is given back when the edge says that the drain is in force.
+    // The node is released when the edge confirms the drain.
     call(&bed, "JobFinish", json!({"job": "f1"}));
     agent.run(Outcome::Ok).await;
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
@@ -60,7 +60,7 @@ async fn an_edge_follows_its_source() {
     let over = until(&mut feed, "f1", |of| of["complete"] == true);
     assert_eq!(over["released"], "0");
 
-    // What is over is told to a follower that names it, and to no other.
+    // Closed attempts are reported only to a follower that names the job.
     let named = |jobs: Value| {
         let asked = json!({"source": source(), "jobs": jobs});
         let replies = replies(&bed, "Attempts", asked, &["more"]);

@@ -1,4 +1,4 @@
-//! A disk that is full: what runs ends and is kept, nothing new begins, and when there is room all goes on.
+//! Full disk: running tasks end and are kept, nothing new begins, and with room again everything goes on.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use crate::agent::{Agent, hello};
 use crate::bed::{Bed, Controller};
 use crate::python::{call, refused, run};
 
-/// A disk of 24 MiB that nobody else sees: a mount namespace, kept by a process that waits for the end of its input.
+/// Private disk of 24 MiB: a mount namespace, kept by a process that waits for the end of its input.
 struct Disk {
     keeper: Child,
     flags: &'static [&'static str],
@@ -28,7 +28,7 @@ impl Disk {
         let (unshare, flags): (_, &[_]) =
             if geteuid().is_root() { ("-m", &["-m"]) } else { ("-rm", &["-U", "--preserve-credentials", "-m"]) };
         if !geteuid().is_root() {
-            // That is who we are in there.
+            // The user's id in the namespace.
             bed.gid = 0;
         }
         let script = "mount -t tmpfs -o size=24m none \"$0\" && echo mounted && exec cat";
@@ -72,7 +72,7 @@ impl Drop for Disk {
     }
 }
 
-/// A completion with so much output that it needs more than what is left of a block.
+/// Completion with so much output that it needs more than the rest of a block.
 fn finished(start: &Start) -> FromAgent {
     let mut ended = Ended::bare(Outcome::Tolerable, 1_552_593_349_000);
     ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }];
@@ -120,7 +120,7 @@ async fn when_the_reserve_is_used_up_nothing_is_acknowledged_and_nothing_lost() 
     std::fs::remove_file(disk.reserve()).unwrap();
     disk.fill();
     agent.send(&finished(&start)).await;
-    // No Ack: the session ends, so that the agent says all again.
+    // No Ack: the session ends, so that the agent repeats everything.
     let end = crate::agent::next_frame(&mut agent.link).await;
     assert!(matches!(end, Ok(None)), "{end:?}");
     controller.log.wait_for("beginning anew from the store");
@@ -128,7 +128,7 @@ async fn when_the_reserve_is_used_up_nothing_is_acknowledged_and_nothing_lost() 
 
     disk.make_room();
     let mut again = loop {
-        // Sent away until it has begun anew.
+        // Refused until the controller has rebuilt its machine.
         let mut link = crate::agent::link(&bed, &controller, "n0").await;
         let mut said = hello("n0", vec![crate::sessions::held(&start, perilog_core::message::HeldState::Ended)]);
         said.link = 2;
@@ -150,7 +150,7 @@ async fn a_controller_that_comes_up_on_a_full_disk_serves_what_runs() {
     let mut agent = Agent::connect(&bed, &controller, "n0").await;
     call(&bed, "Run", run("f1", "n0"));
     let start = agent.accept().await;
-    // In good order, so that its log is gone and has to be made again.
+    // Ended in good order, so that its log is gone and must be made again.
     controller.signal(rustix::process::Signal::TERM);
     assert_eq!(controller.terminated().code(), Some(0));
     disk.fill();

@@ -1,4 +1,5 @@
-//! The real controller over loopback, with real TLS: scripted agents that speak the wire, and clients that are plain Python and no library.
+//! The real controller over loopback, with real TLS: scripted agents that speak the wire, and clients in plain Python
+//! without a library.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

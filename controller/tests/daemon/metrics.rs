@@ -1,4 +1,5 @@
-//! Figures for Prometheus: off unless asked for, right when asked for, and such that Prometheus' own tools like them, the alert rules and the dashboard.
+//! Figures for Prometheus: off by default, correct when on, and accepted by Prometheus' own tools, the alert rules and
+//! the dashboard.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -21,7 +22,7 @@ fn address(controller: &Controller) -> SocketAddr {
     line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// An answer: its head and its body.
+/// Sends a request and returns head and body of the answer.
 fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -100,7 +101,7 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
         ("perilog_controller_answers", 1.0),
         ("perilog_nodes{state=\"online\"}", 1.0),
         ("perilog_nodes{state=\"drained\"}", 0.0),
-        // A job that was run and not finished holds it.
+        // A job that ran and is not finished holds the node.
         ("perilog_nodes{state=\"held\"}", 1.0),
         ("perilog_tasks_empty_total{action=\"prolog\"}", 0.0),
         ("perilog_agent_connects_total", 1.0),
@@ -160,7 +161,7 @@ fn named(text: &str) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Rules, dashboard and their page name what there is, and the page names all of it.
+/// Rules, dashboard and their page name only existing metrics, and the page names all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_rules_and_dashboard_ask_for_is_there() {
     let page = page().await;

@@ -1,4 +1,4 @@
-//! Clients that are plain Python.
+//! Clients in plain Python.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -14,14 +14,14 @@ fn command(bed: &Bed, method: &str, parameters: &Value, options: &[&str]) -> Com
     command
 }
 
-/// One call, all of its replies.
+/// Makes a call and returns all replies.
 pub(crate) fn replies(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> Vec<Value> {
     let output = command(bed, method, &parameters, options).output().unwrap();
     assert!(output.status.success(), "{method}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
 }
 
-/// One call with one reply: its parameters.
+/// Makes a call with one reply and returns its parameters.
 pub(crate) fn call(bed: &Bed, method: &str, parameters: Value) -> Value {
     let mut replies = replies(bed, method, parameters, &[]);
     assert_eq!(replies.len(), 1, "{replies:?}");
@@ -30,14 +30,14 @@ pub(crate) fn call(bed: &Bed, method: &str, parameters: Value) -> Value {
     reply["parameters"].clone()
 }
 
-/// One call that is refused: the error's name, and the text of its parameters.
+/// Makes a call that is refused; returns the error's name and parameters.
 pub(crate) fn refused(bed: &Bed, method: &str, parameters: Value, options: &[&str]) -> (String, Value) {
     let reply = replies(bed, method, parameters, options).pop().unwrap();
     let error = reply["error"].as_str().unwrap_or_else(|| panic!("{method}: no error: {reply}"));
     (error.to_owned(), reply["parameters"].clone())
 }
 
-/// A call that goes on.
+/// Streaming call.
 pub(crate) struct Stream {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -59,7 +59,7 @@ impl Stream {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    /// Events of a stream of `Events`, until one of this name; (sequence, name) of each.
+    /// Reads events of a stream until one of this name; returns all of them.
     pub(crate) fn events_until(&mut self, name: &str) -> Vec<Value> {
         let mut events = Vec::new();
         while events.last().is_none_or(|event: &Value| event["name"] != name) {

@@ -1,4 +1,4 @@
-//! A copy of the store is put back while the life that it misses goes on in its nodes.
+//! An operator restores a copy of the store, while the nodes have gone on since.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     call(&bed, "JobAdd", add);
     let run = json!({"job": "f1", "action": "prolog"});
     let copy = backup(&bed);
-    // What the copy does not know.
+    // Work after the copy was made.
     call(&bed, "Run", run.clone());
     let start = agent.accept().await;
     agent.finish(&start, Outcome::Ok).await;
@@ -62,7 +62,7 @@ async fn a_copy_that_was_put_back_waits_for_a_word() {
     assert_eq!((&told["vouched"], &told["added"], &told["refused"]), (&json!(1), &json!(0), &json!([])), "{told}");
     let drains = call(&bed, "Drains", json!({}))["drains"].clone();
     assert_eq!(drains[0]["host"], "n7", "adopted from the resource manager");
-    // Asked for again, and answered by what the node has: nothing runs twice.
+    // Requested again, it is answered by the node's task: nothing runs twice.
     let mut agent = Agent::connect_with(&bed, &controller, hello("n0", Vec::new())).await;
     call(&bed, "Run", run);
     let again = match agent.next().await {

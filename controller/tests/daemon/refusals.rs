@@ -1,4 +1,4 @@
-//! Whoever is not right is refused and logged with its address, and everybody else goes on.
+//! Invalid peers are refused and logged with their address, and all others go on.
 
 use perilog_core::message::FromAgent;
 use perilog_proto::{MAX_FRAME, Preamble, encode_from_agent};
@@ -28,7 +28,7 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
 
     let mut stranger = TcpStream::connect(controller.address).await.unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    // Operators know names: of a stranger the one that came from its address last.
+    // Operators know names: a stranger's line shows the last host from that address.
     assert_logged(&controller, stranger.local_addr().unwrap(), "(n0 was there last): ");
 
     type Says = (&'static str, Vec<bytes::Bytes>, &'static str);
@@ -56,14 +56,14 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
         let peer = link.peer;
         assert_eq!(peer.port(), controller.address.port(), "{what}");
         for frame in frames {
-            // It may have been refused by the first.
+            // The first frame may have been refused already.
             let _ = link.writer.send(frame).await;
         }
         assert_ended(link).await;
         let line = controller.log.wait_for(why);
         assert!(line.contains("refused n1 at 127.0.0.1:"), "{line}");
     }
-    // Within a session that stands.
+    // Within an established session.
     let mut link = link(&bed, &controller, "n2").await;
     link.writer.send(encode_from_agent(&FromAgent::Hello(hello("n2", vec![])))).await.unwrap();
     next_frame(&mut link).await.unwrap().unwrap();
@@ -95,7 +95,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let other = crate::authority::Authority::new(&bed.dir.path().join("other"));
-    // It trusts our authority, so that only its own certificate is wrong.
+    // The client trusts the bed's authority, so that only its own certificate is wrong.
     let mut files = other.files("n0");
     files.ca = bed.dir.path().join("tls/ca.pem");
     let tls = perilog_host::tls::ClientTls::load(&files).unwrap();
@@ -109,7 +109,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     Agent::connect(&bed, &controller, "n0").await;
 }
 
-/// Dials with these files, as far as it gets; what the controller logs of it.
+/// Dials with these files, as far as it gets; returns what the controller logs.
 async fn refusal(controller: &Controller, files: &perilog_host::tls::TlsFiles, why: &str) -> String {
     let tls = perilog_host::tls::ClientTls::load(files).unwrap();
     let address = format!("localhost:{}", controller.address.port());
@@ -120,7 +120,7 @@ async fn refusal(controller: &Controller, files: &perilog_host::tls::TlsFiles, w
     controller.log.wait_for(why)
 }
 
-/// Whoever has a node's key can sign with it; the authority never said that they may.
+/// A thief of a node's key can sign with it, but the authority never allowed that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_signs_is_no_authority() {
     let mut bed = Bed::new();
@@ -131,7 +131,7 @@ async fn a_certificate_that_signs_is_no_authority() {
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 0);
 }
 
-/// By a reload: the session of a certificate that is revoked ends, the others stand, and it does not come in again.
+/// A reload ends the session of a revoked certificate, keeps the others, and refuses the certificate from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     let mut bed = Bed::new();
@@ -146,7 +146,7 @@ async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
         controller.wait_notified("READY=1")
     };
     reload();
-    // An empty list revokes nobody.
+    // An empty list revokes no certificate.
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 2);
     bed.authority.revoke(&["n1"]);
     reload();
@@ -156,7 +156,7 @@ async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     good.link.writer.send(vec![0x7f, 0xff].into()).await.unwrap();
     good.next().await;
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
-    // A list that cannot be read changes nothing, least of all that somebody is let in.
+    // An unreadable list changes nothing; above all, it admits no revoked peer.
     std::fs::write(&list, "nothing").unwrap();
     assert!(reload().contains("the configuration is wrong"));
     refusal(&controller, &stolen, "the peer's certificate was revoked").await;

@@ -1,4 +1,4 @@
-//! Agents and the controller: what is begun reaches them, what they finish is durable before it is acknowledged.
+//! Agents and the controller: begun actions reach the agents, and ends are durable before the Ack.
 
 use perilog_core::message::{FromAgent, Held, HeldState, ToAgent};
 use perilog_core::outcome::{Failure, Outcome};
@@ -80,9 +80,9 @@ async fn what_was_acknowledged_survives_kill_9_and_what_was_not_is_told_again() 
     let shown = call(&bed, "Show", json!({"job": "f1"}));
     let action = &shown["job"]["attempts"][0]["actions"][0];
     assert_eq!(action["ended"][0]["ended"]["outcome"]["outcome"], "failed", "{shown}");
-    // What is owed goes on when both are back.
+    // Unfinished work goes on when both are back.
     let _first = Agent::connect(&bed, &controller, "n0").await;
-    // The other one ended while there was no controller.
+    // The other task ended while there was no controller.
     let mut said = hello("n1", vec![held(&start, HeldState::Ended)]);
     said.link = 2;
     let mut agent = Agent::connect_with(&bed, &controller, said).await;
@@ -93,7 +93,7 @@ async fn what_was_acknowledged_survives_kill_9_and_what_was_not_is_told_again() 
     let events = events["events"].as_array().unwrap();
     assert!(events.iter().map(|e| e["sequence"].as_u64().unwrap()).eq(1..=events.len() as u64));
     assert_eq!(events.last().unwrap()["name"], "verdict");
-    // Told again after that, it is acknowledged again and counts once.
+    // Reported again, it is acknowledged again and counts once.
     agent.finish(&start, Outcome::Ok).await;
     agent.acked(&start).await;
     assert_eq!(call(&bed, "Events", json!({"job": "f1"}))["events"].as_array().unwrap().len(), events.len());

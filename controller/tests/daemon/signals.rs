@@ -1,4 +1,4 @@
-//! The command line, and what signals do.
+//! Command line, and the handling of signals.
 
 use std::process::Command;
 
@@ -97,7 +97,7 @@ async fn sighup_reads_settings_and_certificates_again_or_keeps_what_it_had() {
     assert!(told.contains("the configuration is wrong"), "{told}");
     controller.log.wait_for("malformed duration");
 
-    // A new authority: agents of the old one that are there stay, new ones of the new one come in.
+    // A new authority: connected agents of the old one stay, new agents of the new one connect.
     bed.extra = "[action.prolog]\ntimeout = \"7s\"\n".to_owned();
     bed.authority = crate::authority::Authority::new(&bed.dir.path().join("tls"));
     bed.authority.controller();

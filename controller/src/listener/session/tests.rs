@@ -6,7 +6,7 @@ use perilog_proto::encode_from_agent;
 use super::*;
 use crate::daemon::Inlet;
 
-/// What becomes of a peer that says so much and then nothing.
+/// Returns how a session ends whose peer sends these frames and then nothing.
 async fn over(frames: Vec<bytes::Bytes>) -> String {
     let (inlet, mut entries) = Inlet::new();
     let sessions = Sessions::new(inlet, "test");
@@ -81,7 +81,7 @@ async fn a_hello_that_names_too_many_hosts_is_refused() {
     assert!(page.len() < 1_000, "{} bytes", page.len());
     let preamble = Preamble::ours("test").encode();
     let pages = |n| std::iter::once(preamble.clone()).chain(std::iter::repeat_n(page.clone(), n)).collect();
-    // As many as there may be: it is the rest that is waited for.
+    // As many as the bound allows: the session waits for the rest.
     assert_eq!(over(pages(4)).await, "no Hello, or not all of it, within the limit");
     assert_eq!(over(pages(5)).await, format!("its Hello names more than {HELLO_HOSTS} hosts"));
 }
