@@ -122,7 +122,7 @@ fn an_operators_reason_has_no_controls() {
 
 /// The test plays the writer and commits at the worst moment, before the follower is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_committed_while_a_follower_comes_is_seen_and_seen_once() {
+async fn a_follower_sees_a_concurrent_commit_exactly_once() {
     use crate::daemon::Entry;
     use crate::store::{Durable, Store};
     use perilog_core::controller::Record;

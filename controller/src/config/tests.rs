@@ -81,7 +81,7 @@ fn the_example_is_the_default() {
 
 /// The list was removed while an authority signs. Earlier, the next reload accepted revoked hosts again.
 #[test]
-fn an_authority_of_enrolment_without_its_list_is_refused_and_one_that_is_not_there_is_none() {
+fn an_enrolment_authority_without_its_list_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let made = authority::new("site", 0, 4_000_000_000_000).unwrap();

@@ -5,11 +5,11 @@
 //!   credential of munge's, root's, from an address of the host ──> the same, where [enroll] munge says so
 //!   certificate that we gave, still good, not revoked ──> a new one for the same host
 //! ```
-//! From the look at what is revoked to the certificate on the list of what was issued it is one step, under the authority's lock: who revokes meanwhile
-//! waits, and finds it there. Who is let in to ask, and how much they may say, is `perilog_host::enroll`'s.
-//! The check of revocations and the record of the issued certificate are one step, under the authority's lock: a
-//! concurrent revocation waits, and finds the certificate on the list. `perilog_host::enroll` bounds the visitors and
-//! their questions.
+//! From the look at what is revoked to the certificate on the list of what was issued it is one step, under the
+//! authority's lock: who revokes meanwhile waits, and finds it there. Who is let in to ask, and how much they may say,
+//! is `perilog_host::enroll`'s. The check of revocations and the record of the issued certificate are one step, under
+//! the authority's lock: a concurrent revocation waits, and finds the certificate on the list. `perilog_host::enroll`
+//! bounds the visitors and their questions.
 
 mod authority;
 mod munge;

@@ -4,8 +4,8 @@
 //! ```text
 //!   [enroll] munge-hosts ── port 600-1023 ── unmunge: good, uid 0, this name and key ── the name has the peer's address ── and the origin's ──> vouched for
 //! ```
-//! In this order: nobody has a program run or a name looked up who could not be a node's agent.
-//! The order matters: only a peer that could be a node's agent causes a program to run or a name to be looked up.
+//! In this order: nobody has a program run or a name looked up who could not be a node's agent. The order matters: only
+//! a peer that could be a node's agent causes a program to run or a name to be looked up.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_this_hosts_resolvers_and_it_is_waited_for_no_longer_than_so() {
+    async fn names_come_from_this_hosts_resolver_within_a_limit() {
         let here = addresses(Path::new(GETENT), "localhost").await.unwrap();
         assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
         let error = addresses(Path::new(GETENT), "no-such-host.invalid").await.unwrap_err();

@@ -97,7 +97,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
 
 /// Earlier, a host in another spelling had certificates that `perilog ca revoke` did not find.
 #[tokio::test]
-async fn a_host_is_certified_and_remembered_by_one_name_however_it_is_written() {
+async fn a_host_is_certified_under_one_name_however_it_is_written() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     for (made, asked) in [("n0", "N0"), ("N0", "n0."), ("n0.", "n0"), ("N0.", "n0..")] {
@@ -111,7 +111,7 @@ async fn a_host_is_certified_and_remembered_by_one_name_however_it_is_written() 
 }
 
 #[tokio::test]
-async fn a_certificate_has_a_number_of_its_own_and_the_authority_stays_the_same() {
+async fn each_certificate_has_its_number_and_the_authority_stays() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     assert_eq!(bed.ask(&["n0"], "n0", None, &key).await, "a certificate");
@@ -132,7 +132,7 @@ fn shown(host: &str, serial: &str) -> Option<Shown> {
 
 /// A revoked certificate once renewed itself until the controller was told to reload.
 #[tokio::test]
-async fn what_is_revoked_is_not_renewed_though_nobody_has_reloaded_and_a_token_brings_it_back() {
+async fn a_revoked_host_renews_only_with_a_token_even_before_a_reload() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
@@ -199,7 +199,7 @@ async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
 
 /// A node that restarts over and over must not fill the lists.
 #[tokio::test]
-async fn a_host_is_given_so_many_certificates_an_hour_and_no_other_one_waits_for_it() {
+async fn each_host_has_its_own_hourly_bound_of_certificates() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     let most = most_an_hour(HOUR);
@@ -266,7 +266,7 @@ fn public(key: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn munge_enrols_the_listed_host_that_has_the_address_and_no_other() {
+async fn munge_enrols_only_the_listed_host_with_the_address() {
     let bed = munged();
     let (key, other) = (authority::key().unwrap(), authority::key().unwrap());
     let [n1, n2, alias, n9] = ["n1", "n2", "other", "n9"].map(|host| bound(host, &public(&key)));
@@ -353,7 +353,7 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
 /// Earlier, the thief of a used token got a new certificate after each revocation, and no operator could revoke the
 /// token.
 #[tokio::test]
-async fn a_used_token_brings_nobody_back_not_even_after_a_new_one_has() {
+async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     let bed = Bed::new();
     let (thief, node) = (authority::key().unwrap(), authority::key().unwrap());
     let stolen = bed.token("n0");
@@ -374,7 +374,7 @@ async fn a_used_token_brings_nobody_back_not_even_after_a_new_one_has() {
 
 /// Which hosts are out was once forgotten with the list of what was issued.
 #[tokio::test]
-async fn who_has_lost_the_list_of_what_was_issued_enrols_nobody_once_somebody_was_revoked() {
+async fn a_lost_list_after_a_revocation_stops_enrolment() {
     let bed = munged();
     let key = authority::key().unwrap();
     let issued = bed.authority().join(ISSUED);
@@ -418,7 +418,7 @@ async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
 
 /// Earlier, the list of issued certificates grew until no host could be revoked.
 #[tokio::test]
-async fn a_long_list_loses_what_has_run_out_when_the_controller_starts() {
+async fn a_long_list_is_pruned_when_the_controller_starts() {
     let bed = Bed::new();
     let long_ago = |n: u32| Issued {
         serial: format!("4{n:031X}"),

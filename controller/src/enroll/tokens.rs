@@ -5,10 +5,11 @@
 //!   made ──(its host asks, in time)──> used ──(a week)──> gone
 //!    └──────(its time is over)──> late ──(a week)──> gone
 //! ```
-//! Used is said before the certificate leaves. The same key may ask again while the token and the certificate of its first use last: an answer that was lost
-//! on its way is no loss. Whether that certificate was revoked since is asked by whoever signs.
-//! A token is marked as used before the certificate leaves. The same key may ask again while the token and the first
-//! certificate are valid, so a lost answer is no loss. The signer checks whether that certificate was revoked since.
+//! Used is said before the certificate leaves. The same key may ask again while the token and the certificate of its
+//! first use last: an answer that was lost on its way is no loss. Whether that certificate was revoked since is asked
+//! by whoever signs. A token is marked as used before the certificate leaves. The same key may ask again while the
+//! token and the first certificate are valid, so a lost answer is no loss. The signer checks whether that certificate
+//! was revoked since.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_once_for_its_host_in_its_time_and_after_a_restart_too() {
+    fn a_token_is_good_once_for_its_host_even_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let made = tokens(&dir).make(&hosts("n[0-2]"), 0, 1000, 1000 + HOUR).unwrap();
         let names: Vec<_> = made.iter().map(|(host, _)| host.as_str()).collect();
@@ -303,7 +304,7 @@ mod tests {
 
     /// Earlier, the user of a token could use it again, and no operator could stop that.
     #[test]
-    fn a_token_that_was_used_is_taken_back_while_it_lasts_and_is_good_again_no_longer_than_its_certificate() {
+    fn a_used_token_can_be_revoked_and_ends_with_its_certificate() {
         let dir = tempfile::tempdir().unwrap();
         let tokens = tokens(&dir);
         let made = tokens.make(&hosts("n[0-1]"), 0, 1000, 1000 + HOUR).unwrap();
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_keeps_nobody_from_the_other_tokens() {
+    fn an_unreadable_file_leaves_the_other_tokens_usable() {
         let dir = tempfile::tempdir().unwrap();
         let tokens = tokens(&dir);
         let made = tokens.make(&hosts("n[0-1]"), 0, 0, HOUR).unwrap();

@@ -58,7 +58,7 @@ fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
 }
 
 #[test]
-fn one_that_fails_waits_twice_as_long_each_time_and_nobody_else_does() {
+fn a_failing_notice_backs_off_and_delays_no_other() {
     let mut now = Instant::now();
     let mut told = Told::default();
     let mut backoff = FIRST_BACKOFF;
@@ -136,7 +136,7 @@ fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl F
 /// Found by a review: after an absence, the resource manager was told of each host alone, a minute apart, four at a
 /// time.
 #[test]
-fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
+fn after_an_outage_waiting_notices_are_told_together() {
     let mut now = Instant::now();
     let mut told = Told::default();
     let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), n % 2 == 1)).collect();
@@ -175,7 +175,7 @@ fn those_that_nobody_could_be_told_of_are_told_together_when_somebody_can() {
 
 /// Found by a review: with two or more hosts refused for ever, each success grouped them again, a second later.
 #[test]
-fn those_that_are_refused_for_ever_keep_their_own_backoff_whoever_else_is_told() {
+fn refused_hosts_keep_their_backoff_when_others_succeed() {
     let began = Instant::now();
     let mut told = Told::default();
     let bad = ["bad1", "bad2", "bad3"].map(host);
@@ -206,7 +206,7 @@ fn those_that_are_refused_for_ever_keep_their_own_backoff_whoever_else_is_told()
 /// A resource manager came, took one notice, and went away again: no host is at fault, and the next success releases
 /// all.
 #[test]
-fn those_that_failed_again_after_one_success_are_told_together_when_one_of_them_can_be_told() {
+fn one_success_after_a_second_outage_releases_all() {
     let mut now = Instant::now();
     let mut told = Told::default();
     let mut rows: Vec<DrainRow> = (0..100).map(|n| row(&format!("n{n}"), false)).collect();
@@ -230,7 +230,7 @@ fn those_that_failed_again_after_one_success_are_told_together_when_one_of_them_
 }
 
 #[test]
-fn what_failed_takes_half_of_the_room_those_that_wait_longest_first() {
+fn failed_notices_take_half_the_room_longest_waiting_first() {
     let now = Instant::now();
     let mut task = drained(vec![row("n1", false)], &Told::default(), now).remove(0);
     let mut turns = |turns: &[Turn], room: Room| -> Vec<Turn> {
@@ -296,7 +296,7 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
 }
 
 #[tokio::test]
-async fn what_a_command_says_is_kept_to_a_bound_and_its_last_line_is_why() {
+async fn a_commands_output_is_bounded_and_its_last_line_is_why() {
     let tell = async |script: &str, limit: Duration| {
         let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
         Command { argv, limit }.tell(&json!({})).await.expect_err("it fails")

@@ -1,19 +1,20 @@
-//! What is durable: one SQLite file, written by one thread, in one transaction per batch.
+//! Durable store: one SQLite file, written by one thread, in one transaction per batch.
 //!
-//! WAL with `synchronous=FULL`: what [`Durable::commit`] returned for survives kill -9 and a power cut. The records of a batch are applied in order
-//! and whole, or not at all. What they mean is said by `perilog_core::controller::Snapshot::apply`, and tests hold the store against it.
+//! WAL with `synchronous=FULL`: a batch for which [`Durable::commit`] returned survives kill -9 and a power cut. The
+//! records of a batch are applied in order and whole, or not at all. `perilog_core::controller::Snapshot::apply`
+//! defines their meaning, and tests compare the store with it.
 //!
 //! | room | |
 //! |---|---|
 //! | `schema` | the tables |
 //! | `write` | records to rows |
-//! | `steps` | what scripts took, beside the records: for people, and the first to go where there is no room |
-//! | `took`, `skew` | that, read again, added up and compared |
+//! | `steps` | durations of scripts, beside the records: for people, and dropped first when there is no room |
+//! | `took`, `skew` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
-//! | `export`, `backup` | connections of their own, for all of it as lines or as a file |
+//! | `export`, `backup` | connections of their own, for the whole store as lines or as a file |
 //! | `anchor` | the newest commit, in a file beside the store |
-//! | `place`, `reserve` | file systems, the lock, the room that is held back for a full disk |
+//! | `place`, `reserve` | file systems, the lock, the reserve for a full disk |
 
 mod anchor;
 mod backup;
@@ -51,21 +52,21 @@ use place::Lock;
 use reserve::Reserve;
 use steps::Known;
 
-/// Statements kept prepared: more than there are.
+/// Prepared statements to keep: more than the code uses.
 const STATEMENTS: usize = 32;
 /// Pages of memory for the writer, in KiB; a batch touches few.
 const CACHE_KIB: i64 = 8 * 1024;
-/// What the log's file is cut to after a checkpoint; a burst makes it larger.
+/// Size to which a checkpoint cuts the log's file; a burst makes it larger.
 const LOG_LIMIT: i64 = 64 * 1024 * 1024;
-/// Somebody with sqlite3(1) may hold a lock for a moment.
+/// Time to wait for a lock: an operator with sqlite3(1) may hold one for a moment.
 const BUSY_MS: u32 = 5_000;
 
-/// What the one writer needs of a store.
+/// Operations that the writer needs of a store.
 pub trait Durable {
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Applies `records`, in order and whole. When it returns they are on the disk; and so is what scripts took (`ran`), unless that had to be
-    /// left out for their sake. Of `ran` stays what was written now and not before.
+    /// Applies `records`, in order and whole. On return they are on disk, and so are the durations in `ran`, unless
+    /// there was room for the records only. `ran` keeps the newly written entries.
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError>;
 
     fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
@@ -89,10 +90,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store, and makes it if there is none.
+    /// Opens the store, and creates it if there is none.
     ///
     /// # Errors
-    /// [`OpenError`]: a network file system, a second controller, a newer version, no such directory.
+    /// [`OpenError`]: a network file system, a second controller, a newer version, or a missing directory.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         place::check_file_system(directory(path))?;
         let lock = place::lock(path)?;
@@ -148,14 +149,15 @@ impl Durable for Store {
             let tried = ran.len();
             let Err(error) = self.write(records, ran) else { return Ok(()) };
             self.known.forget();
-            // Rolled back, whole. Whatever it was: no outcome is lost for the sake of what its scripts took.
+            // The transaction is rolled back whole. No outcome may be lost for the sake of durations, so the next try
+            // leaves them out.
             if tried > 0 {
                 tracing::warn!(%error, "what the scripts of {tried} tasks took is not kept");
                 ran.clear();
                 continue;
             }
             match self.classify(error) {
-                // With the reserve's room there is another try.
+                // Tries again with the reserve's room.
                 StoreError::Full if self.reserve.release() => {}
                 error => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Where the store's file may be: on a file system of this host's own, and in the hands of one controller.
+//! Place of the store's file: on a file system of this host, and open in one controller.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,8 +9,8 @@ use rustix::fs::{FlockOperation, flock, statfs};
 
 use super::OpenError;
 
-/// Kinds of file systems (statfs(2)) that live on other hosts, or in a process: SQLite's locks and its shared memory do not hold there, and a
-/// fail-over would find half of what was acknowledged.
+/// File systems (statfs(2)) that live on other hosts, or in a process: SQLite's locks and shared memory do not work
+/// there, and a fail-over would find half of the acknowledged records.
 #[rustfmt::skip]
 const NETWORK: &[(u32, &str)] = &[
     (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"), (0x4750_4653, "GPFS"),
@@ -35,7 +35,8 @@ fn check_kind(dir: &Path, kind: u32) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes the file, which holds environments and output of root's scripts: only its owner may read it. SQLite gives -wal and -shm the same mode.
+/// Creates the file, which contains environments and output of root's scripts: only its owner may read it. SQLite gives
+/// -wal and -shm the same mode.
 pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
     let made = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     made.map(drop).map_err(|source| OpenError::Place { path: path.to_owned(), source })
@@ -45,10 +46,11 @@ pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
-/// Let go by name: a child that is about to be executed has the file open for a moment more (a hook), and would hold it.
+/// Releases the lock explicitly: a child about to exec (a hook) has the file open for a moment longer, and would hold
+/// it.
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Where that fails closing does it.
+        // If this fails, closing the file releases the lock.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }

@@ -1,5 +1,5 @@
-//! Room that is held back, so that on a full disk epilogs and completions can still be written: a file of zeros beside the store, removed when
-//! the disk is full and made again when there is room.
+//! Reserve for a full disk, so that epilogs and completions can still be written: a file of zeros beside the store,
+//! removed when the disk is full and created again when there is room.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,11 +10,13 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::place::beside;
 
-/// What all running actions of a large cluster can still write: a completion with output is at most some 100 KiB, nearly all are under 1 KiB.
+/// Room for everything that the running actions of a large cluster may still write: a completion with output has at
+/// most some 100 KiB, nearly all are under 1 KiB.
 const SIZE: u64 = 8 * 1024 * 1024;
-/// Room that must be there before the reserve is made again: twice its size, or it would be full again at once.
+/// Free room required to create the reserve again: twice its size, or the disk would be full again at once.
 pub(super) const ROOM: u64 = 2 * SIZE;
-/// With less than that an I/O error of SQLite is taken for a full disk: its shared memory and checkpoints do not always say so.
+/// Free room below which an I/O error of SQLite counts as a full disk: its shared memory and checkpoints do not always
+/// report that.
 const NO_ROOM: u64 = 256 * 1024;
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Makes the reserve if there is room for it.
+    /// Creates the reserve if there is room.
     pub(super) fn new(store: &Path) -> Self {
         let path = beside(store, "reserve");
         let held = path.metadata().is_ok_and(|found| found.len() >= SIZE);
@@ -46,19 +48,19 @@ impl Reserve {
         released
     }
 
-    /// Makes it again if there is room; is it held now?
+    /// Creates it again if there is room; returns whether it exists now.
     pub(super) fn refill(&mut self) -> bool {
         if !self.held && self.free().is_ok_and(|free| free >= ROOM) {
             self.held = self.make().is_ok();
             if !self.held {
-                // A part of it is no reserve.
+                // A partial reserve is useless.
                 let _ = fs::remove_file(&self.path);
             }
         }
         self.held
     }
 
-    /// Is there next to nothing left?
+    /// Is almost no room left?
     pub(super) fn disk_is_full(&self) -> bool {
         self.free().is_ok_and(|free| free < NO_ROOM)
     }

@@ -1,11 +1,12 @@
-//! The tables, and how a file gets them. Names are for whoever looks at it with sqlite3(1):
+//! Tables of the store, and their creation and migration. Their names are readable for an operator with sqlite3(1):
 //!
 //! ```text
 //! sqlite3 -readonly /var/lib/perilog/controller.db \
 //!   "SELECT datetime(timestamp, 'unixepoch'), name, context FROM events WHERE job = 'f2' ORDER BY sequence"
 //! ```
 //!
-//! Sets of ranks are RFC 22 texts, lists of hosts RFC 29 texts, times milliseconds since 1970 (but for `events.timestamp`, RFC 18), objects JSON.
+//! Sets of ranks are RFC 22 texts, lists of hosts RFC 29 texts, times milliseconds since 1970 (but for
+//! `events.timestamp`, RFC 18), objects JSON.
 
 use perilog_core::IdSet;
 use rusqlite::{Connection, Transaction};
@@ -193,7 +194,7 @@ CREATE TABLE outbox_last (sequence INTEGER NOT NULL) STRICT;
 INSERT INTO outbox_last VALUES (0);
 ";
 
-/// Makes the tables of a new file, and checks those of an old one.
+/// Creates the tables of a new file, and checks those of an old one.
 pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     let pragma = |db: &Connection, name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (pragma(db, "application_id")?, pragma(db, "user_version")?);
@@ -209,7 +210,7 @@ pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Is this a store of this version?
+/// Confirms that this is a store of this version.
 pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     let pragma = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     match (pragma("application_id")?, pragma("user_version")?) {
@@ -219,7 +220,8 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     }
 }
 
-/// From the tables of each earlier version to those of the next. What an earlier version began is held as it would be held now.
+/// Migrations from each version's tables to the next version's. Actions that an earlier version began are held as this
+/// version would hold them.
 const MIGRATIONS: [&str; (VERSION - 1) as usize] = [
     "
 ALTER TABLE attempts ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';
@@ -296,7 +298,7 @@ UPDATE drains SET telling = since_ms, asked_ms = since_ms;
 ",
     "ALTER TABLE actions ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
     "ALTER TABLE actions ADD COLUMN remarks TEXT NOT NULL DEFAULT '{}';",
-    // An earlier version has not numbered its commits: its last life has made one, and nothing is known of those before.
+    // An earlier version did not number its commits: its last life counts as one commit, and earlier lives are unknown.
     "
 CREATE TABLE lives (first INTEGER PRIMARY KEY, number INTEGER NOT NULL, nonce TEXT NOT NULL) STRICT;
 INSERT INTO lives SELECT 0, number, nonce FROM epoch;
@@ -334,15 +336,15 @@ fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// An earlier version rebuilt a lost store from what nodes told, and had ranks that no node had told of yet. Their nodes are asked: a Start of what
-/// they have is answered by what became of it.
+/// An earlier version rebuilt a lost store from the nodes' reports, and had ranks whose own nodes had not reported yet.
+/// These become sent: a node answers a Start for a task that it has with that task's state.
 fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut select = transaction.prepare("SELECT number, sent, unknown FROM actions WHERE unknown <> ''")?;
     let rows =
         select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))?;
     for row in rows {
         let (number, sent, unknown) = row?;
-        // A text that was edited by hand stays as it is: the load names it.
+        // A text edited by hand stays unchanged: loading it reports an error.
         let (Ok(sent), Ok(unknown)) = (sent.parse::<IdSet>(), unknown.parse::<IdSet>()) else { continue };
         let sent = sent.union(&unknown).to_string();
         transaction.execute("UPDATE actions SET sent = ?2 WHERE number = ?1", rusqlite::params![number, sent])?;

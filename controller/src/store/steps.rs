@@ -1,7 +1,9 @@
-//! How long the scripts of each task took: a row for a task, in the transaction that makes its end durable, once for good, gone with its attempt.
+//! Durations of each task's scripts: one row per task, written in the transaction that makes its end durable, and
+//! removed with its attempt.
 //!
-//! It is for people (`perilog timeline`, `stats`, `skew`): no decision reads it, the machine does not know of it, and where there is no room for
-//! both it is what goes unwritten. A row has numbers only; what a script is called and its digest stand once in `scripts`.
+//! They are for people (`perilog timeline`, `stats`, `skew`): no decision reads them, the machine does not know them,
+//! and they are dropped first when there is no room. A row has numbers only; names and digests of scripts are in
+//! `scripts`, once each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use perilog_core::task::Step;
 use perilog_core::{ExitStatus, HostName, TaskId};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-/// Actions whose layout is kept at hand: more than have ranks that end within one batch.
+/// Actions whose layout is cached: more than have ranks that end within one batch.
 const ACTIONS: usize = 64;
 /// Digests whose number is kept at hand: more than a site has scripts.
 const DIGESTS: usize = 4_096;
@@ -21,11 +23,11 @@ const DIGESTS: usize = 4_096;
 pub(super) const TOLERABLE: u8 = 1;
 pub(super) const TIMED_OUT: u8 = 2;
 
-/// What a task's node told of its scripts.
+/// A node's report about a task's scripts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     pub task: TaskId,
-    /// Who said so: nobody speaks for another host's task. `None`: the machine's own word.
+    /// Reporting host: a node reports only its own tasks. `None`: the machine itself.
     pub host: Option<HostName>,
     /// The action's name, once the store has it.
     pub action: Option<Arc<str>>,
@@ -34,12 +36,12 @@ pub struct Ran {
     pub began_ms: u64,
     pub elapsed_ms: u64,
     pub steps: Vec<Step>,
-    /// Files that its runner left out; and whether that, or an empty directory, left no script to run. Counted, and not stored.
+    /// Number of files that the runner skipped, and whether no script was left to run. Counted, and not stored.
     pub skipped: u64,
     pub empty: bool,
 }
 
-/// What is known already, so that a row costs one insert. Forgotten when a transaction did not come to its end.
+/// Cache, so that a row costs one insert. Cleared when a transaction fails.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     actions: HashMap<ActionId, Action>,
@@ -66,9 +68,9 @@ impl Known {
         *self = Self::default();
     }
 
-    /// Writes what tasks took, after the records of their batch; of `ran` stays what is news.
+    /// Writes durations after the records of their batch; `ran` keeps the newly written entries.
     pub(super) fn write(&mut self, db: &Connection, records: &[Record], ran: &mut Vec<Ran>) -> Result<()> {
-        // Numbers may be given again to others; an attempt may be on other hosts than one of that name was.
+        // Pruning frees numbers for reuse, and a new attempt may have other hosts than an old one of the same name.
         if records.iter().any(|record| matches!(record, Record::Prune { .. })) {
             self.forget();
         }
@@ -79,7 +81,7 @@ impl Known {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Is it news?
+    /// Writes an entry; true if it is new.
     fn put(&mut self, db: &Connection, ran: &mut Ran) -> Result<bool> {
         let Some(action) = self.action(db, ran.task.action)? else { return Ok(false) };
         let rank = ran.task.rank.0;
@@ -104,7 +106,7 @@ impl Known {
         .map(|rows| rows > 0)
     }
 
-    /// `None`: it is pruned, or a row that nobody can read.
+    /// Returns the action; `None` if it is pruned, or its row is unreadable.
     fn action(&mut self, db: &Connection, id: ActionId) -> Result<Option<&Action>> {
         if !self.actions.contains_key(&id) {
             if self.actions.len() >= ACTIONS {
@@ -119,7 +121,7 @@ impl Known {
                     Ok((row.get::<_, i64>(0)?, name, row.get::<_, String>(2)?, row.get::<_, String>(3)?))
                 })
                 .optional()?;
-            // What is not there today may be there tomorrow: a store that is rebuilt hears of its actions one by one.
+            // A missing action is not cached, because it may appear later.
             let action = found.and_then(|(number, name, ranks, hosts)| {
                 let layout = Layout::new(ranks.parse().ok()?, hosts.parse().ok()?).ok()?;
                 Some(Action { number, name: name.into(), layout })
@@ -157,7 +159,7 @@ impl Known {
     }
 }
 
-/// A step as numbers; what is the same for most is left out at its end.
+/// Formats a step as numbers; leaves out trailing defaults.
 fn row(script: i64, step: &Step, began_ms: u64) -> String {
     let after = step.began_ms.saturating_sub(began_ms);
     let status = step.status.map(ExitStatus::shell).map_or_else(|| "null".to_owned(), |status| status.to_string());

@@ -232,7 +232,7 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Gives events and outbox entries the rising numbers that the machine gives them, and each life a commit of its own.
+/// Gives events and outbox entries rising numbers, as the machine does, and each life a commit of its own.
 fn numbered(mut records: Vec<Record>) -> Vec<Record> {
     let (mut outbox, mut commit) = (0, 0);
     for (n, record) in (1..).zip(&mut records) {
@@ -327,7 +327,7 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// A version that differs by one column: its attempts are as they were.
+/// A version that differs by one column: its attempts are unchanged.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -366,7 +366,7 @@ fn milestones(some: bool) -> Milestones {
     milestones
 }
 
-/// A job's first attempt, as it begins.
+/// Returns a job's first attempt, as it begins.
 fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) -> AttemptRow {
     AttemptRow {
         job,
@@ -420,7 +420,7 @@ fn the_api_reads_events_while_the_writer_writes() {
     let Record::Event { event: third, .. } = event(&a, 3) else { unreachable!() };
     assert_eq!(read[0].1, third);
     assert!(reader.events(&job(9), 0, 10).unwrap().is_empty());
-    // Large ones come one at a time.
+    // Large events come one at a time.
     let large = json!({"hosts": "n".repeat(300_000)});
     for sequence in 6..9 {
         let event = Event::at_millis(1, "finish", large.as_object().cloned());
@@ -430,7 +430,7 @@ fn the_api_reads_events_while_the_writer_writes() {
     assert_eq!(reader.events(&a, 5, 100).unwrap().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [6]);
 }
 
-/// A full disk, played by SQLite itself: the file may not grow past what it has, until the reserve is released.
+/// SQLite itself plays a full disk: the file may not grow until the reserve is released.
 #[test]
 fn a_failed_batch_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();

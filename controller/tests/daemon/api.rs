@@ -141,7 +141,7 @@ fn others_may_look_and_not_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_see_the_last_line_of_a_failed_script_and_no_more_of_its_output() {
+async fn others_see_only_the_last_line_of_a_failed_script() {
     assert!(rustix::process::geteuid().is_root(), "{NOBODY_ELSE}");
     let mut bed = Bed::new();
     std::fs::set_permissions(bed.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

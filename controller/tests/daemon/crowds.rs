@@ -45,7 +45,7 @@ fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
 /// Found by a hunt: 800 clients that waited for a job closed the socket, without a message, to the `job finish` that
 /// they waited for, and to `ps` and `status`.
 #[test]
-fn a_thousand_that_wait_for_a_job_leave_room_for_the_command_that_they_wait_for() {
+fn a_thousand_waiting_clients_leave_room_for_commands() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let mut bed = Bed::new();

@@ -80,7 +80,7 @@ fn finished(start: &Start) -> FromAgent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_full_disk_completions_are_kept_and_prologs_refused_until_there_is_room() {
+async fn a_full_disk_keeps_completions_and_refuses_prologs() {
     let mut bed = Bed::new();
     let disk = Disk::new(&mut bed);
     let controller = disk.start(&mut bed);
@@ -108,7 +108,7 @@ async fn on_a_full_disk_completions_are_kept_and_prologs_refused_until_there_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_reserve_is_used_up_nothing_is_acknowledged_and_nothing_lost() {
+async fn without_a_reserve_nothing_is_acknowledged_or_lost() {
     let mut bed = Bed::new();
     let disk = Disk::new(&mut bed);
     let controller = disk.start(&mut bed);

@@ -66,7 +66,7 @@ async fn a_run_reaches_every_agent_and_each_completion_its_followers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_survives_kill_9_and_what_was_not_is_told_again() {
+async fn acknowledged_ends_survive_kill_9_and_others_are_told_again() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let mut agents = [Agent::connect(&bed, &controller, "n0").await, Agent::connect(&bed, &controller, "n1").await];

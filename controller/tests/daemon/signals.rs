@@ -86,7 +86,7 @@ async fn sigterm_ends_in_good_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sighup_reads_settings_and_certificates_again_or_keeps_what_it_had() {
+async fn sighup_reloads_settings_and_certificates_or_keeps_the_old() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let agent = Agent::connect(&bed, &controller, "n0").await;

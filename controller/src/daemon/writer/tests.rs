@@ -142,7 +142,7 @@ fn a_failed_commit_lets_nothing_leave_and_ends_the_process() {
 }
 
 #[test]
-fn on_a_full_disk_the_machine_begins_anew_and_whoever_asked_is_told() {
+fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_told() {
     let script = Script::default();
     let mut writer = writer(&script);
     // The batch does not fit, and neither does a new epoch.

@@ -1,4 +1,5 @@
-//! Power cuts: what was acknowledged is there, and every batch is there whole or not at all. (kill -9: `tests/store_survives_kill.rs`.)
+//! Power cuts: acknowledged batches are there, and every batch is there whole or not at all. (kill -9:
+//! `tests/store_survives_kill.rs`.)
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ fn batch(n: u64) -> Vec<Record> {
     (1..=BATCH).map(|i| event(&job(1), n * BATCH + i)).collect()
 }
 
-/// The last batch of a store; its events are complete up to there.
+/// Returns the last batch of a store, and checks that its events are complete.
 fn last_batch(path: &Path) -> u64 {
     let last = Store::open(path).unwrap().load().unwrap().events_last.get(&job(1)).copied().unwrap_or(0);
     assert_eq!(last % BATCH, 0, "half a batch");
@@ -37,7 +38,8 @@ fn wal(path: &Path) -> PathBuf {
     place::beside(path, "wal")
 }
 
-/// What a power cut between two moments may leave: of each sector that was written either, in any order, and either size.
+/// Returns a state that a power cut between two moments may leave: for each written sector either version, in any
+/// order, and either size.
 fn torn(before: &[u8], after: &[u8], coin: &mut impl FnMut() -> bool) -> Vec<u8> {
     let size = if coin() { before.len() } else { after.len() };
     let mut torn = Vec::with_capacity(size);

@@ -1,4 +1,4 @@
-//! An export has the kinds and members that docs/operate.md lists, and no others: programs of sites read it.
+//! An export has exactly the kinds and members that docs/operate.md lists: sites' programs read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What scripts took: written once, read again, gone with its attempt, and the first to go on a full disk.
+//! Durations of scripts: written once, read back, removed with their attempt, and dropped first on a full disk.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::Step;
@@ -57,7 +57,7 @@ fn reader(dir: &Path) -> StepReader {
 const OK: Option<ExitStatus> = Some(ExitStatus::Exit(0));
 const ALL: Since = Since { since_ms: 0, action: None };
 
-/// A node may tell of any attempt: one that nobody asked for is not meant beside one that was.
+/// A node may report any attempt; a requested one is preferred to an orphan.
 #[test]
 fn a_task_is_written_once_and_only_as_its_own_host_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn a_task_is_written_once_and_only_as_its_own_host_says() {
     let mut tried = mount(20);
     (tried[0].attempt, tried[0].tolerable, tried[1].timed_out) = (3, true, true);
     assert_eq!(commit(&mut store, vec![ran(1, 0, "n0", "ok", mount(10)), ran(1, 1, "n1", "failed", tried)]), 2);
-    // Told again after a reconnect; told by another node; of an action that nobody knows.
+    // Repeated after a reconnect; reported by another node; for an unknown action.
     let not_news =
         vec![ran(1, 0, "n0", "ok", mount(99)), ran(1, 2, "n3", "ok", mount(9)), ran(7, 0, "n0", "ok", mount(9))];
     assert_eq!(commit(&mut store, not_news), 0);
@@ -98,7 +98,7 @@ fn a_task_is_written_once_and_only_as_its_own_host_says() {
 }
 
 #[test]
-fn it_goes_with_its_attempt_and_scripts_go_when_nothing_names_them() {
+fn durations_go_with_their_attempt_and_scripts_when_unused() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     for job in 1..=3 {
@@ -115,7 +115,7 @@ fn it_goes_with_its_attempt_and_scripts_go_when_nothing_names_them() {
     assert_eq!((count(&store, "steps"), count(&store, "scripts")), (1, 2), "10-all.sh and 3.sh");
     store.commit(&[prune(3)]).unwrap();
     assert_eq!((count(&store, "steps"), count(&store, "scripts")), (0, 0));
-    // Numbers are given again: what was known of them is not.
+    // Numbers are reused, so the cache must not keep old ones.
     begin(&mut store, 1, 900);
     commit(&mut store, vec![ran(1, 3, "n3", "ok", vec![step("10-all.sh", "aa", 1, OK)])]);
     let names = "SELECT count(*) FROM steps, json_each(steps.steps) s JOIN scripts ON scripts.id = s.value ->> 0";
@@ -163,7 +163,7 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     commit(&mut store, (0..4).map(|rank| ran(1, rank, &format!("n{rank}"), "ok", scripts("old"))).collect());
     assert_eq!(reader(dir.path()).skew(&ALL).unwrap(), Skew { rows: vec![], nodes: 4, scripts: 2, truncated: false });
     begin(&mut store, 2, 2_000);
-    // n3 did not take part; n1's new one fails and stops there; n2 has no 20-gpu.sh any more.
+    // n3 did not take part; n1's new task fails and stops there; n2 has no 20-gpu.sh any more.
     let failed = vec![step("10-mount.sh", "odd", 1, Some(ExitStatus::Exit(1)))];
     let newer = vec![
         ran(2, 0, "n0", "ok", scripts("new")),
@@ -189,7 +189,7 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     );
 }
 
-/// The disk is full, played by SQLite itself: records that fit are kept, what their scripts took is not, and the reserve stays where it is.
+/// SQLite itself plays a full disk: records that fit are kept, durations are not, and the reserve stays in place.
 #[test]
 fn on_a_full_disk_it_is_the_first_to_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     assert!(ran.is_empty(), "nobody believes that it was written");
     assert_eq!((store.load().unwrap().events_last[&job(1)], count(&store, "steps")), (1, 0));
     assert!(dir.path().join("controller.db-reserve").exists(), "the reserve is for outcomes");
-    // In use, it is for outcomes only.
+    // In use, the reserve is for outcomes only.
     store.db.pragma_update_and_check(None, "max_page_count", 1_000_000, |_| Ok(())).unwrap();
     assert!(store.reserve.release());
     assert_eq!(commit(&mut store, vec![many(0)]), 0);
@@ -214,7 +214,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     assert_eq!(commit(&mut store, vec![many(0)]), 1, "nothing of the failed transaction is remembered");
 }
 
-/// Whatever is wrong with it, no outcome is lost for its sake.
+/// Whatever is wrong with the durations, no outcome is lost for them.
 #[test]
 fn a_damaged_table_costs_no_record() {
     let dir = tempfile::tempdir().unwrap();
