@@ -17,7 +17,8 @@ const CA: Duration = Duration::from_secs(60);
 const TLS: &str = "/etc/perilog/tls";
 
 impl Cluster {
-    /// Revokes all certificates of these nodes; the authority's list since then (PEM), which nobody has been given.
+    /// Revokes all certificates of these nodes; returns the authority's new list (PEM), which is not installed
+    /// anywhere.
     pub fn revoke(&self, hosts: &[&str]) -> Result<String> {
         let authority = &self.authority;
         authority.ca(&[&["revoke"], hosts].concat())?;
@@ -55,7 +56,7 @@ impl Authority {
         command::run(format!("perilog ca {verb}"), &mut command, CA)?.ok().map(drop)
     }
 
-    /// Puts in place what a daemon on that node needs, also where there is such already.
+    /// Installs the files of a daemon on that node, replacing existing ones.
     pub(crate) fn issue(&self, role: &str, node: &Node) -> Result<()> {
         let out = self.directory.join(node.name());
         self.ca(&["issue", "--force", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;

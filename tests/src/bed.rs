@@ -33,7 +33,7 @@ fn address(index: usize) -> String {
     format!("10.77.{}.{}", index / 250, index % 250 + 2)
 }
 
-/// What a bed shall have.
+/// Configuration of a bed.
 #[derive(Debug, Default)]
 pub struct Builder {
     nodes: Vec<String>,
@@ -147,7 +147,7 @@ impl Bed {
         crate::wait_until(what, limit, condition).map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
     }
 
-    /// What an engineer would ask of every node first.
+    /// Returns what an engineer would ask of every node first.
     pub fn diagnosis(&self) -> String {
         self.nodes.iter().map(Node::diagnosis).collect()
     }

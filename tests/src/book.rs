@@ -28,12 +28,12 @@ use crate::{Output, wait_until};
 pub use fits::fits;
 pub use read::{Page, Step, What};
 
-/// Of a command that is to end by itself.
+/// Limit of a command that ends by itself.
 const COMMAND: Duration = Duration::from_secs(120);
-/// Until what a page shows is there to be seen.
+/// Limit until the output of a page appears.
 const SEEN: Duration = Duration::from_secs(120);
 
-/// Commands that change nothing and may be asked again.
+/// Commands that change nothing and may be repeated.
 const LOOKS: [&str; 13] = [
     "perilog ps",
     "perilog show",
@@ -50,10 +50,10 @@ const LOOKS: [&str; 13] = [
     "cat",
 ];
 
-/// Set, for who writes a page: what each command prints is printed.
+/// Set by an author of a page to print the output of each command.
 const SHOW: &str = "PERILOG_BOOK_SHOW";
 
-/// What a run of a page came to.
+/// Result of running a page.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
     pub commands: usize,
@@ -62,10 +62,11 @@ pub struct Done {
 }
 
 impl Page {
-    /// Does what the page says, in its order. `machine`: what a plain `#` is, where the page is about one. `stand_in`: what the test does itself.
+    /// Runs the page in order. `machine` is the host of a plain `#`, if the page is about one; `stand_in` does a test's
+    /// own steps.
     ///
     /// # Errors
-    /// The page and line, and what is otherwise there.
+    /// The page and line, and the difference.
     pub fn run(&self, bed: &Bed, machine: Option<&str>, stand_in: impl Fn(&str) -> Result<()>) -> Result<Done> {
         let node = |host: &Option<String>| {
             bed.node(host.as_deref().or(machine).context("a prompt without a host, on a page about many")?)
@@ -102,7 +103,7 @@ pub fn machines(names: &[&str]) -> Result<Bed> {
     boot(names, Bed::builder().layer(Layer::find()?))
 }
 
-/// Machines that have nothing of the product.
+/// Boots machines without the product.
 ///
 /// # Errors
 /// A node that does not boot.
@@ -154,7 +155,7 @@ fn changes(command: &str) -> bool {
     command.strip_prefix("perilog drain").is_some_and(|rest| !rest.trim().is_empty())
 }
 
-/// A stand-in that a page asks for and its test does not know.
+/// Fails for a stand-in that the test does not know.
 pub fn unknown(name: &str) -> Result<()> {
     bail!("no stand-in called {name:?}")
 }

@@ -18,7 +18,7 @@ impl Stopwatch {
     }
 }
 
-/// The pause between two looks at a condition that nothing announces.
+/// Pauses between two checks of a condition without a notification.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length);

@@ -1,7 +1,7 @@
-//! A controller and its nodes, configured as a site would, on a [`Bed`].
+//! Cluster: a controller and its nodes, configured as a site would, on a [`Bed`].
 //!
-//! `ctl` runs perilog-controller, `n0`, `n1`, ... run perilog-agent. Certificates come from `perilog ca`, TLS is on, daemons are enabled
-//! units: they come up with their node, now and after a power failure.
+//! `ctl` runs perilog-controller; `n0`, `n1`, ... run perilog-agent. Certificates come from `perilog ca`, TLS is on,
+//! and daemons are enabled units: they start with their node, now and after a power failure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,22 +23,24 @@ pub const CONTROLLER: &str = "ctl";
 /// For a loaded machine; an agent is online some tens of milliseconds after its start.
 const ONLINE: Duration = Duration::from_secs(60);
 const LOGGED: Duration = Duration::from_secs(90);
-/// A deliberate defect for every daemon of the cluster, where they are built to have one (`perilog_host::defect`, `cargo xtask mutate`).
+/// Deliberate defect for every daemon of the cluster, in builds that have it (`perilog_host::defect`, `cargo xtask
+/// mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
 const DEFECT_FILE: &str = "/etc/perilog/defect";
-/// A node's boot id is a bind mount over the machine's. These two give a unit a fresh /proc, where it would see the machine's again.
+/// A node's boot id is a bind mount over the machine's. These two settings would give a unit a fresh /proc with the
+/// machine's id.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
-/// Of /run the controller may write only its own directory; a fault point is taken away by whoever springs. The directory of points is
-/// everybody's then: the controller is not root.
+/// The controller may write only its own directory of /run, but a daemon removes the file of a fault point as it
+/// springs. So the directory of points is writable: the controller is not root.
 const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 
-/// What a cluster shall have.
+/// Configuration of a cluster.
 #[derive(Debug)]
 pub struct ClusterBuilder {
     nodes: usize,
     layer: Option<Layer>,
-    /// Nothing of the product is there, and nothing enabled.
+    /// Is the product absent from the nodes?
     bare: bool,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
@@ -52,13 +54,14 @@ impl ClusterBuilder {
         self
     }
 
-    /// A script of an action, on every node: its file name and [`ledger::script`] body. The action is configured by that.
+    /// Adds a script of an action to every node: its file name and [`ledger::script`] body. The action is configured
+    /// with it.
     pub fn script(mut self, action: &str, name: &str, body: &str) -> Self {
         self.scripts.insert((action.to_owned(), name.to_owned()), ledger::script(body));
         self
     }
 
-    /// Lines of agent.toml beside those that say who the controller is.
+    /// Adds lines to agent.toml, beside those that name the controller.
     pub fn agent(mut self, toml: &str) -> Self {
         self.agent.push_str(toml);
         self
@@ -168,7 +171,7 @@ impl Cluster {
         self.controller()?.spawn(&with_perilog(arguments))
     }
 
-    /// What the controller says of the nodes.
+    /// Returns the controller's view of the nodes.
     pub fn node_views(&self) -> Result<Vec<NodeView>> {
         #[derive(Deserialize)]
         struct Nodes {
@@ -179,7 +182,7 @@ impl Cluster {
         Ok(nodes.nodes)
     }
 
-    /// What the controller says of a job.
+    /// Returns the controller's view of a job.
     pub fn job(&self, job: &str) -> Result<JobView> {
         shown(&self.perilog(&["--json", "show", job])?.ok()?)
     }
@@ -195,7 +198,7 @@ impl Cluster {
         })
     }
 
-    /// Does the controller see this node?
+    /// Does the controller see this node online?
     pub fn is_online(&self, host: &str) -> Result<bool> {
         Ok(self.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
     }
@@ -208,12 +211,12 @@ impl Cluster {
         })
     }
 
-    /// What the scripts have written about themselves, on all nodes.
+    /// Reads the ledgers that the scripts wrote, on all nodes.
     pub fn ledger(&self) -> Result<Ledger> {
         Ledger::read(self.nodes())
     }
 
-    /// What the controller says of a job, held against the ledger; `scripts` as for [`ledger::compare`].
+    /// Compares the controller's view of a job with the ledger; `scripts` as for [`ledger::compare`].
     pub fn compare(&self, job: &str, scripts: &[(&str, &[&str])]) -> Result<Comparison> {
         self.compare_to(job, &self.job(job)?, scripts)
     }
@@ -224,13 +227,13 @@ impl Cluster {
         Ok(ledger::compare(&ledger, &ledger::known(view), scripts))
     }
 
-    /// Kills the main process of a unit, as nothing that is well does.
+    /// Kills the main process of a unit.
     pub fn kill_unit(node: &Node, unit: &str) -> Result<()> {
         node.systemctl(&["kill", "--kill-whom=main", "--signal=KILL", unit]).map(drop)
     }
 }
 
-/// What `perilog --json show JOB` says.
+/// Parses the output of `perilog --json show JOB`.
 pub(crate) fn shown(text: &str) -> Result<JobView> {
     #[derive(Deserialize)]
     struct Show {

@@ -1,7 +1,7 @@
 //! Commands under a time limit, whose output never goes through a pipe.
 //!
-//! A script may leave children behind that keep its output open: reading a pipe to its end would wait for them. So output
-//! goes to memory files, and a command has ended when its process has ended.
+//! A script may leave children that keep its output open, and reading a pipe to its end would wait for them. So output
+//! goes to memory files, and a command has ended when its process has.
 
 use std::fmt;
 use std::fs::File;
@@ -17,10 +17,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::clock::Stopwatch;
 
-/// What a command that ended, or is still running, has said.
+/// Output of a command that ended or still runs.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// What was run and where, for messages.
+    /// The command and its host, for messages.
     pub what: String,
     /// `None` while it runs.
     pub status: Option<ExitStatus>,
@@ -33,12 +33,12 @@ impl Output {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// The exit code; `None` while it runs or where a signal ended it.
+    /// Returns the exit code; `None` while the command runs, or if a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.and_then(|status| status.code())
     }
 
-    /// Standard output, or an error with everything that is known if it did not end with 0.
+    /// Returns standard output, or an error with all details if the command did not exit with 0.
     pub fn ok(self) -> Result<String> {
         if self.success() { Ok(self.stdout.trim_end().to_owned()) } else { bail!("{self}") }
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Output {
     }
 }
 
-/// A command that runs. Dropping it kills it.
+/// Running command. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -93,12 +93,12 @@ impl Running {
         Ok(Self { what, child, stdout, stderr, status: None })
     }
 
-    /// The process that was started, as this machine numbers it.
+    /// Returns the pid of the started process on this machine.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything said so far, and the status if it has ended.
+    /// Returns all output so far, and the status if the command has ended.
     pub fn output(&mut self) -> Result<Output> {
         if self.status.is_none() {
             self.status = self.child.try_wait().context("asking after a command")?;
@@ -126,7 +126,7 @@ impl Running {
         self.output()
     }
 
-    /// Kills what was started and all its descendants: with nsenter(1) and timeout(1) in front, those are what matters.
+    /// Kills the process and all its descendants, which do the work behind nsenter(1) and timeout(1).
     pub fn kill(&mut self) -> Result<Output> {
         let below = descendants(self.pid());
         for &pid in &below {
@@ -207,7 +207,7 @@ fn text(file: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Runs `command` to its end; an error only if it cannot start or takes longer than `limit`.
+/// Runs `command` to its end; fails only if it cannot start or exceeds `limit`.
 pub(crate) fn run(what: impl Into<String>, command: &mut Command, limit: Duration) -> Result<Output> {
     Running::start(what, command)?.wait(limit)
 }

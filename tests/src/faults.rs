@@ -1,5 +1,5 @@
-//! What the fault tests do to a cluster, and what they wait for. Scripts wait at a gate that the test opens, so that a fault always comes
-//! in the middle of a script and never depends on how fast the machine is.
+//! Faults of a cluster, and waits of the fault tests. Scripts wait at a gate that the test opens, so a fault always
+//! comes in the middle of a script, however fast the machine is.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::command::Running;
 use crate::ledger::{self, Run};
 use crate::node::Node;
 
-/// The body of a script that waits for its gate, then ends with a status that nobody can know beforehand.
+/// Script body that waits for its gate, then exits with a random status.
 pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 /// For a loaded machine; what is waited for takes some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
@@ -19,7 +19,7 @@ const AGENT: &str = "perilog-agent.service";
 const CONTROLLER: &str = "perilog-controller.service";
 
 impl Cluster {
-    /// Daemons that are killed stay down until the test starts them. Before the nodes boot.
+    /// Keeps killed daemons down until the test starts them. Call it before the nodes boot.
     pub fn stay_down(&self) -> Result<()> {
         for (node, unit) in self.nodes().iter().map(|node| (node, AGENT)).chain([(self.controller()?, CONTROLLER)]) {
             node.write_file(&format!("/etc/systemd/system/{unit}.d/bed.conf"), "[Service]\nRestart=no\n")?;
@@ -27,7 +27,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Boots every node that is off, and waits until the controller sees it.
+    /// Boots every node that is off, and waits until the controller sees them.
     pub fn boot(&self) -> Result<()> {
         self.bed().boot()?;
         self.wait_online()
@@ -111,7 +111,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until every script of the job that has begun on these ranks has ended, as the ledger tells it.
+    /// Waits until every script of the job that began on these ranks has ended, by the ledger.
     pub fn wait_scripts_ended(&self, job: &str, ranks: &[u32]) -> Result<()> {
         self.bed().wait_until(&format!("scripts of {job} have ended on {ranks:?}"), SOON, || {
             let runs = self.runs(job)?;
@@ -129,7 +129,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until the controller tells that this rank of an action has ended.
+    /// Waits until the controller reports the end of this rank of an action.
     pub fn wait_told_ended(&self, job: &str, action: &str, rank: u32) -> Result<()> {
         self.bed().wait_until(&format!("the end of {action} of {job} on rank {rank}"), SOON, || {
             let job = self.job(job)?;
@@ -144,7 +144,8 @@ impl Cluster {
         running.output()?.code().context("an exit code")
     }
 
-    /// The controller tells the truth of this job and all of it, by the ledgers: one script, `10-gate`, of each of these actions.
+    /// Asserts that the controller's view of this job agrees with the ledgers: one script, `10-gate`, of each of these
+    /// actions.
     pub fn assert_true(&self, job: &str, actions: &[&str]) -> Result<()> {
         let scripts: Vec<(&str, &[&str])> = actions.iter().map(|action| (*action, &["10-gate"][..])).collect();
         let comparison = self.compare(job, &scripts)?;
@@ -152,8 +153,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// [`assert_true`](Self::assert_true), and each of these tasks has ended as its script did: a loss, though true of what did not run, is no
-    /// answer to the death of a daemon, and neither is an outcome whose details are gone.
+    /// Asserts [`assert_true`](Self::assert_true), and that each task ended as its script did. A loss is no correct
+    /// answer to the death of a daemon, and neither is an outcome without details.
     pub fn assert_ran(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_true(job, actions)?;
         for known in ledger::known(&self.job(job)?) {

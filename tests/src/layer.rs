@@ -1,4 +1,4 @@
-//! The installed product, as a directory that a bed lays over `/` of its nodes.
+//! Installed product, as a directory that a bed lays over `/` of its nodes.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,22 +15,23 @@ const BINARIES: [(&str, &str); 5] = [
 ];
 const UNITS: &str = "usr/lib/systemd/system";
 
-/// Names a directory that [`Layer::install`] has filled; set by xtask so that test programs share one.
+/// Variable that names a directory filled by [`Layer::install`]; xtask sets it so that test programs share one.
 pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
-/// Names the directory of the built binaries; set by xtask. Without it they are looked for where this program was built.
+/// Variable that names the directory of the built binaries; xtask sets it. Without it, they are expected where this
+/// program was built.
 pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 
 /// Where the product comes from.
 #[derive(Debug, Clone)]
 pub enum Layer {
-    /// Was installed by [`Layer::install`].
+    /// Filled by [`Layer::install`].
     Installed(PathBuf),
     /// Built binaries; each bed installs them in its own directory.
     Built(PathBuf),
 }
 
 impl Layer {
-    /// What this test program shall test.
+    /// Returns the product that this test program should test.
     pub fn find() -> Result<Self> {
         if let Some(path) = std::env::var_os(LAYER_VARIABLE) {
             return Ok(Self::Installed(path.into()));
@@ -69,7 +70,7 @@ impl Layer {
     }
 }
 
-/// What `packaging/install.sh` does with the directory of units, for a layer (a test of packages compares them).
+/// Installs the directory of units as `packaging/install.sh` does (a test of packages compares them).
 fn install_units(units: &Path, root: &Path) -> Result<()> {
     let entries = std::fs::read_dir(units).with_context(|| format!("reading {}", units.display()))?;
     for entry in entries {
@@ -89,7 +90,7 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
                 }
                 continue;
             }
-            // What enables units; a bed enables its own.
+            // Files that enable units; a bed enables its own.
             _ => continue,
         };
         put(&from, &to, 0o644)?;

@@ -26,12 +26,13 @@ pub const PATH: &str = "/var/lib/ledger/ledger";
 
 const PRELUDE: &str = include_str!("ledger/prelude.sh");
 
-/// A script that keeps the ledger. `body` is sh(1); it may `exit $(draw 0 1 37)`, and otherwise ends as its last command.
+/// Returns a script that writes the ledger. `body` is sh(1); it may `exit $(draw 0 1 37)`, and otherwise exits as its
+/// last command does.
 pub fn script(body: &str) -> String {
     format!("#!/bin/sh\n{PRELUDE}\n{body}\n")
 }
 
-/// What was run: everything that names one script of one task, on one node.
+/// Key of one script of one task, on one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub job: String,
@@ -48,7 +49,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// One run of a script.
+/// Run of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub node: String,
@@ -67,7 +68,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Reads what these nodes have written, on or off.
+    /// Reads the ledgers of these nodes, on or off.
     pub fn read<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Result<Self> {
         let mut ledger = Self::default();
         for node in nodes {
@@ -79,7 +80,7 @@ impl Ledger {
 
     /// Prepares a node for it.
     pub fn prepare(node: &Node) -> Result<()> {
-        // Anybody may append: a script may run as another user.
+        // Every user may append, because a script may run as another user.
         node.write_with_mode(PATH, "", 0o666)
     }
 

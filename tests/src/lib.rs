@@ -1,18 +1,19 @@
-//! A cluster of real systemd nodes on one machine, and what the tests on it share.
+//! Cluster of real systemd nodes on one machine, and the shared parts of its tests.
 //!
-//! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network
-//!   that can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
+//! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network that
+//!   can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
 //! * [`Layer`]: the installed product, as a directory; [`Release`]: as packages.
 //! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
-//! * [`ledger`]: what scripts write about themselves, and the comparison of the controller's word with it.
-//! * [`book`]: pages of docs/ as something to do, and what they say that comes of it.
-//! * [`manager`]: a stand-in for the resource manager, with a ledger of what it was told, and what cannot be true of that.
+//! * [`ledger`]: the scripts' own records, and the comparison of the controller's view with them.
+//! * [`book`]: executable pages of docs/, and their expected output.
+//! * [`manager`]: a stand-in for the resource manager, with a ledger of its notices, and a check for impossible ones.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
-//! * [`Armed`]: a moment at which a daemon will die or stand still. `cargo xtask test` builds daemons that can; to run one test by hand, build
-//!   them so: `cargo build --workspace --bins --features perilog-agent/fault-points,perilog-controller/fault-points`.
-//! * [`wait_until`]: waits for a condition, never for a while, and says what it saw when the condition does not come.
+//! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points; to
+//!   run one test by hand, build them so: `cargo build --workspace --bins --features
+//!   perilog-agent/fault-points,perilog-controller/fault-points`.
+//! * [`wait_until`]: waits for a condition, never for a time, and reports what it saw if the condition does not come.
 //!
-//! Beds need root; `cargo xtask test` and `cargo xtask demo` see to that.
+//! Beds need root; `cargo xtask test` and `cargo xtask demo` provide that.
 
 mod authority;
 mod bed;

@@ -1,11 +1,13 @@
-//! A stand-in for the resource manager: a script behind the release hook and the drain hook that keeps a ledger of all it was told.
+//! Stand-in for the resource manager: a script behind the release hook and the drain hook that records every notice in
+//! a ledger.
 //!
 //! ```text
 //! 812.40 {"event":"release","sequence":1,"epoch":1,"job":"j","attempt":"0","ranks":"4","hosts":"n0","final":false,"R":{...}, ...}
 //! 813.02 {"event":"drain","hosts":"n1","reason":"epilog: 10-umount is past its limit of 5s (job j attempt 0)","by":null}
 //! ```
-//! Hooks are told at least once, in order per job. So the same release may be here twice, with the same (job, attempt, sequence), and counts
-//! once. [`Heard::faults`] holds it against what was handed out ([`Handed`]): what was given back, and how often.
+//! Hooks are told at least once, in order per job. So the ledger may contain a release twice, with the same (job,
+//! attempt, sequence); it counts once. [`Heard::faults`] compares the releases with the resources handed out
+//! ([`Handed`]).
 
 use std::collections::BTreeMap;
 
@@ -20,22 +22,23 @@ use crate::cluster::Cluster;
 pub const HOOK: &str = "/usr/local/libexec/resource-manager";
 /// The hook's ledger; the controller's unit may write there.
 pub const TOLD: &str = "/var/lib/perilog/told";
-/// While this file exists the hook has done what it was told, and does not come to its end.
+/// File: while it exists, the hook has recorded its notice and does not end.
 pub const HOLD: &str = "/var/lib/perilog/hold";
 /// Lines of controller.toml that have the hook told of releases and drains.
 pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n[drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
 
-/// Fails every other time, before it has done anything.
+/// Fails every other time, before it records anything.
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; : >/var/lib/perilog/busy";
 
-/// An R, and what is on each of its ranks, written out: what cuts R into fragments is under test, and no judge of them.
+/// R, and the resources of each rank, written out: the code that cuts R into fragments is under test, so it cannot
+/// judge them.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed {
     pub r: &'static str,
     pub shares: &'static [Share],
 }
 
-/// What is on a rank, and with its fragment goes back.
+/// Resources of a rank, which its fragment returns.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     pub rank: u32,
@@ -45,7 +48,7 @@ pub struct Share {
     pub properties: &'static [&'static str],
 }
 
-/// Of four nodes. No two ranks are alike, and they are not counted from 0, as in a job that has a part of a larger machine.
+/// Four nodes. No two ranks are alike, and they do not count from 0, as in a job on a part of a larger machine.
 pub const FOUR: Handed = Handed {
     r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","children":{"core":"0-31"}},{"rank":"7","children":{"core":"0-47","gpu":"0,2-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"],"properties":{"pdebug":"4,6","himem":"6-7"}},"scheduling":{"writer":"fluxion"}}"#,
     shares: &[
@@ -56,7 +59,7 @@ pub const FOUR: Handed = Handed {
     ],
 };
 
-/// What an R says of a rank.
+/// Resources of a rank in R.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnRank {
     pub host: String,
@@ -65,7 +68,7 @@ pub struct OnRank {
     pub properties: Vec<String>,
 }
 
-/// Rank -> what is on it.
+/// Rank -> its resources.
 pub type Ranks = BTreeMap<u32, OnRank>;
 
 impl Handed {
@@ -114,7 +117,7 @@ pub fn ranks_of(r: &Value) -> Result<Ranks> {
     Ok(ranks)
 }
 
-/// One telling of a release.
+/// Notice of a release.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Release {
     /// Seconds on the machine's clock since its boot, as in the scripts' ledgers.
@@ -133,12 +136,12 @@ pub struct Release {
 }
 
 impl Release {
-    /// Its fragment of R, rank by rank.
+    /// Returns its fragment of R, rank by rank.
     pub fn fragment(&self) -> Result<Ranks> {
         ranks_of(self.r.as_ref().context("a release without R")?)
     }
 
-    /// Why this is not just these ranks of what was handed out.
+    /// Explains why the release differs from these ranks of the handed-out resources.
     fn differs(&self, handed: &Handed, all: &Ranks) -> Option<String> {
         let expected: Ranks = all
             .iter()
@@ -156,7 +159,7 @@ impl Release {
     }
 }
 
-/// One telling of a drain, or that it is lifted.
+/// Notice of a drain, or of its lifting.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Drain {
     /// As [`Release::at`].
@@ -177,7 +180,7 @@ pub struct Heard {
 }
 
 impl Cluster {
-    /// Puts the stand-in in place; [`CONFIGURATION`] makes it the hook. `first` is sh(1) that runs before it does anything.
+    /// Installs the stand-in; [`CONFIGURATION`] makes it the hook. `first` is sh(1) that runs before anything else.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
             "#!/bin/sh\n{first}\nread -r telling\nread -r since_boot _ </proc/uptime\n\
@@ -186,7 +189,7 @@ impl Cluster {
         self.controller()?.write_script(HOOK, script)
     }
 
-    /// What the hook was told so far.
+    /// Returns the notices so far.
     pub fn heard(&self) -> Result<Heard> {
         Heard::read(&self.controller()?.try_read_file(TOLD)?.unwrap_or_default())
     }
@@ -234,7 +237,7 @@ impl Heard {
         self.releases.iter().filter(|release| release.job == job).count() - self.once(job).len()
     }
 
-    /// Is this host drained, by the last that was told of it?
+    /// Returns the drain of this host, by its last notice.
     pub fn drain_of(&self, host: &str) -> Option<&Drain> {
         let last = self.drains.iter().rfind(|drain| drain.hosts.iter().any(|name| name == host));
         last.filter(|drain| drain.event == "drain")
@@ -245,8 +248,8 @@ impl Heard {
         self.drain_of(host)?.reason.as_deref()
     }
 
-    /// What cannot be true of a job's releases, one attempt of it, that has all of what was handed out. Whether everything was given back is for
-    /// [`complete`](Self::complete).
+    /// Returns impossible facts about the releases of a job's attempt that has all handed-out resources.
+    /// [`complete`](Self::complete) checks whether everything was released.
     pub fn faults(&self, job: &str, handed: &Handed) -> Vec<String> {
         let mut faults = Vec::new();
         let all = handed.ranks();
@@ -289,7 +292,7 @@ impl Heard {
         faults
     }
 
-    /// Is what the fragments say together all that was handed out?
+    /// Do the fragments together equal the handed-out resources?
     pub fn complete(&self, job: &str, handed: &Handed) -> Result<bool> {
         let mut all = Ranks::new();
         for release in self.once(job) {
@@ -331,7 +334,7 @@ mod tests {
     fn only_a_partition_in_order_holds() {
         let first = || told(1, "4", "n0", OF_4, false);
         let second = || told(2, "5", "n1", OF_5, true);
-        // A last one of rank 5 whose fragment is another.
+        // A last release of rank 5 with another fragment.
         let other = |from: &str, to: &str| told(2, "5", "n1", &OF_5.replacen(from, to, 1), true);
         let not_5 = "not R's of ranks 5";
         for (lines, expected, complete) in [

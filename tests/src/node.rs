@@ -1,4 +1,4 @@
-//! One node: a machine that can be switched on, asked, cut off and robbed of its power.
+//! Node: a machine that can be switched on, asked, cut off and robbed of its power.
 
 mod commands;
 mod files;
@@ -102,7 +102,7 @@ impl Node {
         self.wait_booted()
     }
 
-    /// Whether the node has power. One that shut itself down has not.
+    /// Whether the node has power; false after it shut itself down.
     pub fn is_up(&self) -> bool {
         self.power().is_some()
     }
@@ -128,7 +128,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the node that was switched on has reached its default target.
+    /// Waits until a switched-on node has reached its default target.
     pub(crate) fn wait_booted(&self) -> Result<()> {
         let booted = wait_until(&format!("{} booted", self.name), BOOT, || {
             let mut power = self.lock();
@@ -143,9 +143,10 @@ impl Node {
         booted.map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
     }
 
-    /// The node loses its power: its processes and its network end without a word to anybody; its files stay.
+    /// Cuts the node's power: its processes and its network end without a message; its files stay.
     pub fn power_fail(&self) -> Result<()> {
-        // The wire goes first: a kernel that closes the sockets of killed processes would still tell their peers.
+        // The network goes first: otherwise the kernel, closing the sockets of killed processes, would tell their
+        // peers.
         self.cut()?;
         let leader = self.leader()?;
         signal(leader, Signal::KILL);
@@ -170,13 +171,13 @@ impl Node {
         wait_until(&format!("{} switched off", self.name), limit, || Ok(!self.is_up()))
     }
 
-    /// The node's PID 1, as this machine numbers it; an error while it is off.
+    /// Returns the node's PID 1 as this machine numbers it; an error while it is off.
     pub fn leader(&self) -> Result<u32> {
         let leader = self.power().as_ref().and_then(Power::leader);
         leader.with_context(|| format!("{} is off", self.name))
     }
 
-    /// The kernel's name for this boot, as the node's own programs read it.
+    /// Returns the kernel's id of this boot, as the node's own programs read it.
     pub fn boot_id(&self) -> Result<String> {
         self.read_file("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
     }
@@ -185,7 +186,7 @@ impl Node {
         self.power.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of the power, after having cleared away what a node left that is off by its own doing.
+    /// Returns the state of the power, after cleaning up a node that switched itself off.
     fn power(&self) -> MutexGuard<'_, Option<Power>> {
         let mut power = self.lock();
         if power.as_mut().is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true))) {
@@ -217,12 +218,13 @@ impl Node {
     }
 }
 
-/// A file that a node has once its default target is reached, named after the bed: a bed may run on a node of another.
+/// Returns the path of a file that exists once a node has reached its default target. It is named after the bed,
+/// because a bed may run on a node of another.
 pub(crate) fn booted_marker(bed: &str) -> String {
     format!("/run/{bed}.booted")
 }
 
-/// nsenter(1) into some namespaces of a process, with nothing of this process's environment.
+/// Returns an nsenter(1) command into some namespaces of a process, without this process's environment.
 fn enter(pid: u32, namespaces: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command.env_clear().envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("HOME", "/root"), ("TERM", "dumb")]);

@@ -1,4 +1,5 @@
-//! Packages that `cargo xtask test packages` has made of what is under test (`xtask/src/dist.rs`), and nodes that get them as a site's nodes do.
+//! Packages of the product under test, made by `cargo xtask test packages` (`xtask/src/dist.rs`), and their
+//! installation on nodes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,9 +20,9 @@ const APT: Duration = Duration::from_secs(300);
 /// Which packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// Of this tree.
+    /// This tree.
     Current,
-    /// Of an earlier commit, with the tables and messages that it had.
+    /// Earlier commit, with its own tables and messages.
     Earlier,
 }
 
@@ -46,7 +47,7 @@ pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf>
 }
 
 impl Node {
-    /// Puts a package's file on the node; its path there.
+    /// Copies a package's file to the node and returns its path there.
     pub fn hand_over(&self, release: Release, name: &str, extension: &str) -> Result<String> {
         let path = package(release, name, extension)?;
         let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -55,7 +56,7 @@ impl Node {
         Ok(there)
     }
 
-    /// Installs packages, or puts later ones in their place, without a network.
+    /// Installs or upgrades packages, without a network.
     pub fn install(&self, release: Release, names: &[&str]) -> Result<String> {
         let files = names.iter().map(|name| self.hand_over(release, name, "deb")).collect::<Result<Vec<_>>>()?;
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -66,8 +67,8 @@ impl Node {
     pub fn apt(&self, arguments: &[&str]) -> Result<Output> {
         // Images of containers forbid packages to start anything; a node is a machine.
         self.sh("rm -f /usr/sbin/policy-rc.d")?;
-        // What packages need is installed; without a network the lists of what else there is are only read, and that takes longest. A node's
-        // disk need not survive a power failure of this machine.
+        // Skips reading package lists, which takes longest and is useless without a network. A node's disk need not
+        // survive a power failure of this machine, so fsync is off.
         let apt = [
             "env",
             "DEBIAN_FRONTEND=noninteractive",

@@ -9,21 +9,21 @@ use perilog_host::fault::{DIRECTORY, POINTS, Point};
 use crate::cluster::Cluster;
 use crate::node::Node;
 
-/// For a loaded machine; a point is passed some tens of milliseconds after what leads to it.
+/// Limit on a loaded machine; a point is passed some tens of milliseconds after its cause.
 const SPRINGS: Duration = Duration::from_secs(90);
 
-/// What a daemon does when it passes an armed point.
+/// Order for a daemon that passes an armed point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// SIGKILL to itself; systemd starts it again, unless [`Cluster::stay_down`] forbids it.
     Kill,
-    /// The same, but only on that passing, counted from 1.
+    /// SIGKILL on that passing only, counted from 1.
     KillOn(u32),
     /// SIGSTOP to itself.
     Stop,
 }
 
-/// A point that waits for its daemon.
+/// Armed point.
 #[derive(Debug)]
 #[must_use = "whether it has sprung"]
 pub struct Armed<'a> {
@@ -31,7 +31,7 @@ pub struct Armed<'a> {
     node: &'a Node,
     point: Point,
     order: Order,
-    /// The daemon's process when it was armed, as the node numbers it.
+    /// Pid of the daemon when the point was armed, as the node numbers it.
     pid: String,
 }
 
@@ -49,14 +49,14 @@ impl Cluster {
             Order::Stop => "stop".to_owned(),
         };
         node.write_file(&armed.path(), text)?;
-        // Whoever springs takes the file away, and may not be root.
+        // The daemon removes the file, and may not be root.
         node.sh(&format!("chmod 777 {DIRECTORY}"))?;
         Ok(armed)
     }
 }
 
 impl Armed<'_> {
-    /// Waits until the daemon has died there, or stands still there.
+    /// Waits until the daemon has died or stopped at the point.
     pub fn wait_sprung(&self) -> Result<()> {
         let Point { name, daemon, moment } = self.point;
         let what = format!("{daemon} of {} passes {name}: {moment}", self.node.name());
@@ -71,7 +71,7 @@ impl Armed<'_> {
         })
     }
 
-    /// Waits until systemd has brought up another in place of the one that died there.
+    /// Waits until systemd has started another daemon in place of the dead one.
     pub fn wait_back(&self) -> Result<()> {
         self.wait_sprung()?;
         let what = format!("another {} on {}", self.point.daemon, self.node.name());

@@ -24,7 +24,7 @@ impl Rootfs {
         Ok(Self(root))
     }
 
-    /// `None` where there is no such file.
+    /// Reads a file; `None` if it does not exist.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<Vec<u8>>> {
         let file = match self.resolve(path, OFlags::RDONLY) {
             Ok(file) => file,
@@ -36,7 +36,7 @@ impl Rootfs {
         Ok(Some(bytes))
     }
 
-    /// Replaces the file in one step, so that a daemon never reads half of it; makes its directories.
+    /// Replaces the file in one step, so that a daemon never reads half of it; creates its directories.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let (directory, name) = self.parent(path)?;
         let temporary = format!(".{name}.new"); // a dotfile is no script in a script directory
@@ -51,7 +51,7 @@ impl Rootfs {
         write().with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Makes a symbolic link, in place of the one that may be there.
+    /// Creates a symbolic link, or replaces an existing one.
     pub(crate) fn link(&self, path: &Path, target: &str) -> Result<()> {
         let (directory, name) = self.parent(path)?;
         let link = || -> rustix::io::Result<()> {
@@ -63,7 +63,7 @@ impl Rootfs {
         link().with_context(|| format!("linking {} to {target}", path.display()))
     }
 
-    /// Makes the directory and those above it; returns it opened.
+    /// Creates the directory and its parents; returns it opened.
     pub(crate) fn directory(&self, path: &Path) -> Result<OwnedFd> {
         let mut so_far = std::path::PathBuf::from(".");
         let mut make = || -> rustix::io::Result<OwnedFd> {

@@ -1,5 +1,6 @@
-//! The real Slurm on a [`Cluster`]: slurmctld on `ctl`, a slurmd on each node, authenticated by munge, with perilog's hooks as docs/slurm.md sets them
-//! up. The scripts of prolog and epilog wait at a gate of their own on each node and end with what is in it.
+//! Real Slurm on a [`Cluster`]: slurmctld on `ctl`, a slurmd on each node, authenticated by munge, with perilog's hooks
+//! as docs/slurm.md sets them up. The scripts of prolog and epilog wait at a gate of their own on each node and exit
+//! with the status written there.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::cluster::{Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 
-/// For a loaded machine. What Slurm does by timers takes it some ten seconds with [`CONFIGURATION`]; its look for jobs that do not complete, up to a minute
-/// more, is compiled in.
+/// Limit on a loaded machine. With [`CONFIGURATION`], Slurm's timers take some ten seconds; its check for jobs that do
+/// not complete, up to a minute more, is compiled in.
 const SOON: Duration = Duration::from_secs(150);
 
 /// The examples, as they stand in the book.
@@ -27,7 +28,7 @@ pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/us
 /// Hooks beside slurmctld.
 pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\nEpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
 
-/// The drop-in that runs the controller as SlurmUser, as it stands in the book.
+/// The drop-in that runs the controller as SlurmUser, from the book.
 const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");
 
 /// Short timers where Slurm's own take minutes: it sends TERMINATE_JOB again after KillWait and twice MessageTimeout.
@@ -57,7 +58,7 @@ SlurmdParameters=config_overrides
 PrologFlags=Alloc
 ";
 
-/// Waits for its gate and ends with what is in it: `open` writes it.
+/// Script that waits for its gate and exits with the status that `open` writes there.
 pub const BY_GATE: &str =
     "while [ ! -e /run/gate-$PERILOG_ACTION ]; do sleep 0.02; done\nexit $(cat /run/gate-$PERILOG_ACTION)";
 
@@ -83,7 +84,7 @@ pub struct Slurm<'a> {
 }
 
 impl<'a> Slurm<'a> {
-    /// Starts it: `more` is what slurm.conf has beside the common part, [`ON_NODES`] for example.
+    /// Starts Slurm: `more` is the part of slurm.conf beside the common one, [`ON_NODES`] for example.
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
         let count = cluster.nodes().len();
         let nodes = format!(
@@ -93,7 +94,8 @@ impl<'a> Slurm<'a> {
         let slurm = Self { cluster };
         for node in cluster.bed().nodes() {
             node.write_file("/etc/slurm/slurm.conf", format!("{CONFIGURATION}{more}{nodes}"))?;
-            // Nothing here uses cgroups; what slurmd would find by itself on a machine with both hierarchies it refuses.
+            // Nothing here uses cgroups; on a machine with both hierarchies, slurmd refuses the plugin that it would
+            // choose.
             node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
             for (name, text) in EXAMPLES {
                 node.write_script(&format!("/usr/libexec/perilog/slurm/{name}"), text)?;
@@ -113,7 +115,7 @@ impl<'a> Slurm<'a> {
         self.cluster.controller()
     }
 
-    /// Has the controller run as SlurmUser from now on: nobody else may drain nodes in a Slurm without accounting.
+    /// Runs the controller as SlurmUser from now on: in a Slurm without accounting, only that user may drain nodes.
     pub fn controller_as_slurm(&self) -> Result<()> {
         let node = self.control()?;
         node.write_file("/etc/systemd/system/perilog-controller.service.d/slurm.conf", AS_SLURM)?;
@@ -127,7 +129,7 @@ impl<'a> Slurm<'a> {
         self.control()?.run(command)?.ok()
     }
 
-    /// Submits a batch job of a user's that runs `body`; its id.
+    /// Submits a batch job of a user that runs `body`; returns its id.
     pub fn submit(&self, nodes: usize, body: &str) -> Result<String> {
         let (nodes, wrap) = (format!("--nodes={nodes}"), format!("--wrap={body}"));
         let sbatch = ["sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", &nodes, &wrap];
@@ -165,8 +167,9 @@ impl<'a> Slurm<'a> {
         self.wait(&format!("job {job} is {state}"), |slurm| Ok(slurm.job(job, "JobState")?.as_deref() == Some(state)))
     }
 
-    /// A requeued job begins now, and not after Slurm's two minutes. They are for the sake of the nodes, which know the second of what was revoked, and
-    /// take a credential that was made within it for an old one: their prolog would not run. So that second, and the next one, have to be over.
+    /// Lets a requeued job begin now, instead of after Slurm's two minutes. Nodes know the second of the revocation and
+    /// reject a credential made within it: the prolog would not run. So this waits until that second, and the next one,
+    /// are over.
     pub fn begin_again(&self, job: &str) -> Result<()> {
         self.wait_job(job, "PENDING")?;
         let seconds = || -> Result<u64> { Ok(self.ask(&["date", "+%s"])?.parse()?) };
@@ -180,9 +183,9 @@ impl<'a> Slurm<'a> {
         self.wait(&format!("n{rank} is {state}"), |slurm| Ok(slurm.seen(rank)?.state == state))
     }
 
-    /// Opens the gate of an action on a node: its script ends with this status.
+    /// Opens the gate of an action on a node: its script exits with this status.
     pub fn open(&self, rank: usize, action: &str, status: u8) -> Result<()> {
-        // In one step: the script looks for it all the time.
+        // In one step, because the script polls the file.
         self.cluster.node(rank)?.write_file(&format!("/run/gate-{action}"), status.to_string())
     }
 
@@ -194,7 +197,7 @@ impl<'a> Slurm<'a> {
         (0..self.cluster.nodes().len()).try_for_each(|rank| self.open(rank, action, 0))
     }
 
-    /// kill -9 of a slurmd; what it has started goes on. Returns when it is gone.
+    /// Kills a slurmd with -9; its child processes go on. Returns when it is gone.
     pub fn kill_slurmd(&self, rank: usize) -> Result<()> {
         let node = self.cluster.node(rank)?;
         Cluster::kill_unit(node, "slurmd.service")?;
@@ -218,12 +221,13 @@ impl<'a> Slurm<'a> {
         self.cluster.node(rank)?.systemctl(&["start", "slurmd"]).map(drop)
     }
 
-    /// What slurmd has logged on a node.
+    /// Returns slurmd's log on a node.
     pub fn log(&self, rank: usize) -> Result<String> {
         self.cluster.node(rank)?.read_file("/var/log/slurmd.log")
     }
 
-    /// Ends of scripts of a job: (rank, action, attempt, exit status), in the order of their begin; no status while one runs.
+    /// Returns ends of a job's scripts: (rank, action, attempt, exit status), in the order of their begin; no status
+    /// while one runs.
     pub fn ends(&self, job: &str) -> Result<Vec<(u32, String, String, Option<i32>)>> {
         let ledger = self.cluster.ledger()?;
         let end = |(key, run): (&crate::ledger::Key, &crate::ledger::Run)| {
@@ -232,7 +236,7 @@ impl<'a> Slurm<'a> {
         Ok(ledger.of_job(job).into_iter().map(end).collect())
     }
 
-    /// Each of these scripts of the job has run once, and no other: (rank, action, attempt, exit status).
+    /// Checks that each of these scripts of the job ran once, and no other: (rank, action, attempt, exit status).
     pub fn ensure_ran(&self, job: &str, expected: &[(u32, &str, &str, i32)]) -> Result<()> {
         let mut ends = self.ends(job)?;
         ends.sort();

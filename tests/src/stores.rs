@@ -1,4 +1,4 @@
-//! What the fault tests do to a controller's store, and a second controller on a copy of it.
+//! Operations on a controller's store, and a second controller on a copy of it.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ const STORE: &str = "/var/lib/perilog/controller.db";
 /// For a loaded machine; what is waited for takes some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 
-/// The second controller of [`Cluster::start_second`]: on the controller's own node, so that it has the same certificate.
+/// Configuration of the second controller of [`Cluster::start_second`]: on the controller's own node, so that it has
+/// the same certificate.
 ///
-/// What it is asked for before nodes may come to it waits for as long as a loaded machine takes to send them there.
+/// Requests before nodes may connect to it wait as long as a loaded machine takes to send them there.
 const SECOND: &str = "\
 cluster = \"bed\"
 start-grace = \"1h\"
@@ -24,7 +25,8 @@ socket = \"/run/perilog/second.sock\"
 ";
 
 impl Cluster {
-    /// Copies the store of a controller that stands still, as a backup does, and starts it again. Its next start has a higher epoch than the copy.
+    /// Copies the store of a stopped controller, as a backup does, and starts the controller again. Its next start has
+    /// a higher epoch than the copy.
     pub fn copy_store(&self, to: &str) -> Result<()> {
         self.stop_controller()?;
         self.controller()?.sh(&format!("rm -rf {to} && mkdir -m 700 {to} && cp -a {STORE}* {to}/"))?;
@@ -43,7 +45,7 @@ impl Cluster {
         self.controller()?.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"]).map(drop)
     }
 
-    /// Waits until the controller shows that this node obeys another one, and says what to do.
+    /// Waits until the controller shows that this node obeys another one, and what to do.
     pub fn wait_refused(&self, host: &str) -> Result<()> {
         self.bed().wait_until(&format!("{host} is shown to obey another controller"), SOON, || {
             let views = self.node_views()?;
@@ -61,7 +63,8 @@ impl Cluster {
         })
     }
 
-    /// Starts another controller beside the first, on the store in that directory: same cluster, same host, another port.
+    /// Starts another controller beside the first, on the store in that directory: same cluster, same host, another
+    /// port.
     pub fn start_second(&self, store: &str) -> Result<()> {
         let node = self.controller()?;
         node.write_file("/etc/perilog/second.toml", SECOND)?;
@@ -77,12 +80,13 @@ impl Cluster {
         self.controller()?.run(&at_second(arguments))
     }
 
-    /// The same, left running.
+    /// Asks the second controller, and leaves the command running.
     pub fn ask_second(&self, arguments: &[&str]) -> Result<Running> {
         self.controller()?.spawn(&at_second(arguments))
     }
 
-    /// The second one tells the truth of this job and all of it: of `action` one script, `10-gate`.
+    /// Asserts that the second controller's view of this job agrees with the ledgers: one script, `10-gate`, of
+    /// `action`.
     pub fn assert_second_true(&self, job: &str, action: &str) -> Result<()> {
         let view = shown(&self.second(&["--json", "show", job])?.ok()?)?;
         let comparison = self.compare_to(job, &view, &[(action, &["10-gate"])])?;
@@ -90,7 +94,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a node's agent dial these, in this order, from now on.
+    /// Makes a node's agent dial these controllers, in this order.
     pub fn dial(&self, rank: usize, controllers: &[&str]) -> Result<()> {
         let node = self.node(rank)?;
         node.write_file("/etc/perilog/agent.d/zz-dial.toml", format!("controller = {controllers:?}\n"))?;

@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 
 use crate::clock::{Stopwatch, pause};
 
-/// Short enough that a test loses nothing, long enough that a look which costs a process does not fill a core.
+/// Pause short enough to lose no time, and long enough that a check which costs a process does not fill a core.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Returns as soon as `condition` holds. Past `limit` it is an error that names `what` was waited for.
+/// Returns as soon as `condition` holds. Past `limit`, fails with an error that names `what`.
 ///
-/// The limit is a guard against hanging, not an expectation of speed: choose it so that a loaded machine never meets it.
-/// [`Bed::wait_until`](crate::Bed::wait_until) adds what the nodes have to say.
+/// The limit guards against hanging and expects no speed: choose it so that a loaded machine never meets it.
+/// [`Bed::wait_until`](crate::Bed::wait_until) adds the nodes' diagnosis.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let watch = Stopwatch::start();
     loop {

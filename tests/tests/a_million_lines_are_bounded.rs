@@ -1,4 +1,5 @@
-//! A script that prints 1,000,000 lines: it ends as it ends, nobody's memory grows with it, and its first and last lines are kept.
+//! A script prints 1,000,000 lines: its status arrives, no daemon's memory grows, and its first and last lines are
+//! kept.
 
 use anyhow::{Context, Result};
 use perilog_tests::{Cluster, Node};
@@ -8,7 +9,8 @@ const LINES: usize = 1_000_000;
 const PRINTS: &str = "seq -f 'line %07.0f of many' 1000000\n[ -e /run/gate ] || touch /run/printed\n\
                       while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 37";
 const QUIET: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Of the quiet one's: its buffers (head, tail, what the journal has not taken) are some 300 KiB of 3 MiB, and the allocator rounds up.
+/// Relative to a quiet runner: its buffers (head, tail, lines that the journal has not taken) are some 300 KiB of 3
+/// MiB, and the allocator rounds up.
 const FACTOR: u64 = 2;
 
 /// The most memory that the process has ever had (VmHWM of proc(5)), in KiB.
@@ -38,7 +40,7 @@ fn memory_does_not_grow_with_what_a_script_prints() -> Result<()> {
     let runner = main_pid(node, "perilog-task-prolog-*")?;
     let printing_kib = peak_kib(node, &runner)?;
     assert!(printing_kib <= FACTOR * quiet_kib, "runner: {printing_kib} KiB, a quiet one {quiet_kib} KiB");
-    // While nobody takes it, what is kept stays on the node: 32 KiB from each end, in whole lines.
+    // Until the controller has it, the kept output stays on the node: 32 KiB from each end, in whole lines.
     cluster.stop_controller()?;
     cluster.open_gates()?;
     let task = "/run/perilog/tasks/perilog-task-prolog-*";

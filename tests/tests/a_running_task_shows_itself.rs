@@ -1,4 +1,4 @@
-//! What an administrator sees with systemd's own tools while a script runs, and of a job that is over.
+//! View of an administrator with systemd's own tools while a script runs, and of a finished job.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
             .all(|part| shown.contains(part)))
     });
     ensure!(seen.is_ok(), "{shown}");
-    // The agent has lines for what is out of the ordinary only: here, its intent is gone under a running task, and it comes up again.
+    // The agent logs only unusual events: here, the intent of a running task disappears, and the agent restarts.
     node.sh("systemctl stop perilog-agent; rm /run/perilog/tasks/perilog-task-prolog-j-*/intent.json; systemctl start perilog-agent")?;
     cluster.open_gates()?;
     ensure!(cluster.wait_end(&mut run)? == 0);
@@ -40,7 +40,7 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     let of_controller = of("SYSLOG_IDENTIFIER=perilog-controller");
     let daemon = cluster.controller()?.sh(&of_controller)?;
     ensure!(daemon.contains("prolog of j: ok"), "{daemon}");
-    // A hook that fails, with all that it said.
+    // A hook that fails, with its whole output.
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     let mut hook = String::new();
     let logged = cluster.bed().wait_until("the hook is in the journal of the job", SOON, || {

@@ -1,5 +1,6 @@
-//! kill -9 of agents exactly between two of their steps; systemd starts them again. Whatever the step, scripts run once and their exact status
-//! arrives. A prolog and then an epilog of the same job, on two nodes of which both agents die at the point, and a third where nobody does.
+//! kill -9 of agents exactly between two of their steps; systemd starts them again. Whatever the step, scripts run once
+//! and their exact status arrives. A prolog and then an epilog of the same job run on two nodes whose agents both die
+//! at the point, and on a third without a fault.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
@@ -16,7 +17,7 @@ fn killed_at(point: &str, script_is_over: bool) -> Result<()> {
             cluster.open_gates()?;
         }
         for armed in armed {
-            // A script that is at its gate is taken up by the next agent.
+            // The next agent adopts a script at its gate.
             armed?.wait_back()?;
         }
         cluster.open_gates()?;

@@ -1,5 +1,5 @@
-//! A prolog's script says that it will reboot its node, hears that the controller knows, and reboots it; the controller is killed while the node is
-//! away. The boot is the task's end, and well; a boot after it, before the verdict, is a loss like any other.
+//! A prolog's script announces a reboot of its node, waits until the controller knows, and reboots. The controller is
+//! killed while the node is away. The boot ends the task well; another boot before the verdict is an ordinary loss.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! A copy of the store is taken while the controller runs and a script does. A controller that is started on the copy is in recovery until a person
-//! vouched for the job; nothing runs twice. What it knows comes out as lines, from the running controller, from its store, and from the copy.
+//! An operator copies the store while the controller and a script run. A controller started on the copy is in recovery
+//! until an operator vouched for the job; nothing runs twice. Its content can be exported as lines, from the running
+//! controller, from its store, and from the copy.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{AT_GATE, Cluster};
@@ -21,7 +22,7 @@ fn while_a_script_runs() -> Result<()> {
     ensure!(controller.sh(&format!("stat -c %a {COPY}"))?.trim() == "600");
     ensure!(controller.sh("ls /var/lib/perilog")?.lines().all(|name| !name.ends_with("backup")), "left behind");
 
-    // The same three ways; what is told of it later is only in the first two.
+    // The same three ways; later events are only in the first two.
     let of_copy = cluster.perilog(&["export", "--store", COPY])?.ok()?;
     ensure!(of_copy.starts_with("{\"") && of_copy.contains("\"kind\":\"job\""), "{of_copy}");
     ensure!(of_copy.contains("\"accepted\":\"0\"") && !of_copy.contains("\"name\":\"verdict\""), "{of_copy}");

@@ -1,4 +1,4 @@
-//! What is no agent, or not the one that it should be, is refused and logged with its address; the controller goes on.
+//! The controller refuses and logs a peer that is no agent, or not the expected one, and goes on.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn garbage_and_half_a_handshake_are_refused_and_the_controller_goes_on() -> Resu
     node.sh("head -c 100000 /dev/urandom > /dev/tcp/ctl/5115 || true")?;
     node.sh("printf 'GET / HTTP/1.1\\r\\n\\r\\n' > /dev/tcp/ctl/5115 || true")?;
     wait_logged(&cluster, &["refused", node.address()])?;
-    // A hundred that connect and say nothing keep nobody out.
+    // A hundred silent connections keep no agent out.
     let mut silent = node.spawn(&[
         "bash",
         "-c",
@@ -28,7 +28,7 @@ fn garbage_and_half_a_handshake_are_refused_and_the_controller_goes_on() -> Resu
     cluster.bed().wait_until("all of them are connected", Duration::from_secs(60), || {
         Ok(silent.output()?.stdout.contains("held"))
     })?;
-    // Who stands stands anyway: this one has to get in beside them.
+    // An existing session would stay anyway; this agent has to connect beside them.
     node.systemctl(&["restart", "perilog-agent"])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     assert_eq!(run.code(), Some(0), "{run}");
@@ -40,7 +40,7 @@ fn garbage_and_half_a_handshake_are_refused_and_the_controller_goes_on() -> Resu
 #[test]
 fn a_certificate_for_another_host_speaks_for_nobody() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", "exit 0").boot()?;
-    // n1 says that it is n0, with the certificate of n1.
+    // n1 claims to be n0, with the certificate of n1.
     let thief = cluster.node(1)?;
     thief.write_file("/etc/perilog/agent.d/thief.toml", "host = \"n0\"\n")?;
     thief.systemctl(&["restart", "perilog-agent"])?;

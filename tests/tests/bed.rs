@@ -1,4 +1,4 @@
-//! The bed does what its header says, on this machine.
+//! The bed does on this machine what its header says.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn a_power_failure_ends_a_boot_and_keeps_the_disk() -> Result<()> {
     let (machine, boot) = (n0.read_file("/etc/machine-id")?, n0.boot_id()?);
     n0.sh("echo disk >/var/lib/mark; echo memory >/run/mark; logger -t mark before the failure; journalctl --sync")?;
 
-    // A peer hears nothing of it: its connection stays open.
+    // The peer notices nothing: its connection stays open.
     let mut server = n0.spawn(&["python3", "-c", SERVER])?;
     bed.wait_until("the server listens", LIMIT, || Ok(server.output()?.stdout.contains("listens")))?;
     let mut client = n1.spawn(&["python3", "-c", CLIENT])?;
@@ -123,18 +123,18 @@ fn a_command_that_runs_can_be_watched_and_killed() -> Result<()> {
     let node = bed.node("n0")?;
     let mut running = node.spawn(&["sh", "-c", "echo begun; exec sleep 1000"])?;
     bed.wait_until("its first line", LIMIT, || Ok(running.output()?.stdout == "begun\n"))?;
-    // Its shell has said so and is about to become it.
+    // The shell has printed the line and is about to exec.
     let sleeps = || Ok(node.run(&["pgrep", "-c", "-x", "sleep"])?.stdout.trim() == "1");
     bed.wait_until("a sleep", LIMIT, sleeps)?;
     running.kill()?;
     assert_eq!(node.run(&["pgrep", "-x", "sleep"])?.code(), Some(1));
-    // A child that keeps the output open holds nothing up.
+    // A child that keeps the output open delays nothing.
     assert_eq!(node.sh("sleep 1000 & echo done")?, "done");
     bed.wait_until("the child", LIMIT, sleeps)
 }
 
-/// A node of a bed is a machine run by systemd (cgroups are its to give), whose root is an overlay (which takes no other
-/// as its upper side, as in most containers), and where nothing else happens that could hide what is left behind.
+/// A node of a bed is a machine run by systemd (which assigns cgroups), with an overlay as its root (which cannot be
+/// another's upper side, as in most containers), and with no other activity that could hide leftovers.
 #[test]
 fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
@@ -147,9 +147,10 @@ fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     let state = "cat /proc/self/mounts; ls /sys/class/net /run /var/tmp; find /sys/fs/cgroup -type d | sort; lsns -n -o NS,TYPE -t net -t mnt -t pid";
     host.systemctl(&["start", "machine.slice"])?; // systemd makes it for the first bed and keeps it
     let before = host.sh(state)?;
-    // This program may lie on a file system that nodes do not see.
+    // This program may be on a file system that nodes do not see.
     host.write_script("/usr/local/bin/nodes.new", std::fs::read(std::env::current_exe()?)?)?;
-    // A copy made over there: what this process has open for writing, a fork of another test may hold for a moment ("text file busy").
+    // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
+    // would fail with "text file busy".
     host.sh("cp -p /usr/local/bin/nodes.new /usr/local/bin/nodes")?;
     let output = host.run(&[
         "systemd-run",

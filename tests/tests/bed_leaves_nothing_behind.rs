@@ -1,4 +1,4 @@
-//! However the process ends that made a bed, the machine is as it was before.
+//! However the process of a bed ends, the machine is afterwards as before.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -11,11 +11,11 @@ use perilog_tests::{Bed, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What this machine can see of a bed that is up. Namespaces go with the last process in them.
+/// Traces of a running bed on this machine. Namespaces disappear with their last process.
 struct Traces {
     directory: PathBuf,
     cgroup: PathBuf,
-    /// Members of its cgroup, and whoever names it, with their children.
+    /// Members of its cgroup, and processes that name it, with their children.
     processes: BTreeSet<Process>,
 }
 
@@ -23,7 +23,7 @@ struct Traces {
 struct Process {
     pid: String,
     parent: String,
-    /// Tells it from a later one with the same number.
+    /// Start time, which tells it from a later process with the same pid.
     started: String,
     command: String,
 }
@@ -49,7 +49,7 @@ impl Traces {
         process.command.contains(&*self.directory.to_string_lossy())
     }
 
-    /// What is left of it.
+    /// Returns the remaining traces.
     fn left(&self) -> Result<Vec<String>> {
         let paths = [&self.directory, &self.cgroup].into_iter().filter(|path| path.exists());
         let mut left: Vec<String> = paths.map(|path| path.display().to_string()).collect();
@@ -68,7 +68,8 @@ impl Traces {
 fn processes() -> Result<Vec<Process>> {
     let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
-        // One that ends meanwhile has no `stat`: pid (name) state parent ... started, of which only the name may hold spaces.
+        // A process that ends meanwhile has no `stat`: pid (name) state parent ... started; only the name may contain
+        // spaces.
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((pid, fields)) = stat.split_once(" (").and_then(|(pid, rest)| Some((pid, rest.rsplit_once(") ")?.1)))
         else {
@@ -90,7 +91,7 @@ fn processes() -> Result<Vec<Process>> {
 fn when_it_is_dropped() -> Result<()> {
     let bed = Bed::builder().nodes(2).boot()?;
     let traces = Traces::of(bed.directory())?;
-    // Reaper, hub and who holds it; of each node two that hold it, and systemd, journald and D-Bus.
+    // Reaper, hub and its holder; for each node two that hold it, and systemd, journald and D-Bus.
     assert!(traces.left()?.len() >= 2 + 3 + 2 * 5, "{:?}", traces.left());
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     assert!(!mounts.contains(bed.name()), "mounted for all to see: {mounts}");
@@ -151,7 +152,7 @@ fn when_its_process_and_its_reaper_are_killed_once_there_is_a_next_bed() -> Resu
     child.wait_with_output()?;
     wait_until("its processes are gone", LIMIT, || Ok(!traces.left()?.iter().any(|left| left.starts_with("process"))))?;
     Bed::builder().build()?;
-    // Not by that one, if another test's was quicker and is still at it.
+    // Another test's sweep may have been quicker and still be at work.
     wait_until("nothing is left", LIMIT, || Ok(traces.left()?.is_empty()))
 }
 
@@ -160,7 +161,7 @@ fn kill(child: &Child, signal: &str) -> Result<()> {
     Ok(())
 }
 
-/// This program again, as a process that holds a bed.
+/// Starts this program again, as a process that holds a bed.
 fn hold(how: &str) -> Result<(Child, Traces)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--exact", "hold_a_bed", "--ignored", "--nocapture"])

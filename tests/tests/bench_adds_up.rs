@@ -1,4 +1,5 @@
-//! The price of a unit, measured three times only: that the bench runs on a real node and counts what it makes. Nothing here is timed.
+//! Price of a unit, measured only three times: the bench runs on a real node and counts correctly. The test times
+//! nothing.
 
 use std::process::Command;
 

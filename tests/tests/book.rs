@@ -1,11 +1,12 @@
-//! The book does what it says: every file and command of these pages, in their order, on nodes where the product is installed and nothing is configured;
-//! and what each command prints is what stands below it. (The quick start begins with packages: `packages_come_and_go`.)
+//! The book is true: every file and command of these pages, in order, on nodes with the product installed and
+//! unconfigured; each command prints what the page shows. (The quick start begins with packages:
+//! `packages_come_and_go`.)
 
 use anyhow::Result;
 use perilog_tests::Bed;
 use perilog_tests::book::{self, Page};
 
-/// What ssh would do: there is none between nodes of a test.
+/// Copies the files that ssh would copy, which the nodes of a test lack.
 fn copy_certificates(bed: &Bed) -> Result<()> {
     let controller = bed.node("ctl")?;
     for node in bed.nodes().iter().filter(|node| node.name() != "ctl") {
@@ -17,13 +18,14 @@ fn copy_certificates(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// One story: the guide sets a cluster up, scripts are written on it, and what can go wrong with it does.
+/// One story: the guide sets up a cluster, an administrator writes scripts on it, and everything that can go wrong
+/// does.
 #[test]
 fn the_guides_and_what_helps_in_trouble() {
     let bed = book::machines(&["ctl", "n0", "n1", "n2", "n3"]).unwrap();
     let stand_in = |name: &str| match name {
         "copy certificates" => copy_certificates(&bed),
-        // They have the product, but not as packages: `packages_come_and_go`.
+        // The product is installed, but not as packages: `packages_come_and_go`.
         "install the packages" => Ok(()),
         "n3 loses its power, and comes back" => bed.node("n3").and_then(|n3| n3.power_fail().and_then(|()| n3.boot())),
         _ => book::unknown(name),

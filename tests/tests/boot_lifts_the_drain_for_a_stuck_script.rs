@@ -1,5 +1,5 @@
-//! Two nodes have a script that is stuck past its limit, and are drained for it; an operator drains one of them as well. Both lose their power and
-//! boot: where the site says `reboot-cleans`, the one is good again, and the operator's stays drained.
+//! Two nodes have a script stuck past its limit, and are drained for it; an operator drains one of them as well. Both
+//! lose their power and boot. With `reboot-cleans`, one is good again, and the operator's stays drained.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A controller whose configuration is broken while agents dial it: systemd keeps its port open, however long that lasts, and when the
-//! configuration is mended everything comes back without anybody's help.
+//! The configuration of a controller is broken while agents dial it: systemd keeps its port open, however long that
+//! lasts. Once the configuration is repaired, everything comes back by itself.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Stopwatch};
 
 const SOON: Duration = Duration::from_secs(90);
-/// Twice the interval in which systemd counts how often a socket triggers (systemd.socket(5), TriggerLimitIntervalSec=).
+/// Twice the interval in which systemd counts how often a socket triggers (systemd.socket(5),
+/// TriggerLimitIntervalSec=).
 const WHILE: Duration = Duration::from_secs(5);
 
 #[test]

@@ -1,8 +1,8 @@
-//! The wall clocks of nodes and of the controller are set by hours, forward and backward, during a script: nobody times out or is lost, and nothing
-//! that a node has is refused.
+//! The wall clocks of nodes and controller are set by hours, forward and backward, during a script: no task times out
+//! or is lost, and no node refuses anything.
 //!
-//! Nodes here share one kernel's clock, so it is perilog's own reading of it that is stepped (a fault point), on each node apart. What this does
-//! not cover: systemd's timers, and certificates, whose times are judged by the kernel's clock.
+//! All nodes share one kernel's clock, so a fault point steps perilog's own reading of it, on each node apart. This
+//! does not cover systemd's timers and the times of certificates, which use the kernel's clock.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Node};
@@ -21,7 +21,7 @@ fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     Ok(at[..end].parse()?)
 }
 
-/// What an action's tasks say of when they were, in seconds, by rank: all times that their node has told.
+/// Returns all times in the tasks' reports, in seconds, by rank.
 fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
     let view = cluster.job(job)?;
     let rows = view.attempts.iter().flat_map(|attempt| &attempt.actions).flat_map(|action| &action.ended);
@@ -34,7 +34,7 @@ fn times(cluster: &Cluster, job: &str) -> Result<Vec<(u32, Vec<i64>)>> {
     times.collect()
 }
 
-/// The times that each rank's node has told of this job's only action are `by` seconds of that rank away from `before`, by an hour at most.
+/// Asserts that each rank's times in this job's only action are `by` seconds away from `before`, within an hour.
 fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Result<()> {
     let times = times(cluster, job)?;
     let ranks: Vec<u32> = times.iter().map(|(rank, _)| *rank).collect();
@@ -50,7 +50,7 @@ fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Re
 fn nobody_times_out_or_is_lost() -> Result<()> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", AT_GATE)
-        // Of what is not ok each rank has told when it was.
+        // Only ranks that are not ok report their times.
         .script("epilog", "10-gate", "exit $(draw 3 37)")
         .agent("[action.prolog]\ntimeout = \"1h\"\nscript-timeout = \"1h\"\n[action.epilog]\ntimeout = \"1h\"\n")
         .build()?;
@@ -63,7 +63,7 @@ fn nobody_times_out_or_is_lost() -> Result<()> {
         step(cluster.node(0)?, by)?;
         step(cluster.node(1)?, -by)?;
         step(cluster.controller()?, by)?;
-        // Starts, ends and their limits under the new time; then daemons that come up in it.
+        // Starts, ends and limits under the new time; then daemons that start in it.
         cluster.perilog(&["run", "epilog", "--job", job, "--nodes", "n[0-1]", "--timeout", "1h"])?;
         cluster.assert_ran(job, &["epilog"])?;
         let seen = last_event(&cluster, job)? - before;

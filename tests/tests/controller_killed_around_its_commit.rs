@@ -1,10 +1,12 @@
-//! kill -9 of the controller exactly before and after its commits, in the middle of a fan-out, and before acknowledgements; systemd starts it
-//! again. Who asked gets an answer, scripts run once, their exact status arrives, and nodes get rid of what they hold.
+//! kill -9 of the controller exactly before and after its commits, in the middle of a fan-out, and before
+//! acknowledgements; systemd starts it again. Callers get an answer, scripts run once, their exact status arrives, and
+//! nodes can forget their tasks.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
 
-/// A prolog and an epilog; each time the controller dies at the first point when it was asked, and at the second when tasks end.
+/// Runs a prolog and an epilog; each time the controller dies at the first point during the request, and at the second
+/// when tasks end.
 fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
     let cluster =
         Cluster::builder(3).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_GATE).boot()?;
@@ -18,7 +20,7 @@ fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
         armed.as_ref().map_or(Ok(()), |armed| armed.wait_sprung())?;
         let code = cluster.wait_end(&mut run)?;
         assert!(matches!(code, 0 | 1), "neither ok nor failed: {}", run.output()?);
-        // What was shown last may have been its last word.
+        // The last output may have been the controller's last message.
         cluster.wait_online()?;
         cluster.assert_exact("j", &["prolog", "epilog"][..=usize::from(action == "epilog")])?;
         cluster.close_gates()?;

@@ -1,5 +1,5 @@
-//! `perilog doctor` on a node and on the controller: nothing is wrong on a cluster that works, and each thing that is broken is named with what to do,
-//! also where the daemon is down.
+//! `perilog doctor` on a node and on the controller: it finds nothing on a working cluster, and names each broken thing
+//! with its remedy, also where the daemon is down.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node};
 use serde_json::Value;
 
-/// What is wrong there: about what, and the text.
+/// Returns the wrong findings: subject and text.
 fn wrong(node: &Node, role: &str) -> Result<Vec<(String, String)>> {
     let output = node.run(&["perilog", "--json", "doctor", role])?;
     let told: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
@@ -38,7 +38,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     for (node, role) in [(node, "node"), (controller, "controller")] {
         let found = wrong(node, role)?;
         ensure!(found.is_empty(), "{role}: {found:?}");
-        // It is all looked at, and nothing is left out for want of an answer.
+        // Everything is inspected, and nothing is skipped for want of an answer.
         let told: Value = serde_json::from_str(&node.run(&["perilog", "--json", "doctor", role])?.stdout)?;
         for (about, part) in [
             ("version", "systemd is "),
@@ -52,7 +52,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
             ensure!(told["findings"].as_array().is_some_and(|all| all.iter().any(fits)), "no {about} {part:?}: {told}");
         }
     }
-    // A script that anybody can write, and a key that anybody can read.
+    // A script that every user can write, and a key that every user can read.
     node.sh("chmod 0777 /etc/perilog/prolog.d/10-quick; chmod 0644 /etc/perilog/tls/key.pem")?;
     let found = wrong(node, "node")?;
     names(&found, "scripts", "/etc/perilog/prolog.d/10-quick: everyone can write it")?;
@@ -69,7 +69,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     names(&wrong(node, "node")?, "certificate", "this host is n0")?;
     node.sh("cp -a /root/tls/. /etc/perilog/tls/")?;
 
-    // The controller is down, and so is its socket: a node says that it cannot be reached, the controller's own host why.
+    // The controller and its socket are down: a node reports that it cannot be reached, the controller's own host why.
     cluster.kill_controller()?;
     names(&wrong(node, "node")?, "controller", "ctl:5115")?;
     let found = wrong(controller, "controller")?;
@@ -86,7 +86,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     names(&wrong(node, "node")?, "bus", "no task can be started")
 }
 
-/// A node that enrols by itself, and the controller that lets it.
+/// A node that enrols by itself, and the controller that allows it.
 #[test]
 fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     let enroll = "[enroll]\nlisten = \"[::]:5117\"\nmunge = true\nmunge-hosts = \"n0\"\n";

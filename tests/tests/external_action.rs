@@ -1,5 +1,6 @@
-//! A service in Python (docs/examples/external-action.py, as it stands there) runs an external action: what it reports goes back at once, over a
-//! kill -9 of the controller too, and what it had not reported when it was killed itself is lost when its lease is over, and drained for that.
+//! A service in Python (docs/examples/external-action.py) runs an external action. The controller releases reported
+//! ranks at once, also over a kill -9 of the controller. When the service itself is killed, the unreported ranks are
+//! lost at the end of its lease, and their nodes drained.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ const SERVICE: &str = include_str!("../../docs/examples/external-action.py");
 const SOON: Duration = Duration::from_secs(120);
 /// Long enough for a service on a machine that is busy with something else.
 const LEASE: &str = "20";
-/// What it does for a host: waits for its gate, and ends as that says.
+/// Work for a host: waits for its gate, and exits with the status there.
 const WORK: &str = "while [ ! -s /root/gate-$0 ]; do sleep 0.05; done; exit $(cat /root/gate-$0)";
 const CONTROLLER: &str = "after = []\n[action.stage]\nrelease = \"0\"\n";
 
@@ -63,7 +64,7 @@ fn what_a_service_reported_goes_back_and_the_rest_is_lost_with_its_lease() -> Re
     cluster.start_controller()?;
     wait_released(3)?;
     ensure!(!running.has_ended()?, "the service ended: {}", running.output()?);
-    // The service dies, and what it has not reported is lost.
+    // The service dies, and its unreported ranks are lost.
     controller.sh("kill -KILL $(cat /root/pid)")?;
     wait_released(4)?;
     let part = |ranks: &str, resources: &str, last: bool| format!("{ranks:?} {resources} {last}");
@@ -78,7 +79,7 @@ fn what_a_service_reported_goes_back_and_the_rest_is_lost_with_its_lease() -> Re
     ensure!(!drains.contains("n0") && !drains.contains("n1"), "{drains}");
     let verdicts = told(&cluster, "verdict")?;
     ensure!(verdicts.len() == 2 && verdicts[1]["verdict"] == "lost" && verdicts[1]["ok"] == "0-1", "{verdicts:?}");
-    // Whoever comes after that is heard, and changes nothing.
+    // A later report is recorded and changes nothing.
     let late = cluster.perilog(&["action", "report", "j", "stage", "ok", "--ranks", "n2"])?.ok()?;
     ensure!(late.contains("too late") && told(&cluster, "late")?.len() == 1, "{late}");
     ensure!(told(&cluster, "verdict")?.len() == 2 && released(&cluster)?.len() == 4, "something ended twice");

@@ -1,11 +1,14 @@
-//! The hooks as stock Flux runs them. Debian has no Flux: what calls the hooks here is a stand-in for perilog.so and for the job manager's housekeeping,
-//! with a stand-in for flux(1) beside it. What flux-core 0.88 does, by its source:
+//! Hooks as stock Flux runs them. Debian has no Flux: a stand-in for perilog.so and for the job manager's housekeeping
+//! calls the hooks, with a stand-in for flux(1) beside it. The behaviour of flux-core 0.88, by its source:
 //!
-//! * `[job-manager.prolog|epilog] command` with `per-rank = false`: once, on broker rank 0, in its environment and FLUX_URI, with FLUX_JOB_ID (F58 with
-//!   its sign), FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID; SIGTERM when the job is cancelled in its prolog (src/modules/job-manager/plugins/perilog.c);
-//! * `[job-manager.housekeeping] command`: on each rank, FLUX_JOB_ID in decimal; its status is logged (src/modules/job-manager/housekeeping.c);
+//! * `[job-manager.prolog|epilog] command` with `per-rank = false`: once, on broker rank 0, in its environment and
+//!   FLUX_URI, with FLUX_JOB_ID (F58 with its sign), FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID; SIGTERM when the job is
+//!   cancelled in its prolog (src/modules/job-manager/plugins/perilog.c);
+//! * `[job-manager.housekeeping] command`: on each rank, FLUX_JOB_ID in decimal; its status is logged
+//!   (src/modules/job-manager/housekeeping.c);
 //! * R and the eventlog of a job: `flux job info ID KEY` (RFC 20, RFC 18, RFC 21);
-//! * `flux resource drain --update` leaves the reason of a node that is drained already; only the owner of the instance may (flux-resource(1)).
+//! * `flux resource drain --update` keeps the reason of a node that is drained already; only the owner of the instance
+//!   may drain (flux-resource(1)).
 
 use std::time::Duration;
 
@@ -31,7 +34,7 @@ case "$*" in
 *) echo "the stand-in knows no flux $*" >&2; exit 99 ;;
 esac
 "#;
-/// Where docs/flux.md has the example, as it stands there.
+/// The example of docs/flux.md, with its path.
 const HOUSEKEEPING: (&str, &str) =
     ("/usr/libexec/perilog/flux/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
 /// The drain command, and the drop-in with which the controller is whom Flux lets drain.
@@ -80,7 +83,7 @@ fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// What perilog.so runs on broker rank 0, as the broker's own user.
+/// Runs what perilog.so runs on broker rank 0, as the broker's own user.
 fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
     let environment = [
         &format!("FLUX_JOB_ID={SIGNED}"),
@@ -95,7 +98,7 @@ fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
     cluster.controller()?.spawn(&command)
 }
 
-/// What housekeeping runs on each rank, through the IMP: as root.
+/// Runs what housekeeping runs on each rank, through the IMP: as root.
 fn housekeeping(node: &Node) -> Result<Output> {
     let environment = [
         &format!("FLUX_JOB_ID={DECIMAL}"),
@@ -144,7 +147,7 @@ fn a_job_from_its_prolog_to_its_housekeeping_over_a_kill_of_the_controller() -> 
     ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
     ensure!(epilog.output()?.stderr.contains(&format!("epilog of {JOB} ok on 2 ranks")), "{}", epilog.output()?);
     cluster.perilog(&["wait", JOB, "--for", "clean", "--timeout", "0s"])?.ok()?;
-    // Flux takes the nodes back whatever housekeeping's status is: one that failed is drained first.
+    // Flux takes the nodes back whatever housekeeping's status is, so the hook drains a failed one first.
     open(n0, "housekeeping", 0)?;
     open(n1, "housekeeping", 5)?;
     let (good, bad) = (housekeeping(n0)?, housekeeping(n1)?);
@@ -168,7 +171,8 @@ fn a_job_from_its_prolog_to_its_housekeeping_over_a_kill_of_the_controller() -> 
     Ok(())
 }
 
-/// The controller dies twice under it; the second time all is over before it is back. The broker waits for it, and takes the nodes back when it ends.
+/// The controller dies twice during the epilog; the second time the epilog ends before it is back. The broker waits for
+/// the hook, and takes the nodes back when it ends.
 #[test]
 fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
     let cluster = cluster()?;
@@ -188,11 +192,11 @@ fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
     cluster.start_controller()?;
     ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
     ensure!(epilog.output()?.stderr.contains(&format!("epilog of {JOB} ok on 2 ranks")), "{}", epilog.output()?);
-    // Again, by a broker that has forgotten, of a job that is over.
+    // A broker that has forgotten the job runs the hook again after the job's end.
     let mut again = perilog_so(&cluster, "flux-epilog")?;
     ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);
     ensure!(again.output()?.stderr.contains(&format!("{JOB} was over already")), "{}", again.output()?);
-    // A prolog of long ago is none for a job that begins now.
+    // An old attempt's prolog does not count for a job that begins now.
     let mut late = perilog_so(&cluster, "flux-prolog")?;
     ensure!(cluster.wait_end(&mut late)? == 2, "{}", late.output()?);
     ensure!(late.output()?.stderr.contains("is over, and holds nothing any more"), "{}", late.output()?);
@@ -207,7 +211,7 @@ fn a_cancel_in_the_prolog_stops_its_scripts_and_drains_nobody() -> Result<()> {
     let cluster = cluster()?;
     let mut prolog = perilog_so(&cluster, "flux-prolog")?;
     cluster.wait_begun(JOB, &[1, 2])?;
-    // As the job manager does on an exception: the process that it has started.
+    // On an exception, the job manager signals the process that it started.
     cluster.controller()?.sh("kill -TERM $(cat /root/pid)")?;
     ensure!(cluster.wait_end(&mut prolog)? == 6, "{}", prolog.output()?);
     for node in cluster.nodes() {
@@ -238,7 +242,7 @@ fn what_perilog_drains_is_drained_in_flux_and_a_drain_of_somebody_elses_stays() 
     };
     let wait = |what: &str, met: &dyn Fn() -> Result<bool>| cluster.bed().wait_until(what, SOON, met);
 
-    // As its own user Flux does not let it, and that is shown where one looks.
+    // Under the controller's own user, Flux refuses to drain, and `ps` shows that.
     cluster.perilog(&["drain", "n1", "new firmware"])?;
     wait("ps shows why", &|| {
         Ok(cluster.perilog(&["ps"])?.ok()?.contains("flux resource: ERROR: Request requires owner credentials"))

@@ -1,5 +1,5 @@
-//! A process of another user, left behind by a script, tells systemd on the notify socket that it is the main process: the true status
-//! is read all the same. With NotifyAccess=all the unit would read success.
+//! A process of another user, left behind by a script, claims on systemd's notify socket to be the main process: the
+//! true status is read all the same. With NotifyAccess=all the unit would read success.
 
 use anyhow::Result;
 use perilog_tests::Cluster;

@@ -1,4 +1,5 @@
-//! The disk under the controller's store is full: no prolog begins, epilogs run, what ends is kept; with room again all goes on by itself.
+//! The disk under the controller's store is full: no prolog begins, epilogs run, ends are kept; with room again
+//! everything goes on by itself.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
         .script("epilog", "10-gate", "exit $(draw 0 3)")
         .build()?;
     let controller = cluster.controller()?;
-    // A disk of its own under the store: its state directory, before the controller begins.
+    // A disk of its own for the store: its state directory, mounted before the controller starts.
     let mount = "[Unit]\nBefore=perilog-controller.service\n[Mount]\nWhat=none\nType=tmpfs\nOptions=size=32m\nWhere=/var/lib/perilog\n";
     controller.write_file("/etc/systemd/system/var-lib-perilog.mount", mount)?;
     let after = "[Unit]\nRequiresMountsFor=/var/lib/perilog\n";
@@ -27,7 +28,7 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
     cluster.wait_begun("j", &[0, 1])?;
 
     controller.sh("cat /dev/zero > /var/lib/perilog/filler 2>/dev/null || true")?;
-    // What ends now is kept: the reserve is for this.
+    // Ends are kept from now on: the reserve is for them.
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["prolog"])?;

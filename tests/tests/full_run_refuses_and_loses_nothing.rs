@@ -1,4 +1,5 @@
-//! A full /run on a node: a start is refused, with the reason; what had begun ends as it ends, and its outcome is told when there is room again.
+//! A full /run on a node: the node refuses a start, with the reason; a running task ends normally, and its outcome is
+//! reported when there is room again.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -12,7 +13,8 @@ fn a_start_is_refused_and_a_task_that_runs_ends_in_truth() -> Result<()> {
     let node = cluster.node(0)?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
-    // As large as it is, and not a byte more; then all of it. The gate is made beforehand, elsewhere: nothing can be made there then.
+    // Shrinks /run to its content, then fills the rest. The gate is made beforehand, elsewhere, because nothing can be
+    // created then.
     node.sh("touch /root/gate && ln -s /root/gate.open /run/gate")?;
     node.sh("mount -o remount,size=$(( $(df -k --output=used /run | tail -1) + 64 ))k /run")?;
     node.sh(FILL)?;
@@ -23,7 +25,7 @@ fn a_start_is_refused_and_a_task_that_runs_ends_in_truth() -> Result<()> {
     assert!(text.contains("/run/perilog") && text.contains("No space left on device"), "{text}");
     assert!(refused.stdout.contains("No space left on device"), "{refused}");
 
-    // The script ends while others can write nothing: the room for its last records was held back.
+    // The script ends while other processes can write nothing: its runner holds a reserve for the last records.
     node.sh("touch /root/gate.open")?;
     cluster.wait_scripts_ended("j", &[0])?;
     node.sh("rm -f /run/filler /run/more.*; mount -o remount,size=64m /run")?;
@@ -36,7 +38,7 @@ fn a_start_is_refused_and_a_task_that_runs_ends_in_truth() -> Result<()> {
     assert_eq!(cluster.outcome("j", "prolog", 0)?.1, expected);
     cluster.assert_true("j", &["prolog"])?;
     cluster.assert_true("k", &["epilog"])?;
-    // And it can begin things again.
+    // The node can begin tasks again.
     cluster.perilog(&["run", "epilog", "--job", "l", "--nodes", "n0"])?.ok()?;
     cluster.assert_true("l", &["epilog"])
 }

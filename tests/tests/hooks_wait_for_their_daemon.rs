@@ -1,5 +1,5 @@
-//! A hook whose agent is not there waits for it, and no longer than it was told; one that is asked to stop has its scripts stop, also when the agent was
-//! away just then; one that is killed leaves its scripts alone, and the next one attaches to them.
+//! A hook waits for an absent agent, up to its patience. A hook that is asked to stop has its scripts stop, even if the
+//! agent was away just then. A killed hook leaves its scripts alone, and the next one attaches to them.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     says(&cluster, &mut patient, "waiting for it, at most 2m")?;
     cluster.start_agent(0)?;
     cluster.wait_action_begun("5", "prolog", &[0])?;
-    // One whose prolog is not ours: when it is over, the host would count the next call of it as the next attempt.
+    // An epilog without a prolog on this host: after its end, the host would count its next call as the next attempt.
     let mut epilog = hook(node, "slurm-epilog", "6", &[])?;
     cluster.wait_action_begun("6", "epilog", &[0])?;
     // Away in the middle of both; their scripts end meanwhile.
@@ -49,7 +49,7 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     says(&cluster, &mut patient, "prolog of 5: failed (exit 37)")?;
     ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
     ensure!(cluster.runs("6")?.len() == 1, "{:?}", cluster.runs("6")?);
-    // And long after.
+    // Again, long after.
     let mut again = hook(node, "slurm-prolog", "5", &[])?;
     ensure!(cluster.wait_end(&mut again)? == 37, "{}", again.output()?);
     says(&cluster, &mut again, "prolog of 5 ended before: failed (exit 37); it is not run again")?;
@@ -79,7 +79,7 @@ fn a_hook_that_is_asked_to_stop_stops_its_scripts_and_one_that_is_killed_does_no
     ensure!(code == 143, "{code}: {}", next.output()?);
     says(&cluster, &mut next, "epilog of 5: cancelled")?;
     ensure!(cluster.runs("5")?.len() == 1, "{:?}", cluster.runs("5")?);
-    // What the node does not know it refuses, and says what it does know.
+    // The node refuses an unknown action, and lists the known ones.
     let mut refused = hook(node, "slurm-prolog", "6", &["--action", "check"])?;
     ensure!(cluster.wait_end(&mut refused)? == 5, "{}", refused.output()?);
     says(&cluster, &mut refused, "action check is not configured on n0; configured: epilog, prolog")

@@ -1,6 +1,6 @@
-//! An epilog hangs on one node of four: the other three go back at once, each with its own part of R, over a kill -9 of the controller between
-//! two releases; the fourth is held, drained when its limit is over, and settled by hand. The hook hears of every release, and of none twice
-//! with another sequence.
+//! An epilog hangs on one node of four. The other three are released at once, each with its own part of R, over a kill
+//! -9 of the controller between two releases. The fourth is held, drained when its limit is over, and settled by hand.
+//! The hook hears of every release, and of none twice with another sequence.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<
     wait_released(4)?;
     let heard = cluster.heard()?;
     let ranks: Vec<String> = heard.once("j").iter().map(|release| release.ranks.to_string()).collect();
-    // Ranks 6 and 7 end while the controller is down: it may tell them in one release.
+    // Ranks 6 and 7 end while the controller is down: one release may cover both.
     ensure!(
         ranks.first().is_some_and(|first| first == "4") && ranks.last().is_some_and(|last| last == "5"),
         "{ranks:?}"

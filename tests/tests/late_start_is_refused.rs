@@ -35,7 +35,8 @@ fn wait_too_late(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// No script of `late` has begun, nor does one begin later: the node serves another job and holds nothing of this one.
+/// Asserts that no script of `late` has begun or begins later: the node serves another job and holds nothing of this
+/// one.
 fn assert_nothing_ran(cluster: &Cluster) -> Result<()> {
     let other = cluster.perilog(&["run", "prolog", "--job", "next", "--nodes", "n0"])?;
     ensure!(matches!(other.code(), Some(0 | 1)), "{other}");
@@ -72,14 +73,14 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
     assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
-    // It was the runner that found so.
+    // The runner noticed it.
     let said = "journalctl --sync; journalctl --no-pager -o cat --unit='perilog-task-prolog-late-0-*'";
     let said = cluster.node(0)?.sh(said)?;
     ensure!(said.contains("this start is no longer wanted"), "{said}");
     assert_nothing_ran(&cluster)
 }
 
-/// A start that lies in the socket of an agent that stands still does not grow old: what lies behind it there undoes it.
+/// A start in the socket of a stopped agent does not grow old: a later message in the same socket undoes it.
 #[test]
 fn by_the_agent_that_finds_it_given_up() -> Result<()> {
     let cluster = cluster(IMPATIENT)?;

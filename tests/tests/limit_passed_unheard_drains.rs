@@ -1,4 +1,5 @@
-//! A script passes its limit while the controller is dead. The next one drains its node all the same, and tells it once.
+//! A script passes its limit while the controller is dead. The next controller drains its node all the same, and tells
+//! the hook once.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Malformed idsets, hostlists, job ids, durations, environment names: refused with the position, before anything is asked of anybody.
+//! Malformed idsets, hostlists, job ids, durations, environment names: refused with the position, before any daemon is
+//! asked.
 
 use anyhow::Result;
 use perilog_tests::{Bed, Layer};
@@ -8,7 +9,7 @@ fn each_is_refused_with_its_position() -> Result<()> {
     let bed = Bed::builder().node("n0").layer(Layer::find()?).boot()?;
     let node = bed.node("n0")?;
     let run = ["run", "prolog", "--job", "j", "--nodes", "n0"];
-    // Arguments, the word that is wrong, and the character of it that does not fit, counted from 1.
+    // Arguments, the malformed word, and its wrong character, counted from 1.
     let cases: &[(&[&str], &str, usize)] = &[
         (&["run", "prolog", "--job", "j", "--nodes", "n[0-3"], "n[0-3", 6),
         (&["run", "prolog", "--job", "j/k", "--nodes", "n0"], "j/k", 2),
@@ -32,7 +33,7 @@ fn each_is_refused_with_its_position() -> Result<()> {
     }
     let output = node.run(&["perilog", "kill", "j", "-s", "NOPE"])?;
     assert!(output.code() == Some(2) && output.stderr.contains("NOPE"), "{output}");
-    // Nothing wrong with the words, and nobody there to hear them.
+    // Well-formed words, and no controller to ask.
     let output = node.run(&["perilog", "ps"])?;
     assert_eq!(output.code(), Some(7), "{output}");
     assert!(output.stderr.contains("systemctl status perilog-controller"), "{output}");

@@ -1,5 +1,6 @@
-//! One node of four fails a check that its prolog marks as tolerable: within the job's tolerance the job goes on with the other three, the node is
-//! named to its owner and drained with its message. Beyond it, or for a failure that nobody marked, the job fails.
+//! One node of four fails a check that its prolog marks as tolerable. Within the job's tolerance the job goes on with
+//! the other three; the node is named to its owner and drained with its message. Beyond the tolerance, or for an
+//! unmarked failure, the job fails.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -39,7 +40,7 @@ fn within_the_tolerance_the_job_goes_on_and_never_beyond_it() -> Result<()> {
     ensure!(drained.contains("n2") && drained.contains("lustre: mount missing"), "{drained}");
     ensure!(drained.contains("n1") && drained.contains("10-check: failed (exit 5)"), "{drained}");
     ensure!(!drained.contains("n0") && !drained.contains("n3"), "{drained}");
-    // What goes back goes through its epilog; the rest when the job is over.
+    // Shed ranks are released through their epilog; the rest when the job is over.
     cluster.perilog(&["job", "finish", "tolerant"])?.ok()?;
     cluster.wait_verdicts("tolerant")?;
     let epilog = &["10-clean"][..];

@@ -1,5 +1,6 @@
-//! A node boots with neither key nor token, and is a node like the others because root of it asks, by the real munge, from an address of its name. Who is
-//! not root, who asks for another host, and who has a credential that was used gets nothing; who was revoked comes back by a token alone.
+//! A node boots with neither key nor token and enrols, because its root asks, by the real munge, from an address of its
+//! name. A user who is not root, a request for another host, and a used credential are refused. A revoked host comes
+//! back only by a token.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ const ENOUGH: Duration = Duration::from_secs(90);
 const DROP_IN: &str = "/etc/perilog/agent.d/enroll.toml";
 const DIRECTORY: &str = "/var/lib/perilog/enroll";
 
-/// Of agent.toml: `more` is of [enroll]; `host` is the name that the node asks for.
+/// Returns agent.toml: `more` is for [enroll]; `host` is the name that the node asks for.
 fn agent(host: &str, more: &str) -> String {
     format!(
         r#"
@@ -41,7 +42,7 @@ fn bed() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// n1 begins without what it got before.
+/// n1 starts over without its certificate.
 fn begin_anew(cluster: &Cluster) -> Result<()> {
     let n1 = cluster.node(1)?;
     n1.systemctl(&["stop", "perilog-agent"])?;
@@ -50,7 +51,7 @@ fn begin_anew(cluster: &Cluster) -> Result<()> {
     n1.systemctl(&["start", "perilog-agent"]).map(drop)
 }
 
-/// n1 asks anew, and gets nothing: the controller says why, and tells it no more than that.
+/// n1 asks again, and is refused: the controller logs why, and tells the node no more.
 fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<()> {
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     begin_anew(cluster)?;
@@ -74,7 +75,7 @@ fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -
     ensure!(run.code() == Some(0), "{run}");
     cluster.assert_true("j", &["prolog"])?;
 
-    // Revoked: root of n1 has munge's key still, and its address. Somebody must say that it is good again.
+    // Revoked: root of n1 still has munge's key and the address. An operator must re-enrol the host.
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
     ctl.systemctl(&["reload", "perilog-controller"])?;
     is_refused(&cluster, n1.address(), "n1", "the newest certificate of n1 was revoked").context("once revoked")?;
@@ -83,7 +84,7 @@ fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -
     n1.write_file(DROP_IN, agent("n1", "token = \"/etc/perilog/enroll-token\""))?;
     begin_anew(&cluster)?;
     cluster.wait_online().context("with a token")?;
-    // The next boot: its token is used up, and munge does in its place.
+    // The next boot: its token is used up, and munge takes its place.
     begin_anew(&cluster)?;
     cluster.wait_logged(n1, "perilog-agent", &["enrolled as n1 by munge"])?;
     cluster.wait_online().context("by munge again")
@@ -110,7 +111,7 @@ fn who_is_not_root_of_the_host_that_has_the_name_is_not_enrolled_by_munge() -> R
     let why = format!("n0 is {} here, and not {}", n0.address(), n1.address());
     is_refused(&cluster, n1.address(), "n0", &why).context("another host's name")?;
 
-    // A name of n1's that nobody has listed.
+    // An unlisted name of n1.
     ctl.sh(&format!("echo '{} licence' >>/etc/hosts", n1.address()))?;
     n1.write_file(DROP_IN, agent("licence", ""))?;
     is_refused(&cluster, n1.address(), "licence", "licence is none of [enroll] munge-hosts").context("an alias")?;
@@ -122,7 +123,7 @@ fn who_is_not_root_of_the_host_that_has_the_name_is_not_enrolled_by_munge() -> R
     is_refused(&cluster, n0.address(), "n0", "and an agent takes one of 600 to 1023")
         .context("by way of a user of n0")?;
 
-    // A credential that was used already. The first time it is good.
+    // A used credential. The first time it is good.
     let again = "#!/bin/sh\n[ -e /run/kept ] || /usr/bin/munge >/run/kept\nexec /bin/cat /run/kept\n";
     n1.write_script("/opt/site/munge", again)?;
     n1.write_file(DROP_IN, agent("n1", "munge-program = \"/opt/site/munge\""))?;
@@ -130,7 +131,7 @@ fn who_is_not_root_of_the_host_that_has_the_name_is_not_enrolled_by_munge() -> R
     cluster.wait_online().context("a new credential")?;
     is_refused(&cluster, n1.address(), "n1", "Replayed credential").context("a used credential")?;
 
-    // Another key of munge's.
+    // Another key of munge.
     n1.sh("head -c 64 /dev/urandom >/etc/munge/munge.key")?;
     n1.systemctl(&["restart", "munge"])?;
     n1.write_file(DROP_IN, agent("n1", ""))?;

@@ -1,5 +1,5 @@
-//! A node boots without key and certificate, has a one-time token, and is a node like the others a moment later. The token is good once, for its node, in
-//! its time; the certificate renews itself; and the key that signs for all of this is no controller's.
+//! A node boots without key and certificate, has a one-time token, and enrols a moment later. The token is good once,
+//! for its node, in its time; the certificate renews itself; and the signing key is none of the controller's.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn bring(node: &Node, token: &str) -> Result<()> {
     node.write_with_mode(TOKEN, token, 0o600)
 }
 
-/// Without what it got before.
+/// Starts over without the earlier certificate.
 fn begin_anew(node: &Node) -> Result<()> {
     node.systemctl(&["stop", "perilog-agent"])?;
     node.sh("rm -rf /run/perilog/tls")?;
@@ -68,7 +68,7 @@ fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_onc
     let stored = ctl.sh(&format!("grep -r -e '{first}' {DIRECTORY} /var/lib/perilog && echo found || echo nowhere"))?;
     ensure!(stored.trim() == "nowhere", "the controller keeps the token: {stored}");
 
-    // Used; another's; over; none that anybody made.
+    // Used; another host's; expired; invented.
     let refused = |told: &str, logged: &str| -> Result<()> {
         begin_anew(n1)?;
         cluster.wait_logged(n1, "perilog-agent", &["not enrolled", told])?;
@@ -106,7 +106,7 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
         .wait_until("the certificate is another one", ENOUGH, || Ok(n1.sh(&format!("cat {CERT}"))? != first))?;
     cluster.wait_logged(ctl, "perilog-controller", &["enrolled n1", "by its certificate"])?;
     ensure!(!before.is_empty() && connection()? == before, "the session did not stand");
-    // The first one is over: what lets it in is the new one.
+    // The first certificate has run out: the new one admits the node.
     n1.write_file("/root/first.pem", &first)?;
     cluster.bed().wait_until("the first one is over", ENOUGH, || {
         Ok(n1.run(&["perilog", "ca", "show", "/root/first.pem"])?.stdout.contains("EXPIRED"))
@@ -115,7 +115,7 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
     cluster.wait_online().context("with a renewed certificate")?;
 
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
-    // It renews nothing from now on, before any reload; the reload ends its session, and no other.
+    // Revoked, it is not renewed, even before a reload; the reload ends its session, and no other.
     let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if it is good again"];
     cluster.wait_logged(ctl, "perilog-controller", &why)?;
     ensure!(cluster.is_online("n1")?, "nobody has reloaded");
@@ -125,7 +125,7 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
     Ok(())
 }
 
-/// Another spelling of a host's name once had certificates that a revocation of the host did not find.
+/// Earlier, a host in another spelling had certificates that a revocation of the host did not find.
 #[test]
 fn a_host_that_asks_by_other_spellings_of_its_name_is_revoked_with_them() -> Result<()> {
     let cluster = bed()?;

@@ -1,5 +1,6 @@
-//! A controller that comes back on an older copy of its store, or on none: nodes refuse it until it is told to take over. It is in recovery then: a person
-//! says what is true of each job. Nothing runs a second time, and every outcome comes back.
+//! A controller restarts on an older copy of its store, or on none: nodes refuse it until an operator lets it take
+//! over. Then it is in recovery, and an operator vouches for each job. Nothing runs twice, and every outcome comes
+//! back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -16,13 +17,13 @@ fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Runs an action on both nodes to its end; what became of each rank.
+/// Runs an action on both nodes to its end; returns each rank's outcome.
 fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 2]> {
     cluster.perilog(&["run", action, "--job", job, "--nodes", "n[0-1]"])?;
     Ok([cluster.outcome(job, action, 0)?, cluster.outcome(job, action, 1)?])
 }
 
-/// Kills the controller, starts it on that copy, or on nothing, and has it take over, which it must be told.
+/// Kills the controller, starts it on that copy, or on nothing, and has it take over.
 fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;
@@ -39,7 +40,7 @@ fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.wait_online()
 }
 
-/// Waits until the list of the recovery names this job, and says that it goes on.
+/// Waits until the recovery's list names this job, and vouches that it goes on.
 fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("the recovery waits for a word on {job}"), SOON, || {
         let listed = cluster.perilog(&["controller", "recover"])?.ok()?;
@@ -54,7 +55,8 @@ fn on_an_older_copy() -> Result<()> {
     let mut open = cluster.start_perilog(&["run", "prolog", "--job", "open", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("open", &[0, 1])?;
     cluster.copy_store("/root/copy")?;
-    // Things go on: what the copy has as running ends, an action that it has never heard of comes and goes, another is still running.
+    // Work goes on: an action that runs in the copy ends, one that the copy does not know comes and goes, another still
+    // runs.
     cluster.open_gates()?;
     cluster.wait_end(&mut open)?;
     let ended = [cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?];
@@ -71,7 +73,7 @@ fn on_an_older_copy() -> Result<()> {
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);
     cluster.assert_true("open", &["prolog"])?;
-    // Its tasks are orphans until a person speaks for them.
+    // Its tasks are orphans until an operator vouches for them.
     goes_on(&cluster, "late")?;
     assert!(cluster.perilog(&["ps"])?.ok()?.contains("late"));
     cluster.open_gates()?;

@@ -1,8 +1,8 @@
-//! A script that traps TERM and cleans up past its limit: it is asked once and not killed; what it did is shown while it goes on, and its
-//! true status arrives when it has ended.
+//! A script traps TERM and cleans up past its limit: it is asked once and not killed; its activity is shown while it
+//! goes on, and its true status arrives when it has ended.
 //!
-//! It may be over before the grace of a kill would be. That no kill is to come is asked of what decides it: the policy in the intent that its
-//! runner has read, and the time that systemd gives its unit to stop. What a runner does by its policy is `agent/src/runner/watchdog.rs`'s to show.
+//! The test may end before a kill's grace would. So it asks those that decide about a kill: the policy in the runner's
+//! intent, and the time that systemd gives its unit to stop. `agent/src/runner/watchdog.rs` tests the runner's policy.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use perilog_tests::{AT_GATE, Cluster, Node};
 
 const SOON: Duration = Duration::from_secs(90);
 
-/// What the runner of the only task of a node does past its limit, and how long systemd gives its unit to stop.
+/// Returns the policy of the runner of a node's only task past its limit, and how long systemd gives its unit to stop.
 fn policy(node: &Node) -> Result<(OnTimeout, String)> {
     let intent: Intent =
         serde_json::from_str(&node.sh("cat /run/perilog/tasks/*/intent.json")?).context("its intent")?;
@@ -23,7 +23,7 @@ fn policy(node: &Node) -> Result<(OnTimeout, String)> {
 
 #[test]
 fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
-    // Its clean-up takes until the gate opens; each TERM that it gets is counted.
+    // The clean-up lasts until the gate opens, and counts each TERM.
     let body = format!("trap 'echo term >> /run/terms' TERM\n{AT_GATE}");
     let cluster = Cluster::builder(1).script("epilog", "10-gate", &body).build()?;
     cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"200ms\"\n")?;
@@ -38,14 +38,14 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     let node = cluster.node(0)?;
     cluster.bed().wait_until("it was asked to end", SOON, || Ok(node.try_read_file("/run/terms")?.is_some()))?;
     assert_eq!(policy(node)?, (OnTimeout::Drain, "infinity".to_owned()));
-    // What was seen when the limit passed is there to be read while it goes on: the script or the sleep(1) that it waits for.
+    // The forensics at the limit are readable while the script goes on: the script, or the sleep(1) that it waits for.
     let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let overdue = events.lines().find(|line| line.contains("\"overdue\"")).context("an event")?;
     let seen = |text: &str| text.contains(" 10-gate") || text.contains(" sleep");
     assert!(overdue.contains("\"doing\":\"") && seen(overdue), "{overdue}");
     let why = cluster.perilog(&["why", "n0"])?.ok()?;
     assert!(why.lines().any(|line| line.contains("doing ") && seen(line)), "{why}");
-    // An agent that comes anew reads it again; the script does not notice.
+    // A restarted agent reads it again; the script does not notice.
     cluster.kill_agent(0)?;
     cluster.start_agent(0)?;
     cluster.wait_online()?;

@@ -1,5 +1,5 @@
-//! The product as packages: installed with apt on nodes that have nothing of it, enrolled, run, upgraded from an earlier commit under scripts that run,
-//! removed under a script that runs, purged.
+//! The product as packages: installed with apt on bare nodes, enrolled, run, upgraded from an earlier commit under
+//! running scripts, removed under a running script, purged.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(90);
 const TASK: &str = "perilog-task-*";
 const SECURITY: &str = include_str!("../../docs/security.md");
 
-/// What docs/security.md has written into the image of a node that holds no key, and where it has the token put.
+/// Returns the configuration in docs/security.md for an image without a key, and the path of the token.
 fn of_an_image() -> Result<(&'static str, &'static str)> {
     let mut blocks = SECURITY.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let block = blocks.find(|block| block.contains("[enroll]\n") && block.contains("\ntoken = "));
@@ -56,7 +56,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         state(controller, "perilog-controller.service")? == down,
         "it has no name for its cluster, for all dpkg knows"
     );
-    // What guides and pages have people install, where they say.
+    // Files that guides tell administrators to install, in their places.
     for file in [
         "administration.md",
         "troubleshooting.md",

@@ -1,4 +1,4 @@
-//! Where on this machine a bed may have its cgroup.
+//! Place of a bed's cgroup on this machine.
 //!
 //! cgroup v2 is one tree with one owner. Where systemd runs the host that is systemd, which hands out subtrees only as
 //! delegated units; so the bed asks it for a scope. Elsewhere the bed makes a cgroup below the one it runs in.

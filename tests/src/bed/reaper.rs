@@ -1,4 +1,4 @@
-//! The process that outlives this one by as long as it takes to clean up, and the hub that it holds.
+//! Reaper: the process that outlives this one until everything is cleaned up; and the hub that it holds.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -36,7 +36,7 @@ pub(crate) struct Reaper {
     directory: PathBuf,
     layer: PathBuf,
     cgroup: PathBuf,
-    /// The hub, as this machine numbers it.
+    /// Pid of the hub on this machine.
     hub: u32,
     child: Child,
     pipe: Option<ChildStdin>,
@@ -132,11 +132,12 @@ impl Drop for Reaper {
     }
 }
 
-/// Makes the bed's directory with its scripts, and the lock in it that is held for as long as the bed lives. It gets its
-/// name only then: a directory of that name whose lock is free is a bed that nobody holds any more.
+/// Creates the bed's directory with its scripts, and a lock that is held for the bed's life. The directory gets its
+/// name last: one of that name with a free lock belongs to no living bed.
 fn make_directory(directory: &Path) -> Result<File> {
     let make = || -> std::io::Result<File> {
-        // Not a name that `sweep` takes for a bed: another process may sweep at any moment, and this one is not locked yet.
+        // A name that `sweep` does not take for a bed: another process may sweep at any moment, and this directory is
+        // not locked yet.
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let new = directory.with_file_name(format!(".new-{name}"));
         std::fs::create_dir_all(new.join("empty/usr"))?;
@@ -151,7 +152,7 @@ fn make_directory(directory: &Path) -> Result<File> {
     make().with_context(|| format!("making {}", directory.display()))
 }
 
-/// Removes what beds have left whose reaper was killed too; that killed their processes, but left the files.
+/// Removes leftovers of beds whose reaper was killed too; that killed their processes, but left the files.
 pub(super) fn sweep() {
     let Ok(entries) = std::fs::read_dir(base()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {
@@ -171,7 +172,7 @@ pub(super) fn sweep() {
     }
 }
 
-/// Removes a cgroup that holds no process any more, with those below it. What cannot be removed stays.
+/// Removes a cgroup without processes, and those below it; leaves what cannot be removed.
 pub(crate) fn remove_cgroup(cgroup: &Path) {
     let Ok(entries) = std::fs::read_dir(cgroup) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

@@ -1,7 +1,7 @@
-//! What a node has of its own before its first boot: an identity, and a plan of what to start.
+//! Node's own files before its first boot: an identity, and the list of units to start.
 //!
-//! A node's root is this machine's, with whatever services, generators and drop-ins somebody enabled here. A list of what
-//! to mask would never be complete, so the directories that pull units in are made opaque and hold an allow-list instead.
+//! A node's root is this machine's, with all its services, generators and drop-ins. A list of units to mask would never
+//! be complete, so the directories that pull units in are opaque and contain an allow-list instead.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::node::{Node, booted_marker};
 
 const VENDOR: &str = "/usr/lib/systemd/system";
 
-/// Directories of which a node sees nothing that this machine has there.
+/// Directories whose content on this machine is hidden from nodes.
 const OPAQUE: [&str; 13] = [
-    // What somebody enabled, masked or overrode here.
+    // Units enabled, masked or overridden on this machine.
     "/etc/systemd/system",
     "/etc/systemd/system.conf.d",
     "/etc/systemd/journald.conf.d",
@@ -25,14 +25,14 @@ const OPAQUE: [&str; 13] = [
     "/usr/lib/systemd/system/sockets.target.wants",
     "/usr/lib/systemd/system/timers.target.wants",
     "/usr/lib/systemd/system/multi-user.target.wants",
-    // Another machine's journal, this bed and others beside it, a product that may be installed here.
+    // This machine's journal, this bed and others beside it, and an installed product.
     "/var/log/journal",
     "/var/tmp",
     "/etc/perilog",
     "/var/lib/perilog",
 ];
 
-/// What is started all the same. Just what a node needs to be a node: journal, bus, directories.
+/// Units to start: only those that make a node (journal, bus, directories).
 const WANTED: [(&str, &[&str]); 3] = [
     (
         "sysinit.target",
@@ -49,7 +49,7 @@ const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "s
 const USERS: &str = "[Unit]\nDefaultDependencies=no\nBefore=systemd-tmpfiles-setup.service sysinit.target\n\
     [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/systemd-sysusers\n";
 
-/// Someone who is not root, for scripts that must not be.
+/// User for scripts that must not run as root.
 const USER: &str = "alice";
 const USER_ID: u32 = 64_001;
 
@@ -70,7 +70,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
     for unit in MASKED {
         link(format!("/etc/systemd/system/{unit}"), "/dev/null")?;
     }
-    // Where dbus-broker is the bus (Fedora, RHEL), dbus.service is an alias that enabling it makes.
+    // With dbus-broker as the bus (Fedora, RHEL), dbus.service is an alias that enabling creates.
     if !Path::new(VENDOR).join("dbus.service").exists() {
         link("/etc/systemd/system/dbus.service".into(), &format!("{VENDOR}/dbus-broker.service"))?;
     }
@@ -94,7 +94,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n".into()),
         ("/etc/passwd", append("/etc/passwd", format!("{USER}:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh"))?),
         ("/etc/group", append("/etc/group", format!("{USER}:x:{USER_ID}:"))?),
-        // Kept on the node's disk, so that one that lost power can still be asked.
+        // On the node's disk, so that it can be read after a power failure.
         ("/etc/systemd/journald.conf.d/bed.conf", "[Journal]\nStorage=persistent\nAudit=no\n".into()),
         ("/etc/systemd/system.conf.d/bed.conf", "[Manager]\nDefaultTimeoutStopSec=10s\n".into()),
         ("/etc/systemd/system/bed.target", "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into()),

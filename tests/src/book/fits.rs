@@ -1,6 +1,6 @@
-//! Whether what was printed is what a page says.
+//! Comparison of output with a page.
 
-/// Lines of `expected` with `...` for what differs; blanks count as one, empty lines at the end as none.
+/// Compares lines, with `...` in `expected` for any text; blanks count as one, empty lines at the end do not count.
 pub fn fits(expected: &[String], printed: &str) -> bool {
     let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected: Vec<String> = trimmed(expected.iter().map(|line| plain(line)).collect());

@@ -30,7 +30,7 @@ pub enum What {
 /// A fenced block.
 struct Fence<'t> {
     kind: &'t str,
-    /// Of its first line.
+    /// Number of the first line.
     line: usize,
     lines: Vec<&'t str>,
 }
@@ -39,15 +39,17 @@ impl Page {
     /// Reads a page of the book by its name in docs/.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse); a page that is not there.
+    /// As [`parse`](Self::parse); a missing page.
     pub fn open(name: &str) -> Result<Self> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         Self::parse(&format!("docs/{name}"), &text)
     }
 
+    /// Parses a page.
+    ///
     /// # Errors
-    /// A block that is neither to be run nor marked, with its line.
+    /// A block that is neither executable nor marked, with its line.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut steps = Vec::new();
         let mut mark: Option<What> = None;
@@ -125,7 +127,7 @@ fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     host.bytes().all(fits).then(|| ((!host.is_empty()).then_some(host), command.trim()))
 }
 
-/// The mode of a file whose page says none, as an editor would make it.
+/// Mode of a file whose page names none, as an editor would create it.
 const MODE: u32 = 0o644;
 
 /// `# /etc/x.toml on n[0-3]`, `# /etc/x.d/10-y on n[0-3], mode 0755`

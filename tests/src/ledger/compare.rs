@@ -1,14 +1,14 @@
-//! What the controller says, held against the ledger.
+//! Comparison of the controller's view with the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{Key, Ledger, Run};
 
-/// The outcome of a rank that is its action's and of which the controller says nothing: neither `ok`, nor open, nor ended.
+/// Outcome of a rank of an action that the controller's view lacks: neither `ok`, nor open, nor ended.
 pub const NOWHERE: &str = "nowhere";
 
-/// What the controller says of one task.
+/// Controller's view of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub job: String,
@@ -19,7 +19,7 @@ pub struct Known {
     pub outcome: String,
     /// The exit code of a task that `failed` with one.
     pub code: Option<i32>,
-    /// Per script that is known one by one, its exit code.
+    /// Exit code per script, for scripts that are known one by one.
     pub scripts: BTreeMap<String, Option<i32>>,
 }
 
@@ -29,13 +29,13 @@ type Task = (String, String, String, u32);
 #[derive(Debug)]
 struct Row {
     task: Task,
-    /// On which node, and each script with its exit code, as the ledger has it.
+    /// Node, and each script with its exit code, in the ledger.
     ledger: String,
     known: String,
     faults: Vec<String>,
 }
 
-/// Every task that either side knows, with what is wrong about it.
+/// All tasks that either side knows, with their faults.
 #[derive(Debug)]
 pub struct Comparison {
     rows: Vec<Row>,
@@ -58,7 +58,7 @@ impl Comparison {
         self.rows.is_empty()
     }
 
-    /// What is wrong, one line each.
+    /// Returns the faults, one line each.
     pub fn faults(&self) -> Vec<String> {
         let line = |row: &Row, fault: &String| {
             let (job, attempt, action, rank) = &row.task;
@@ -69,16 +69,18 @@ impl Comparison {
     }
 }
 
-/// Holds `known` against `ledger`. `scripts` are those that an action which ran must have started, by action name: of each there is a task.
+/// Compares `known` with `ledger`. `scripts` names, by action, the scripts that an action must have started if it ran;
+/// each such action has a task.
 ///
 /// * A script starts at most once per task.
 /// * `ok`, `tolerable`: every script of the action started and ended with 0.
-/// * `failed` with a code: every script ended, and the code is the largest of theirs. Without one: not all of them ended with 0.
-/// * Scripts that are known one by one ended as they are known.
-/// * `refused`: none started. `lost`: not all of them ended. Whether one started is not asked: a node that was given up before it accepted may have
-///   begun unheard.
-/// * What the ledger has, the controller knows; and it does not call a task open whose scripts have all ended.
-/// * Each rank of an action stands somewhere: whatever ran there, [`NOWHERE`] is a fault.
+/// * `failed` with a code: every script ended, and the code is the largest of theirs. Without a code: not all of them
+///   ended with 0.
+/// * Scripts that are known one by one ended as known.
+/// * `refused`: none started. `lost`: not all of them ended. Some may have started: a node that was given up before it
+///   accepted may have begun unheard.
+/// * The controller knows everything in the ledger, and does not call a task open whose scripts have all ended.
+/// * Each rank of an action has a state: [`NOWHERE`] is a fault, whatever ran there.
 pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) -> Comparison {
     let mut ran: BTreeMap<Task, BTreeMap<&str, &[Run]>> = BTreeMap::new();
     for (key, runs) in &ledger.runs {

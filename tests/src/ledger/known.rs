@@ -1,4 +1,4 @@
-//! What the controller says of a job (`perilog --json show`), task by task.
+//! Controller's view of a job (`perilog --json show`), task by task.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use perilog_core::{ExitStatus, Failure, IdSet, Outcome};
 
 use super::{Known, NOWHERE};
 
-/// One [`Known`] for each task of the job.
+/// Returns one [`Known`] for each task of the job.
 pub fn known(job: &JobView) -> Vec<Known> {
     let actions = job.attempts.iter().flat_map(|attempt| attempt.actions.iter().map(move |action| (attempt, action)));
     actions.flat_map(|(attempt, action)| tasks(job, attempt, action)).collect()
@@ -24,7 +24,7 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         code: None,
         scripts: BTreeMap::new(),
     };
-    // One that ended well and has something to tell is among the ended, too.
+    // A task that ended well with details is also among the ended ones.
     let told = |rank: u32| action.ended.iter().any(|ended| ended.rank.0 == rank && ended.ended.outcome.is_ok());
     let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !told(*rank)).map(|rank| task(rank, "ok")).collect();
     for row in &action.open {
@@ -34,7 +34,7 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         let outcome = &ended.ended.outcome;
         tasks.push(Known { code: code(outcome), scripts: scripts(&ended.ended), ..task(ended.rank.0, outcome.word()) });
     }
-    // What the action is over and the controller has lost sight of: without this neither side would know of it where nothing ran.
+    // Ranks of the action that the controller lost: without these, neither side would report them if nothing ran.
     let seen: IdSet = tasks.iter().map(|task| task.rank).collect();
     tasks.extend(action.ranks.difference(&seen).iter().map(|rank| task(rank, NOWHERE)));
     tasks
@@ -47,12 +47,12 @@ fn code(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// Of a script that was tried again the last try counts, as it does in the ledger. Of one whose end is not known (its runner was killed)
-/// nothing is said.
+/// Returns the exit codes of scripts. The last try counts, as in the ledger. A script whose end is unknown (its runner
+/// was killed) is left out.
 fn scripts(ended: &Ended) -> BTreeMap<String, Option<i32>> {
     let code = |status: ExitStatus| match status {
         ExitStatus::Exit(code) => Some(i32::from(code)),
-        // It wrote no end.
+        // A killed script wrote no end.
         ExitStatus::Signal(_) => None,
     };
     ended.steps.iter().filter_map(|step| Some((step.script.clone(), code(step.status?)))).collect()

@@ -14,12 +14,13 @@ const GRACE: Duration = Duration::from_secs(2);
 const JOURNAL_LINES: &str = "60";
 
 impl Node {
-    /// Runs a command and waits for its end; its status is the caller's to judge. Ends it after a minute.
+    /// Runs a command and waits for its end; the caller judges its status. Ends it after a minute.
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         self.run_within(COMMAND, command)
     }
 
-    /// [`run`](Self::run) with another limit; what passes it gets TERM, then KILL, and reads as status 124 or 137.
+    /// Runs as [`run`](Self::run) with another limit; past it the command gets TERM, then KILL, and the status is 124
+    /// or 137.
     pub fn run_within(&self, limit: Duration, command: &[&str]) -> Result<Output> {
         let mut entered = self.enter()?;
         entered.args(["timeout", "-k"]).arg(GRACE.as_secs().to_string()).arg(limit.as_secs_f64().to_string());
@@ -53,7 +54,7 @@ impl Node {
         Ok(enter(self.leader()?, &["-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]))
     }
 
-    /// What an engineer would ask first: failed and perilog's units, the end of the journal. Never fails.
+    /// Returns what an engineer would ask first: failed units, perilog's units, the end of the journal. Never fails.
     pub fn diagnosis(&self) -> String {
         let journal = ["journalctl", "--no-pager", "--quiet", "-o", "short-precise", "-n", JOURNAL_LINES];
         let show = |output: Result<Output>| match output {
@@ -65,7 +66,7 @@ impl Node {
             let failed = ["systemctl", "--no-pager", "--plain", "--no-legend", "--failed"];
             ("on", [self.run(&failed), self.run(&units), self.run(&journal)].map(show).concat())
         } else {
-            // What the node has written lies where the bed, not the host, sees it.
+            // The node's files are visible to the bed, not to the host.
             let mut command = enter(self.hub, &["-m"]);
             command.args(journal).arg("-D").arg(self.bed.join("nodes").join(&self.name).join("upper/var/log/journal"));
             let console = self.lock().as_mut().map(|power| show(power.supervisor.output()));

@@ -1,4 +1,4 @@
-//! Files of a node, reached from outside, so that it makes no difference whether it is on.
+//! Files of a node, accessed from outside, whether the node is on or off.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::{Node, Power};
 use crate::rootfs::Rootfs;
 
 impl Node {
-    /// Replaces a file (mode 0644) in one step and makes its directories; also while the node is off.
+    /// Replaces a file (mode 0644) in one step and creates its directories; also while the node is off.
     pub fn write_file(&self, path: &str, text: impl AsRef<[u8]>) -> Result<()> {
         self.write_with_mode(path, text, 0o644)
     }
@@ -29,19 +29,19 @@ impl Node {
         self.try_read_file(path)?.with_context(|| format!("{}: no file {path}", self.name))
     }
 
-    /// [`read_file`](Self::read_file), `None` where there is no such file.
+    /// Reads as [`read_file`](Self::read_file); `None` if the file does not exist.
     pub fn try_read_file(&self, path: &str) -> Result<Option<String>> {
         let bytes = self.files()?.read(Path::new(path)).with_context(|| self.name.clone())?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Has a unit of the installed product started with every boot from the next one on.
+    /// Enables a unit of the installed product from the next boot on.
     pub(crate) fn enable(&self, unit: &str, target: &str) -> Result<()> {
         let link = format!("/etc/systemd/system/{target}.wants/{unit}");
         self.files()?.link(Path::new(&link), &format!("/usr/lib/systemd/system/{unit}"))
     }
 
-    /// The root of a node that has booted; the upper side of its overlay otherwise.
+    /// Returns the root of a booted node, otherwise the upper side of its overlay.
     pub(crate) fn files(&self) -> Result<Rootfs> {
         let leader = self.power().as_ref().filter(|power| power.booted).and_then(Power::leader);
         match leader {
