@@ -172,7 +172,7 @@ impl Machine {
                     continue;
                 }
                 action.cancelling(rank, why);
-                if let Some(session) = self.session_of(task) {
+                if let Some(session) = self.session_of(task).filter(|_| !self.is_absent(task)) {
                     self.send_cancel(session, task, why);
                 }
             }

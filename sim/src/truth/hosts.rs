@@ -1,6 +1,6 @@
 //! Which job each host was given to, as the resource manager has it: no after-action of another job begins there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::ActionRow;
 use perilog_core::controller::{Record, Snapshot};
@@ -13,6 +13,8 @@ use crate::world::site;
 pub(super) struct Hosts {
     /// By node: whose it is, and since when both the resource manager and the controller knew so.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
+    /// Given back by the controller, of a job that has ended, before its resource manager has heard of it.
+    free: BTreeSet<(usize, (JobId, Attempt))>,
     /// When the Start of a task was committed by the first controller, last.
     sent: BTreeMap<TaskId, u64>,
     /// Until the resource manager asserts again a controller cannot know what that forgot.
@@ -24,7 +26,12 @@ impl Truth {
         let holder = self.hosts.holders.get(&at);
         if holder.is_none_or(|(holder, _)| holder != of) {
             self.hosts.holders.insert(at, (of.clone(), t));
+            self.hosts.free.remove(&(at, of.clone()));
         }
+    }
+
+    pub(crate) fn host_is_free(&mut self, at: usize, of: &(JobId, Attempt)) {
+        self.hosts.free.insert((at, of.clone()));
     }
 
     pub(crate) fn host_back(&mut self, at: usize, of: &(JobId, Attempt)) {
@@ -89,6 +96,7 @@ impl Truth {
         };
         let of = (run.job.clone(), run.step.0);
         let another = self.hosts.holders.get(&run.node).filter(|(holder, since)| *holder != of && *since < sent);
+        let another = another.filter(|(holder, _)| !self.hosts.free.contains(&(run.node, holder.clone())));
         if let Some(((job, attempt), since)) = another {
             let text = format!(
                 "{} begins on n{}, which was given to {job} attempt {attempt} at {since}, before its Start of {sent}",

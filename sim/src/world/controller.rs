@@ -300,6 +300,7 @@ impl World {
         if !records.is_empty() {
             if which == 0 {
                 self.truth.note_starts(&self.controllers[0].store, &records, self.t);
+                self.note_free(&records);
             }
             let told = std::mem::take(&mut self.controllers[which].told);
             self.truth.check_frozen(which, &self.controllers[which].store, &records, &told);

@@ -54,6 +54,10 @@ impl World {
             *self.memory.entry(what).or_default() += 1;
             if which == 0 && row.ended_ms.is_none() {
                 self.call_person();
+                // An edge sees in its feed that nobody vouches for its attempts, and asserts them again.
+                if self.plan.scheduler == Some(Kind::Edge) {
+                    self.scheduler_cut();
+                }
             }
         }
     }
@@ -134,7 +138,11 @@ impl World {
                     Word::Gone => Confirm::Gone,
                 }
             } else {
-                self.word_of_others(&of)
+                match self.word_of_others(&of) {
+                    Confirm::Gone => Confirm::Gone,
+                    // Nobody knows on which other nodes it runs.
+                    Confirm::Over | Confirm::Running => Confirm::Over,
+                }
             };
             self.confirm(&of, word);
         }

@@ -25,6 +25,7 @@ pub(crate) enum Copy {
 /// A machine of the controller's with all that is in it.
 pub(crate) struct Memory {
     machine: Machine,
+    settings: u8,
     store: Snapshot,
     anchor: Option<Commit>,
     sessions: BTreeMap<SessionId, u64>,
@@ -78,6 +79,7 @@ impl World {
         let Some(machine) = controller.machine.clone().filter(|_| controller.is_up()) else { return };
         let memory = Memory {
             machine,
+            settings: self.settings,
             store: controller.store.clone(),
             anchor: controller.anchor,
             sessions: controller.sessions.clone(),
@@ -132,10 +134,23 @@ impl World {
     /// Its process goes on where it was, and none of its connections does.
     fn remember(&mut self, memory: Memory) {
         self.kill_controller(0, None);
-        let Memory { machine, store, anchor, sessions, wake, told_full, loaded_at, took_over_at, copied_at, mono_lag } =
-            memory;
+        let Memory {
+            machine,
+            settings,
+            store,
+            anchor,
+            sessions,
+            wake,
+            told_full,
+            loaded_at,
+            took_over_at,
+            copied_at,
+            mono_lag,
+        } = memory;
         self.truth.lost_unseen();
         self.replace_store(store, anchor);
+        self.settings = settings;
+        self.truth.configured(&site::settings(settings));
         let t = self.t;
         let controller = &mut self.controllers[0];
         controller.life += 1;

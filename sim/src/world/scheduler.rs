@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use perilog_core::controller::Record;
 use perilog_core::controller::io::{
     Assert, Confirm, Edge, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Refusal, Reply, Request, RunRequest,
     Source,
@@ -592,11 +593,34 @@ impl World {
         if !hosts.iter().all(|host| held.iter().any(|one| one == host)) {
             return Word::Holds(Box::new(self.add_held(of, one)));
         }
-        Word::Is(if one.phase == Phase::Ended { Confirm::Over } else { Confirm::Running })
+        match one.phase {
+            Phase::Ended => Word::Is(Confirm::Over),
+            // The controller's store does not know it: its hosts have to be named.
+            _ if hosts.is_empty() && one.held.len() as usize == one.hosts.len() => {
+                Word::Holds(Box::new(self.add_of(of, one)))
+            }
+            _ if hosts.is_empty() => Word::Holds(Box::new(self.add_held(of, one))),
+            _ => Word::Is(Confirm::Running),
+        }
     }
 
     pub(crate) fn is_in_book(&self, job: &JobId, attempt: Attempt) -> bool {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
+    }
+
+    /// The first controller gives back hosts of jobs that have ended: no script and no job of theirs is there any more, though the resource manager has
+    /// not heard of it yet.
+    pub(crate) fn note_free(&mut self, records: &[Record]) {
+        for record in records {
+            let (of, released) = match record {
+                Record::Attempt(row) => ((row.job.clone(), row.attempt), &row.released.ranks),
+                Record::Given { job, attempt, holds } => ((job.clone(), *attempt), &holds.released),
+                _ => continue,
+            };
+            let Some(one) = self.scheduler.book.jobs.get(&of).filter(|one| one.phase == Phase::Ended) else { continue };
+            let hosts: Vec<usize> = released.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
+            hosts.into_iter().for_each(|at| self.truth.host_is_free(at, &of));
+        }
     }
 
     /// What is left in its book that the controller should have told free.

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{
-    Assert, Asserted, DrainRow, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
+    Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
 };
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
@@ -127,6 +127,10 @@ impl Machine {
         let owed = self.outbox.forget(job, number);
         for sequence in &owed {
             self.batch.records.push(Record::OutboxDone { sequence: *sequence });
+        }
+        if !owed.is_empty() {
+            // The job's later entries waited behind these.
+            self.batch.effects.push(Effect::OutboxGrew);
         }
         owed
     }

@@ -131,8 +131,15 @@ impl Machine {
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         waiting.extend(self.orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
+        // Its nodes can tell which tasks they have, and not on which other nodes the job is.
+        let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.attempt(&of.0, of.1).is_some();
+        let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
+        waiting.retain(is_known);
         if waiting.is_empty() {
             let text = match job {
+                Some(job) if let Some((_, number)) = unknown => format!(
+                    "this store does not know attempt {number} of job {job}: if it runs, name all its nodes: perilog job add {job} --attempt {number} --nodes HOSTS"
+                ),
                 Some(job) => format!("nothing of job {job} waits for a word: look with: perilog controller recover"),
                 None => "nothing waits for a word".to_owned(),
             };
@@ -203,7 +210,7 @@ impl Machine {
             }
         }
         let Some(attempt) = self.attempt_mut(job, number) else { return };
-        attempt.open = false;
+        (attempt.open, attempt.by_hand) = (false, true);
         let whole = attempt.whole();
         let part = attempt.let_go(&whole);
         self.batch.attempts.insert((job.clone(), number));

@@ -6,7 +6,7 @@
 //! | the anchor file is ahead, or of a life that the store does not know | at load | recovery, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's; or the store knows fewer than three nodes, or no attempt | at its Hello | recovery |
 //! | the same of one host alone | at its Hello | that host is not welcomed, and shown |
-//! | ... of a life before the last recovery | at its Hello | known to be lost: only its tasks matter, [`super::orphans`] |
+//! | ... of a life before the last recovery, or that this recovery has judged | at its Hello | known to be lost: only its tasks matter, [`super::orphans`] |
 //! | ... of the very life that runs | at its Hello | this process was put back: recovery, in an epoch of its own |
 //! | a node of another cluster | at its Hello | nothing; shown |
 //!
@@ -54,7 +54,7 @@ impl Machine {
             self.recovery.suspects.remove(&hello.host);
             return true;
         }
-        if self.recovery.is_on() && commit.epoch != self.epoch {
+        if self.recovery.is_on() && self.recovery.has_judged(commit.epoch) {
             return true;
         }
         self.recovery.suspects.insert(hello.host.clone(), commit);
@@ -71,6 +71,7 @@ impl Machine {
             }
             return false;
         }
+        self.recovery.judge_suspects();
         let hosts: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         let why = format!(
             "nodes have obeyed commits that this store never made: {} (commit {} of epoch {})",

@@ -236,6 +236,12 @@ impl Machine {
         }
     }
 
+    /// Has this task's node said that it does not hold it, while its attempt is frozen? How it ended is settled when the attempt thaws.
+    pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
+        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        node.is_some_and(|node| node.unsettled.absent.contains(&task))
+    }
+
     /// May recovery keep this action from beginning on any rank?
     pub(in crate::controller) fn may_be_held_back(&self, id: ActionId) -> bool {
         let Some(action) = self.actions.get(&id) else { return false };

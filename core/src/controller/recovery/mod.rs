@@ -32,7 +32,7 @@ mod vouch;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::io::RecoveryRow;
-use crate::ids::{Attempt, HostName, JobId, TaskId};
+use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
 use crate::mark::Commit;
 use crate::message::HeldState;
 
@@ -46,6 +46,8 @@ pub(super) struct Recovery {
     gate: Option<Gate>,
     /// Hosts that are not welcomed, with the foreign commit that each told.
     suspects: BTreeMap<HostName, Commit>,
+    /// Lives that the nodes of this recovery have obeyed, and that its store never had: each was evidence once. At most [`MAX_JUDGED`].
+    judged: BTreeSet<Epoch>,
     orphan_hosts: BTreeSet<HostName>,
     /// When hosts with orphans are drained (monotonic); `None`: no orphan waits for that.
     orphans_ms: Option<u64>,
@@ -80,7 +82,20 @@ impl Unsettled {
     }
 }
 
+/// Lives that are evidence in one recovery. Whoever forges marks of more has them ignored.
+const MAX_JUDGED: usize = 16;
+
 impl Recovery {
+    fn has_judged(&self, epoch: Epoch) -> bool {
+        self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
+    }
+
+    /// Remembers what the suspects have told, so that it is evidence once.
+    fn judge_suspects(&mut self) {
+        let epochs = self.suspects.values().map(|commit| commit.epoch);
+        self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));
+    }
+
     pub(super) fn is_on(&self) -> bool {
         self.row.as_ref().is_some_and(|row| row.ended_ms.is_none())
     }
