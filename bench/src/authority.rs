@@ -1,5 +1,5 @@
-//! Certificates as `perilog ca` makes them, for thousands of agents. All agents share one key, which saves time and changes nothing for the
-//! other side: each has a certificate with its own name.
+//! Certificates as `perilog ca` makes them, for thousands of agents. All agents share one key, which saves time and
+//! changes nothing for the controller: each has a certificate with its own name.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

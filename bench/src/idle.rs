@@ -1,5 +1,5 @@
-//! What a connected agent takes that has nothing to do: TLS is up, one task was run and acknowledged. Looked at from outside only, through
-//! /proc, which wakes nobody.
+//! Cost of a connected idle agent: TLS is up, one task was run and acknowledged. Measured from outside only, through
+//! /proc, which wakes no process.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use perilog_bench::report::{Table, progress};
 /// Targets (docs/performance.md).
 const MOST_SWITCHES: u64 = 2;
 const MOST_KIB: u64 = 8 * 1024;
-/// After the task: what it set off has come to rest (the status line for systemctl, a worker thread that ends after 10 s without work).
+/// Rest after the task: its effects have ended (the status line for systemctl, a worker thread that ends after 10 s
+/// without work).
 const REST: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(options: &Options) -> Result<Value> {

@@ -1,4 +1,4 @@
-//! What every measurement shares: how much is measured, samples and what they come to, and the table.
+//! Shared parts of all measurements: options, samples and statistics, and the table.
 
 pub mod options;
 pub mod report;

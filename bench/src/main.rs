@@ -1,15 +1,16 @@
-//! `perilog-bench`: what perilog costs, beside what its bare parts cost on the same machine in the same minute.
+//! `perilog-bench`: the cost of perilog, beside that of its bare parts on the same machine in the same minute.
 //!
 //! | command | measures |
 //! |---|---|
 //! | `unit` | one task through a real agent, against the same unit over a bare D-Bus connection and `systemd-run --wait` |
-//! | `idle` | what a connected agent that has nothing to do takes |
+//! | `idle` | the cost of a connected idle agent |
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
 //! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
 //!
-//! Standard output is one JSON document (the table for people is its `table`), standard error tells how far it is. `cargo xtask bench`
-//! builds everything in release, runs this, shows the table and keeps the document. The other words are parts of these, in processes of
-//! their own: `swarm` and `echo` (fan), `node-unit` and `node-idle` (inside of a node).
+//! Standard output is one JSON document (the table for people is its `table`), standard error shows the progress.
+//! `cargo xtask bench` builds everything in release, runs this, shows the table and keeps the document. The other
+//! commands are parts of these, in processes of their own: `swarm` and `echo` (fan), `node-unit` and `node-idle`
+//! (inside of a node).
 
 mod authority;
 mod fan;

@@ -1,4 +1,5 @@
-//! What else the machine did meanwhile: load, time that the hypervisor gave to others, and the spread of a loop that always does the same.
+//! Noise of the machine during a measurement: load, time that the hypervisor gave to others, and the spread of a loop
+//! of constant work.
 
 use anyhow::{Context, Result};
 use perilog_host::clock;

@@ -1,4 +1,5 @@
-//! `--name value`, each a number: how much is measured. Without them a measurement is as long as its figures in docs/performance.md need.
+//! Options `--name value`, each a number: how much to measure. Without them a measurement is as long as its figures in
+//! docs/performance.md need.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ impl Options {
         self.list(name, &[default]).first().copied().unwrap_or(default)
     }
 
-    /// To hand them on to a part in another process.
+    /// Returns the arguments for a part in another process.
     pub fn arguments(&self) -> Vec<String> {
         let text = |numbers: &Vec<usize>| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         self.0.iter().flat_map(|(name, numbers)| [format!("--{name}"), text(numbers)]).collect()

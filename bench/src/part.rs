@@ -1,4 +1,4 @@
-//! A part of a measurement in a process of its own: it is told what to do in lines, and answers each with one line.
+//! Part of a measurement in a process of its own: it reads commands in lines, and answers each with one line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that some ten thousand connections in one process need.
+/// Descriptors that ten thousand connections in one process need.
 const NOFILE: u64 = 65_536;
-/// What a process has open besides connections.
+/// Descriptors of a process besides connections.
 const OWN: usize = 64;
 
 /// The asking end; the process ends with it.
@@ -22,7 +22,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// This program again, as `word`, in that directory.
+    /// Starts this program again, as `word`, in that directory.
     pub(crate) fn start(name: &'static str, directory: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
@@ -52,7 +52,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // It ends when there is nobody to tell it anything.
+        // The part ends when its input is closed.
         self.input = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -69,18 +69,19 @@ pub(crate) fn answer(result: &Result<String>) -> bool {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-/// Are there descriptors for so many connections? Without them the last ones would be tried again and again, and figures be wrong.
+/// Checks that there are descriptors for the connections. Without them the last ones would be retried for ever, and
+/// figures be wrong.
 pub(crate) fn room_for(connections: usize) -> Result<()> {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     ensure!((connections + OWN) as u64 <= most, "{connections} connections, and {most} descriptors (ulimit -n)");
     Ok(())
 }
 
-/// Room for this process's and its children's connections.
+/// Raises the limit of descriptors for this process and its children.
 pub(crate) fn raise_nofile() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.map_or(NOFILE, |maximum| maximum.max(NOFILE));
-    // Only root may raise the hard limit; where it cannot be, what there is must do.
+    // Only root may raise the hard limit; otherwise the present one must do.
     let wish = Rlimit { current: Some(NOFILE), maximum: Some(most) };
     if setrlimit(Resource::Nofile, wish).is_err() {
         let all = Rlimit { current: limit.maximum, maximum: limit.maximum };

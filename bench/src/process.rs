@@ -1,4 +1,4 @@
-//! What the kernel tells of a process from outside: nothing here wakes it.
+//! State of a process from the kernel, read from outside: nothing here wakes it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(crate) fn cpu_ms(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    // The second field may hold spaces; what follows its bracket does not. utime and stime are fields 14 and 15.
+    // The second field may contain spaces; the text after its bracket does not. utime and stime are fields 14 and 15.
     let rest = text.rsplit_once(") ").map(|(_, rest)| rest).context("a process without a name")?;
     let fields: Vec<u64> = rest.split(' ').skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
     Ok(fields.iter().sum::<u64>() as f64 * 10.0)
@@ -51,7 +51,7 @@ pub(crate) fn voluntary_switches(pid: u32) -> Result<BTreeMap<String, u64>> {
         let status = thread.path().join("status");
         let text = match std::fs::read_to_string(&status) {
             Ok(text) => text,
-            // It has ended since the directory was read.
+            // The process has ended since the directory was read.
             Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => continue,
             Err(error) => return Err(error).with_context(|| format!("reading {}", status.display())),
         };
@@ -61,7 +61,8 @@ pub(crate) fn voluntary_switches(pid: u32) -> Result<BTreeMap<String, u64>> {
     Ok(switches)
 }
 
-/// From one look to the next, over all threads. A thread that has ended meanwhile has woken once for that, at least.
+/// Counts context switches between two looks, over all threads. A thread that has ended meanwhile has woken at least
+/// once.
 pub(crate) fn switched(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
     let lived = after.iter().map(|(thread, count)| count - before.get(thread).copied().unwrap_or(0));
     let ended = before.keys().filter(|thread| !after.contains_key(*thread)).count();

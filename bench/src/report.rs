@@ -1,4 +1,4 @@
-//! A measurement's end: one JSON document with the raw samples, and in it the table that people read.
+//! Report of a measurement: one JSON document with the raw samples, and the table for people in it.
 
 use std::io::Write as _;
 
@@ -58,7 +58,7 @@ pub fn print(document: &Value) -> Result<()> {
     writeln!(std::io::stdout(), "{text}").context("writing the report")
 }
 
-/// How far it is; nobody may be listening.
+/// Prints progress; standard error may be closed.
 pub fn progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "   {line}");
 }

@@ -1,8 +1,8 @@
-//! Samples, and what they come to. Times are milliseconds.
+//! Samples and their statistics. Times are milliseconds.
 
 use serde_json::{Value, json};
 
-/// What was measured, in the order in which it was.
+/// Measured values, in their order.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<f64>);
 
@@ -32,7 +32,8 @@ impl Samples {
         self.median() / other.median()
     }
 
-    /// How far the ratio of medians can be trusted: the same ratio for ten consecutive parts of the run, the lowest and the highest of them.
+    /// Returns the spread of the ratio of medians: the lowest and the highest ratio among ten consecutive parts of the
+    /// run.
     pub fn over_in_parts(&self, other: &Self) -> (f64, f64) {
         let size = (self.count().min(other.count()) / 10).max(1);
         let parts = self.0.chunks(size).zip(other.0.chunks(size)).filter(|(a, _)| a.len() == size);

@@ -1,5 +1,5 @@
-//! A small core bench: that it runs, and that its accounting is right, is checked by itself (every rank released once, `final` once, the hook
-//! told of each). Nothing here is timed.
+//! A small core bench runs, and its own accounting checks itself (every rank released once, `final` once, the hook told
+//! of each). The test times nothing.
 
 use std::process::Command;
 

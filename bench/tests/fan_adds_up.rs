@@ -1,5 +1,5 @@
-//! A small fan: that it runs, and that its accounting is right, is checked by itself (every rank ok in every round, as many starts and
-//! acknowledgements as there were, also over two kill -9). Nothing here is timed. Needs `perilog-controller` built beside it.
+//! A small fan runs, and its own accounting checks itself (every rank ok in every round, as many acknowledgements as
+//! starts, also over two kill -9). The test times nothing. Needs `perilog-controller` built beside it.
 
 use std::process::Command;
 

@@ -1,4 +1,5 @@
-//! perilog(1) and a page for each of its verbs, of the same command line that `--help` reads. Verbs of verbs (`job add`) stand on their verb's page.
+//! perilog(1) and a page for each of its verbs, from the command line that `--help` reads. Verbs of verbs (`job add`)
+//! are on their verb's page.
 
 use clap::{Arg, Command};
 
@@ -89,7 +90,7 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
 }
 
-/// What the long help says beyond the first sentence.
+/// Returns the long help after its first sentence.
 fn more(command: &Command) -> Vec<Block> {
     let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
     let paragraphs = long.split("\n\n").skip(1).map(str::trim).filter(|text| !text.is_empty());
@@ -101,7 +102,7 @@ fn description(command: &Command) -> Vec<Block> {
     if more.is_empty() { vec![Block::Paragraph(sentence(&about(command)))] } else { more }
 }
 
-/// What `--help` says at its end.
+/// Returns the end of `--help`.
 fn after(command: &Command) -> Vec<Block> {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     usage::blocks(text.strip_prefix("Exit status:").unwrap_or(&text))
@@ -157,7 +158,7 @@ fn arguments(command: &Command, wanted: impl Fn(&Arg) -> bool) -> Vec<Block> {
     shown.filter_map(explained).collect()
 }
 
-/// None for a positional that its name explains (`JOB`).
+/// Explains an argument; `None` for a positional one that its name explains (`JOB`).
 fn explained(argument: &Arg) -> Option<Block> {
     let text = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut paragraphs: Vec<String> = text.split("\n\n").filter(|text| !text.is_empty()).map(sentence).collect();
@@ -182,7 +183,7 @@ fn explained(argument: &Arg) -> Option<Block> {
             _ => return None,
         });
     }
-    // One paragraph: they are short.
+    // One paragraph, because explanations are short.
     Some(Block::Tagged(vec![term(argument)], vec![Block::Paragraph(paragraphs.join(" "))]))
 }
 

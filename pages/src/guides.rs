@@ -1,5 +1,5 @@
-//! The guides of the book as packages install them, each a file that stands by itself: what the book includes is in it, and a link leads to what is installed
-//! beside it or is none.
+//! Guides of the book as packages install them. Each file is complete: it contains what the book includes, and its
+//! links lead to files installed beside it, or are plain text.
 
 /// The guides, by their file names.
 const GUIDES: [(&str, &str); 11] = [
@@ -16,7 +16,7 @@ const GUIDES: [(&str, &str); 11] = [
     ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
 ];
 
-/// Files that the book includes, by the line that includes each.
+/// Files that the book includes, by the including line.
 const INCLUDED: [(&str, &str); 2] = [
     (
         "{{#include ../controller/src/api/io.perilog.Controller.varlink}}",
@@ -60,7 +60,7 @@ pub fn next_link(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, target, after))
 }
 
-/// Is there something at the end of this link, where packages have put the guides?
+/// Does this link lead to an installed file, relative to the guides?
 pub fn is_installed(target: &str) -> bool {
     let file = target.split('#').next().unwrap_or_default();
     file.is_empty()

@@ -1,4 +1,4 @@
-//! The fields of the journal, from the one table of them that there is: that of docs/operate.md.
+//! Fields of the journal, from their one table in docs/operate.md.
 
 use anyhow::{Result, ensure};
 
@@ -6,7 +6,7 @@ use crate::page::{Block, Page};
 
 const GUIDE: &str = include_str!("../../docs/operate.md");
 
-/// A field, what it is, and of whom.
+/// Field, its meaning, and its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: &'a str,

@@ -1,5 +1,5 @@
-//! The page of a configuration file, of the example that is installed beside it, where each key stands with what is to be said of it; whether a
-//! value is the default, is asked of the program itself.
+//! Page of a configuration file, from the example installed beside it, which explains each key. The program itself says
+//! which values are defaults.
 
 use toml::{Table, Value};
 
@@ -13,7 +13,7 @@ const NAME: &str = "NAME";
 struct Part {
     /// `["action", "NAME"]`
     path: Vec<String>,
-    /// The same as it stands there: `["action", "prolog"]`.
+    /// Path as written: `["action", "prolog"]`.
     real: Vec<String>,
     intro: String,
     groups: Vec<Group>,
@@ -36,16 +36,16 @@ struct Key {
 /// An example file, read.
 #[derive(Debug)]
 pub struct Example {
-    /// What its head says below the first paragraph, which is about the file itself.
+    /// Head below its first paragraph, which is about the file itself.
     head: Vec<String>,
     parts: Vec<Part>,
 }
 
 impl Example {
-    /// `maps`: tables whose keys a site chooses, as paths (`action`, `action.NAME.script`).
+    /// Reads an example. `maps`: tables whose keys a site chooses, as paths (`action`, `action.NAME.script`).
     ///
     /// # Errors
-    /// The line that is not understood.
+    /// The line that cannot be read.
     pub fn read(text: &str, maps: &[&str]) -> Result<Self, String> {
         let mut blocks = text.splitn(2, "\n\n");
         let head = comment(blocks.next().unwrap_or_default().lines()).split("\n").skip(1).map(str::to_owned).collect();
@@ -84,7 +84,7 @@ impl Example {
         Ok(Self { head, parts })
     }
 
-    /// Every key that it explains, with the tables that it is in: `action.NAME.retries.count`.
+    /// Returns every explained key, with its tables: `action.NAME.retries.count`.
     pub fn keys(&self) -> Vec<String> {
         let mut found = Vec::new();
         for part in &self.parts {
@@ -101,7 +101,7 @@ impl Example {
         found
     }
 
-    /// Adds a section for each table. `defaults`: what the program goes by where nothing is said.
+    /// Adds a section for each table. `defaults`: the program's defaults.
     pub fn add(&self, page: &mut Page, defaults: &Table) {
         page.add("DESCRIPTION", self.head.iter().map(|text| Block::Paragraph(text.clone())).collect());
         for part in &self.parts {
@@ -162,7 +162,7 @@ fn header(name: &str) -> Option<Vec<String>> {
     Some(path)
 }
 
-/// The path with what a site chooses called so.
+/// Returns the path with `NAME` in place of keys that a site chooses.
 fn general(real: &[String], maps: &[&str]) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
     for step in real {

@@ -1,5 +1,5 @@
-//! Manual pages and shell completions, of the same sources as `--help` and the configuration's examples: what a program says of itself stands in
-//! one place. What only a person can say (examples, files, what to do) is in `text/`, one file for each page.
+//! Manual pages and shell completions, from the same sources as `--help` and the configuration's examples. Text that
+//! only a person can write (examples, files, advice) is in `text/`, one file for each page.
 //!
 //! | room | makes |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | [`usage`] | pages of the daemons and of perilog-report, of their `--help` |
 //! | [`keys`] | pages of the configuration files, of their examples and the programs' own defaults |
 //! | [`journal`] | the fields of the journal on the daemons' pages, of docs/operate.md |
-//! | [`text`] | what is written by hand, added to these, and perilog-events(7) |
+//! | [`text`] | handwritten text, added to these pages, and perilog-events(7) |
 //! | [`guides`] | the guides of the book, as packages install them |
 //! | [`roff`] | man(7) macros of a [`page::Page`] |
 //!
@@ -30,7 +30,7 @@ use clap_complete::Shell;
 use crate::keys::Example;
 use crate::page::Page;
 
-/// What is written by hand, by the page that it belongs to.
+/// Handwritten text, by its page.
 const TEXTS: &[(&str, &str)] = &[
     ("perilog.1", include_str!("../text/perilog.1.md")),
     ("perilog-agent.8", include_str!("../text/perilog-agent.8.md")),
@@ -40,14 +40,14 @@ const TEXTS: &[(&str, &str)] = &[
     ("perilog-events.7", include_str!("../text/perilog-events.7.md")),
     ("perilog-report.1", include_str!("../text/perilog-report.1.md")),
     ("perilog-runner.8", include_str!("../text/perilog-runner.8.md")),
-    // What belongs to verbs, one page after the other.
+    // Text for verbs, one page after the other.
     ("verbs", include_str!("../text/verbs.md")),
 ];
 
-/// Every page, with what was written by hand.
+/// Returns every page, with its handwritten text.
 ///
 /// # Errors
-/// An example that cannot be read, or a text that belongs to no page.
+/// An unreadable example, or a text without a page.
 pub fn pages() -> Result<Vec<Page>> {
     let mut pages = cli::pages(perilog::command());
     pages.push(usage::page(
@@ -136,7 +136,8 @@ fn controller_toml(page: &mut Page) -> Result<()> {
     Ok(())
 }
 
-/// Writes `DIR/man`, `DIR/completions` and `DIR/guides`. `date` stands in the pages, such as 2026-11-21; empty where nobody knows it.
+/// Writes `DIR/man`, `DIR/completions` and `DIR/guides`. `date` appears in the pages, such as 2026-11-21; empty if
+/// unknown.
 ///
 /// # Errors
 /// A file that cannot be written.

@@ -1,5 +1,5 @@
-//! `perilog-pages DIR`: what `cargo xtask pages` calls. The date in the pages is that of SOURCE_DATE_EPOCH, so that the same source gives the same
-//! pages.
+//! `perilog-pages DIR`: called by `cargo xtask pages`. The date in the pages is SOURCE_DATE_EPOCH, so that the same
+//! source gives the same pages.
 
 use std::path::Path;
 

@@ -1,6 +1,7 @@
-//! A manual page before it is roff: its title, and sections of blocks. Texts carry inline marks: `` `as typed` ``, `**bold**`, `*a placeholder*`.
+//! A manual page before it is roff: its title, and sections of blocks. Texts carry inline marks: `` `as typed` ``,
+//! `**bold**`, `*a placeholder*`.
 
-/// What a section is made of.
+/// Part of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
     Paragraph(String),
@@ -17,12 +18,12 @@ pub enum Block {
 pub struct Page {
     pub name: String,
     pub section: u8,
-    /// What it is, in a few words.
+    /// Brief description, in a few words.
     pub brief: String,
     pub sections: Vec<(String, Vec<Block>)>,
 }
 
-/// The order of sections that readers know from other pages (man-pages(7)). Any other comes before the first of these that are `late`.
+/// Order of sections, as in other pages (man-pages(7)). Any other section precedes the first of these that are `late`.
 const ORDER: [&str; 13] = [
     "SYNOPSIS",
     "DESCRIPTION",
@@ -44,7 +45,7 @@ impl Page {
         Self { name: name.into(), section, brief: brief.into(), sections: Vec::new() }
     }
 
-    /// Adds to a section, at its end; one that is not there yet begins.
+    /// Appends to a section; begins it if it does not exist.
     pub fn add(&mut self, title: &str, blocks: Vec<Block>) {
         if blocks.is_empty() {
             return;

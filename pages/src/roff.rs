@@ -1,13 +1,14 @@
-//! A page as man(7) macros, as groff and mandoc both read them: short lines, a sentence on a line of its own, everything escaped.
+//! Page as man(7) macros that both groff and mandoc read: short lines, a sentence on a line of its own, everything
+//! escaped.
 
 use std::fmt::Write;
 
 use crate::page::{Block, Page};
 
-/// Of a line of text in the file; mandoc wants less than 80 bytes.
+/// Longest line of text in the file; mandoc wants less than 80 bytes.
 const WIDTH: usize = 72;
 
-/// `date`: such as 2026-11-21; empty where nobody knows it.
+/// Renders a page. `date`: such as 2026-11-21; empty if unknown.
 pub fn render(page: &Page, date: &str, version: &str) -> String {
     let title = page.name.to_uppercase();
     let mut out = format!(
@@ -32,7 +33,7 @@ pub fn render(page: &Page, date: &str, version: &str) -> String {
 #[derive(Clone, Copy, PartialEq)]
 enum Breaks {
     Sentences,
-    /// As they are, shown as they are: a synopsis.
+    /// Lines shown unchanged: a synopsis.
     Lines,
 }
 
@@ -74,7 +75,7 @@ fn body(out: &mut String, blocks: &[Block], breaks: Breaks) {
     }
 }
 
-/// What stands under a term: indented as far as its first paragraph.
+/// Renders blocks under a term, indented as far as its first paragraph.
 fn tagged(out: &mut String, blocks: &[Block]) {
     for (at, block) in blocks.iter().enumerate() {
         match block {
@@ -111,7 +112,7 @@ fn literal(out: &mut String, lines: &[String]) {
     out.push_str(".EE\n.RE\n");
 }
 
-/// A command line with its program in bold; what does not fit goes on below.
+/// Renders a command line with its program in bold; a long one continues below.
 fn synopsis(out: &mut String, text: &str) {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -149,7 +150,7 @@ fn ends_sentence(word: &str) -> bool {
     bare.ends_with(['.', '?', '!']) && !bare.ends_with("...")
 }
 
-/// A line that begins like a request is none.
+/// Escapes a line that begins like a request.
 fn guard(line: &str) -> String {
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() }
 }

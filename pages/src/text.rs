@@ -1,4 +1,4 @@
-//! What people write for a page, in as much of Markdown as a page needs, so that it reads well where it lies:
+//! Handwritten text of a page, in a subset of Markdown, so that the source reads well:
 //!
 //! ```text
 //! # SECTION              ## Subsection

@@ -1,11 +1,11 @@
-//! What a program without a parser library says at `--help`, as a page: its usage, its options, its exit status.
+//! Page of a program without a parser library, from its `--help`: usage, options, exit status.
 //!
-//! Paragraphs are told apart by how they begin: `Usage:`, `Exit status:`, `Signals:`; lines with a gap of two or more spaces in them are a term
-//! and what it means.
+//! The beginning of a paragraph tells its kind: `Usage:`, `Exit status:`, `Signals:`. A line with a gap of two or more
+//! spaces is a term and its meaning.
 
 use crate::page::{Block, Page};
 
-/// The page of a program; its brief is the first sentence that stands in no part of its own.
+/// Makes the page of a program; its brief is the first sentence outside any part.
 pub fn page(name: &str, section: u8, brief: &str, text: &str) -> Page {
     let mut page = Page::new(name, section, brief);
     for text in text.split("\n\n").map(|text| text.trim_matches('\n')) {
@@ -26,7 +26,7 @@ pub fn page(name: &str, section: u8, brief: &str, text: &str) -> Page {
     page
 }
 
-/// Lines of `Usage:`, and what they are said to do.
+/// Splits the lines of `Usage:` into commands and their meanings.
 fn synopsis(name: &str, usage: &str) -> (Vec<String>, Vec<Block>) {
     let (mut lines, mut meanings) = (Vec::new(), Vec::new());
     for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -89,7 +89,7 @@ fn flush(prose: &mut String, blocks: &mut Vec<Block>) {
     }
 }
 
-/// Numbers in their order, everything else as it stands.
+/// Sorts rows that begin with a number; keeps all others in order.
 fn tabulate(rows: &mut Vec<(String, String)>, blocks: &mut Vec<Block>) {
     let mut rows = std::mem::take(rows);
     rows.sort_by_key(|(term, _)| term.parse::<u32>().unwrap_or(0));

@@ -1,13 +1,14 @@
-//! The commands in the book and beside it are commands: whatever `perilog` a page has typed, or names in passing, its command line knows. What they do is
-//! tested where they are run (`tests/tests/book.rs`); many pages show commands that no test can type.
+//! Commands in the book and beside it: perilog's command line accepts every `perilog` command on a page. Their effects
+//! are tested where they run (`tests/tests/book.rs`); many pages show commands that no test can type.
 //!
-//! A hostlist with brackets is a pattern to a shell. So each page quotes it, and no page makes a file that such a pattern would match.
+//! A hostlist with brackets is a pattern to a shell. So each page quotes it, and no page creates a file that such a
+//! pattern would match.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by it")]
 
 use std::path::{Path, PathBuf};
 
-/// What only the end of a sentence can leave out: `perilog cancel` names a verb, and not what is to be cancelled.
+/// Errors that a sentence may cause by omission: `perilog cancel` names a verb, without its arguments.
 const LEFT_OUT: [&str; 4] =
     ["MissingRequiredArgument", "MissingSubcommand", "ValueValidation", "DisplayHelpOnMissingArgumentOrSubcommand"];
 /// Asked for, and no error.
@@ -39,10 +40,10 @@ fn typed(line: &str) -> Option<&str> {
         return None;
     }
     let at = command.find("perilog ").filter(|at| {
-        // Of other commands it is an argument.
+        // After another command, the word is an argument.
         command[..*at].split_whitespace().all(|word| word.contains('='))
     })?;
-    // What the shell makes of the rest.
+    // The shell handles the rest.
     command[at..].split(['|', ';', '>', '&']).next()?.split("  #").next()
 }
 
@@ -60,7 +61,8 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// A command in words of usage: `[--ranks ...]` may be left out, of `ok|failed` one is said, `{{ $labels.action }}` is put in by somebody else.
+/// Returns a command from words of usage: `[--ranks ...]` may be left out, `ok|failed` is a choice, another program
+/// fills in `{{ $labels.action }}`.
 fn said(usage: &str) -> String {
     let word = |word: &str| match word {
         "{{" | "}}" => String::new(),
@@ -69,7 +71,7 @@ fn said(usage: &str) -> String {
     usage.split(' ').map(word).collect()
 }
 
-/// What the command line says against it.
+/// Returns the command line's error, if any.
 fn against(command: &str) -> Option<(String, String)> {
     let error = perilog::command().try_get_matches_from(words(command)).err()?;
     let kind = match format!("{:?}", error.kind()) {
@@ -103,13 +105,13 @@ fn bare_hostlist(text: &str) -> Option<&str> {
     None
 }
 
-/// The command behind a prompt, of whatever program, without the comment that follows it.
+/// Returns the command behind a prompt, of any program, without the comment after it.
 fn command_line(line: &str) -> Option<&str> {
     let (prompt, command) = line.trim_start().split_once("# ").or_else(|| line.trim_start().split_once("$ "))?;
     (!prompt.contains(char::is_whitespace)).then(|| command.split("  #").next().unwrap_or_default())
 }
 
-/// Is it the name of a node, as the book calls its nodes?
+/// Is this a node's name in the book?
 fn is_a_nodes_name(name: &str) -> bool {
     name.strip_prefix('n').is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -1,5 +1,5 @@
-//! The pages, as a reader gets them: nothing that a program knows is missing, every example is understood by the program that it is for, and
-//! both of the programs that show pages have nothing to complain of.
+//! Pages as a reader gets them: complete, with examples that their programs accept, and without complaints from both
+//! programs that show pages.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by it")]
 
@@ -20,7 +20,7 @@ fn terms(page: &Page) -> Vec<String> {
     tags.flatten().map(|tag| tag.replace(['`', '*'], "")).collect()
 }
 
-/// A key is explained by itself, or by what is in its table (`env`, whose keys a site chooses).
+/// Checks that each key is explained, or a key in its table (`env`, whose keys a site chooses).
 fn assert_explained(file: &str, known: &[String], explained: &[String]) {
     assert!(known.len() > 20, "{known:?}");
     let is_there = |key: &&String| explained.iter().any(|there| there == *key || there.starts_with(&format!("{key}.")));
@@ -56,7 +56,7 @@ fn every_event_is_on_its_page() {
     }
 }
 
-/// Fields that a daemon's sources say with a line, by their names in the journal.
+/// Collects the fields that a daemon's sources log with a line, by their journal names.
 fn said_in(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -66,7 +66,7 @@ fn said_in(directory: &Path, found: &mut BTreeSet<String>) {
             let text = std::fs::read_to_string(&path).unwrap();
             for level in ["trace", "debug", "info", "warn", "error"] {
                 for call in text.split(&format!("tracing::{level}!(")).skip(1) {
-                    // What stands before the text: `%error, uid = peer.uid, job`.
+                    // The part before the text: `%error, uid = peer.uid, job`.
                     let before = call.split('"').next().unwrap_or_default();
                     let names = before.split(',').map(|field| field.split('=').next().unwrap_or_default().trim());
                     let names = names.map(|name| name.trim_start_matches(['%', '?'])).filter(|name| !name.is_empty());
@@ -135,7 +135,7 @@ fn every_verb_has_a_page_with_examples_that_it_understands() {
     assert!(parsed > 50, "only {parsed} examples");
 }
 
-/// As a shell would split it; quotes are double ones.
+/// Splits a command as a shell would; quotes are double ones.
 fn words(command: &str) -> Vec<String> {
     let outside = command.split('"').enumerate();
     let mut words: Vec<String> = Vec::new();
@@ -190,7 +190,7 @@ fn installed_guides_are_whole_and_lead_to_what_is_installed() {
     assert!(links > 20, "only {links} links");
 }
 
-/// A package that changes a comment of a configuration file must not have every upgrade ask about it.
+/// Changed comments in a packaged configuration file must not make every upgrade ask about it.
 #[test]
 fn packaged_configuration_is_short_and_points_at_its_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -201,7 +201,7 @@ fn packaged_configuration_is_short_and_points_at_its_page() {
     }
     let agent = std::fs::read_to_string(root.join("packaging/agent.toml")).unwrap();
     let actions = perilog_agent::config::Config::parse("agent.toml", &agent).unwrap().action;
-    // Every word that `--help` gives as an action is one on a node that nobody has configured.
+    // Every word that `--help` uses as an action is an action of an unconfigured node.
     assert_eq!(actions.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["epilog", "housekeeping", "prolog"]);
 }
 
@@ -216,7 +216,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// What it says, on either stream.
+/// Runs a program and returns its output, on either stream.
 fn run(program: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error} (cargo xtask test installs it)"));
@@ -232,7 +232,7 @@ fn mandoc_and_groff_have_nothing_to_complain_of() {
     for page in pages {
         let page = page.to_string_lossy().into_owned();
         let (well, said) = run("mandoc", &["-T", "lint", &page]);
-        // Pages of ours that are not installed here, and others that are not.
+        // Pages that are not installed here.
         let bad: Vec<&str> = said.lines().filter(|line| !line.contains("referenced manual not found")).collect();
         assert!(bad.is_empty() && (well || !said.is_empty()), "{}", bad.join("\n"));
         let (well, said) = run("groff", &["-man", "-Tutf8", "-ww", "-K", "utf8", "-z", &page]);

@@ -9,8 +9,9 @@
 //! | `<!-- stand-in: name -->` before a block | the test does something of that name in its place |
 //! | a `text` block | to look at |
 //!
-//! Any other block is an error, so that nothing is left out by a slip. A command must end with 0. One that only looks (`perilog ps`) is looked at again until it
-//! shows what the page says, as its reader would: what it shows comes from elsewhere.
+//! Any other block is an error, so that nothing is left out by a slip. A command must end with 0. One that only looks
+//! (`perilog ps`) is looked at again until it shows what the page says, as its reader would: what it shows comes from
+//! elsewhere.
 
 mod fits;
 mod read;

@@ -5,8 +5,8 @@
 //! end   813.02 <boot id> job attempt action rank script pid 37
 //! ```
 //!
-//! A `start` without an `end` is a script that is still running or was killed. [`compare`] holds what the controller says
-//! against it.
+//! A `start` without an `end` is a script that is still running or was killed. [`compare`] holds what the controller
+//! says against it.
 
 mod compare;
 mod known;

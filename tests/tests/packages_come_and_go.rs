@@ -69,7 +69,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     ] {
         controller.sh(&format!("test -s /usr/share/doc/perilog/{file}"))?;
     }
-    // What they have people configure.
+    // Programs that guides tell administrators to configure.
     for file in
         ["slurm/prolog", "slurm/orphaned", "slurm/slurmctld-epilog", "slurm/drain", "flux/housekeeping", "flux/drain"]
     {
@@ -77,7 +77,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     }
     controller.write_file("/etc/perilog/controller.d/enroll.toml", "[enroll]\nlisten = \"[::]:5117\"\n")?;
     start_controller(controller)?;
-    // One of them has no key, and enrols.
+    // One node has no key, and enrols.
     let (n1, (image, token)) = (cluster.node(1)?, of_an_image()?);
     n1.sh("rm /etc/perilog/tls/cert.pem /etc/perilog/tls/key.pem")?;
     n1.write_file("/etc/perilog/agent.d/enroll.toml", image)?;
@@ -90,11 +90,11 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
             "no CLI beside it"
         );
         assert_eq!(state(node, "perilog-agent.service")?, "enabled active");
-        // Of itself it has a prolog and an epilog with nothing to do, and refuses neither.
+        // A fresh configuration has a prolog and an epilog without scripts, and refuses neither.
         let fresh = "mkdir /root/fresh && cp /etc/perilog/agent.toml /root/fresh && perilog-agent --config /root/fresh/agent.toml";
         let checked = node.sh(&format!("{fresh} --check-config 2>&1"))?;
         assert_eq!(checked, "/root/fresh/agent.toml: ok");
-        // Nothing is before the agent when the node goes down.
+        // On shutdown, no unit stops before the agent.
         assert_eq!(state(node, "perilog-shutdown.service")?, "static active");
     }
     cluster.wait_online()?;
@@ -105,7 +105,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("j", &["prolog"])?;
 
-    // The controller is not root, and what it needs of root's it was given.
+    // The controller is not root; systemd passed it the capabilities that it needs.
     let pid = controller.systemctl(&["show", "--value", "--property=MainPID", "perilog-controller"])?;
     assert_eq!(controller.sh(&format!("ps -o user= -p {pid}"))?, "perilog");
     let owned = controller.sh(
@@ -119,8 +119,8 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         ensure!(!status.is_empty(), "{unit} has no status line");
     }
 
-    // An upgrade to itself restarts the agent and nothing else, and what somebody changed in a configuration file stays. (What this package's own scripts
-    // do when they are upgraded is seen here alone: in an upgrade from an earlier commit those of the earlier one run.)
+    // An upgrade to the same version restarts only the agent, and keeps an edited configuration file. (Only here do
+    // this package's own upgrade scripts run: an upgrade from an earlier commit runs the earlier ones.)
     let node = cluster.node(0)?;
     cluster.close_gates()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "k", "--nodes", "n0"])?;
@@ -152,7 +152,8 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     let ran = cluster.perilog(&["run", "housekeeping", "--job", "h", "--nodes", "n[0-1]"])?.ok()?;
     ensure!(ran.contains("n[0-1]: ok (no script ran)"), "{ran}");
 
-    // A purge takes the store, and not the authority by which n1 is let in: found by a trial, it locked all nodes out that had enrolled.
+    // A purge removes the store, but keeps the authority that enrolled n1. Found by a trial: without it, all enrolled
+    // nodes were locked out.
     let said = controller.apt(&["purge", "perilog-controller"])?.ok()?;
     ensure!(said.contains("/var/lib/perilog/enroll is kept"), "it does not say what it left: {said}");
     assert_eq!(controller.sh("ls /var/lib/perilog")?, "enroll");
@@ -211,7 +212,7 @@ fn an_upgrade_under_prologs_and_epilogs_loses_nothing() -> Result<()> {
     cluster.assert_exact("j", &["prolog"])?;
     cluster.assert_exact("k", &["epilog"])?;
 
-    // And all of it is new now.
+    // Now everything is new.
     cluster.close_gates()?;
     let mut again = cluster.start_perilog(&["run", "prolog", "--job", "l", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("l", &[0, 1])?;
@@ -243,7 +244,7 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     cluster.open_gates()?;
     cluster.wait_scripts_ended("j", &[0])?;
 
-    // Once there is an agent again, what happened without one is told.
+    // A new agent reports what happened while there was none.
     node.install(Release::Current, &["perilog-agent"])?;
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("j", &["epilog"])?;
@@ -267,7 +268,7 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     })
 }
 
-/// As a stranger does it: on a machine that has nothing of it, from the packages to their purge.
+/// Follows a newcomer on a bare machine, from the packages to their purge.
 #[test]
 fn the_quick_start() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;

@@ -1,5 +1,5 @@
-//! A script that ends and leaves a child that holds its stdout: the runner reads what was printed and goes on to the next script; what becomes
-//! of the child is the matter of `lingering`.
+//! A script ends and leaves a child that holds its stdout: the runner reads the output and goes on to the next script;
+//! `lingering` decides about the child.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use anyhow::Result;
 use perilog_tests::Cluster;
 
 const SOON: Duration = Duration::from_secs(90);
-/// In a session of its own, with this script's stdout and stderr.
+/// The child has a session of its own, with this script's stdout and stderr.
 const HOLDS: &str = "echo said; setsid sleep 876543 &\nexit 0";
 
-/// The runner has gone on: the second script has run and both are known to have ended.
+/// Begins, and waits until the second script has run and both have ended.
 ///
-/// `code`: of the next script. systemd itself ends what is left in the cgroup of a unit that failed, so only a task that went well holds.
+/// `code` is the exit status of the second script. systemd itself kills the processes left in a failed unit's cgroup,
+/// so only a successful task can linger.
 fn begin(lingering: &str, code: u8) -> Result<(Cluster, perilog_tests::Running)> {
     let cluster = Cluster::builder(1)
         .script("epilog", "10-gate", HOLDS)

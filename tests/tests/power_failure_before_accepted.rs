@@ -1,5 +1,5 @@
-//! A node loses its power with a task's intent written, its start perhaps under way, and nothing said of it yet. What it was sent was for the boot
-//! that is over: the task is lost, and no boot after it runs it.
+//! A node loses its power after writing a task's intent, perhaps while starting it, and before telling the controller.
+//! The Start was for the boot that ended: the task is lost, and no later boot runs it.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
@@ -18,7 +18,7 @@ fn what_was_sent_to_one_boot_never_runs_in_the_next() -> Result<()> {
         cluster.open_gates()?;
         cluster.wait_end(&mut run)?;
         assert_eq!(cluster.outcome("j", action, 1)?.1, "lost (the node rebooted)");
-        // The new boot is at work: what it has not begun by now, it does not begin.
+        // The new boot runs tasks: one that it has not begun by now, it will not begin.
         let other = cluster.perilog(&["run", action, "--job", action, "--nodes", "n1"])?;
         assert!(matches!(other.code(), Some(0 | 1)), "{other}");
         let runs = cluster.runs("j")?;

@@ -1,4 +1,5 @@
-//! A node loses its power in the middle of a script and boots again: lost, and the reason says so. Nothing starts a second time.
+//! A node loses its power in the middle of a script and boots again: the task is lost, with that reason, and no script
+//! starts twice.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

@@ -1,4 +1,5 @@
-//! kill -9 of an agent in the middle of a script, and no agent until the script has ended: the exact status arrives all the same.
+//! kill -9 of an agent in the middle of a script, and no agent until the script has ended: the exact status arrives all
+//! the same.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -28,7 +29,7 @@ fn systemd_brings_a_killed_agent_back_and_it_takes_its_task_up() -> Result<()> {
     }
     assert!(!run.has_ended()?, "ended while its script runs: {}", run.output()?);
     cluster.open_gates()?;
-    // A loss is true of a script that has not ended: only afterwards it is a lie.
+    // A loss would be true while the script runs; only after its end it is wrong.
     cluster.wait_scripts_ended("j", &[0])?;
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["epilog"])

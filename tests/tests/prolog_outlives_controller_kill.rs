@@ -1,4 +1,5 @@
-//! kill -9 of the controller in the middle of a script, and no controller until the script has ended. Whoever waits, waits on.
+//! kill -9 of the controller in the middle of a script, and no controller until the script has ended. Waiting clients
+//! keep waiting.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -14,7 +15,7 @@ fn the_status_of_a_script_that_ended_without_a_controller_arrives() -> Result<()
     cluster.open_gates()?;
     cluster.wait_scripts_ended("j", &[0, 1])?;
     cluster.start_controller()?;
-    // `run` was there before the kill: it has attached again by itself.
+    // `run` began before the kill, and has attached again by itself.
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["prolog"])
 }
@@ -36,7 +37,7 @@ fn what_was_shown_before_the_kill_is_shown_after_it() -> Result<()> {
     cluster.start_controller()?;
     cluster.wait_online()?;
     assert_eq!(cluster.outcome("j", "prolog", 0)?, before);
-    // From the store, not rebuilt from what the nodes hold: the log goes on where it was.
+    // The log comes from the store, so it continues where it was.
     let after = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     assert!(after.starts_with(&events), "the job's log was:\n{events}\nand is:\n{after}");
     cluster.open_gate(1)?;

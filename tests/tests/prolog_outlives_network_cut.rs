@@ -20,7 +20,7 @@ fn the_status_of_a_script_that_ended_behind_a_cut_arrives_when_it_heals() -> Res
     cluster.assert_ran("j", &["prolog"])
 }
 
-/// Longer than the kernels keep a silent connection (60 s): the session is gone, and so is what was under way in it.
+/// The cut is longer than the kernels keep a silent connection (60 s): the session ends, and frames in flight are lost.
 #[test]
 fn the_status_arrives_after_a_cut_that_outlasted_the_session() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;

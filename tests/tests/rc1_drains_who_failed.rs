@@ -1,12 +1,13 @@
-//! docs/examples/rc1-drain-failed as the rc1 of a job that is a Flux instance: the real `perilog failed` beside a stand-in for `flux`, which writes
-//! down what it is asked to drain.
+//! docs/examples/rc1-drain-failed as the rc1 of a job that is a Flux instance: the real `perilog failed` beside a
+//! stand-in for `flux` that records its drain requests.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Output};
 
 const EXAMPLE: &str = include_str!("../../docs/examples/rc1-drain-failed");
 const PROLOG: &str = "[ \"$(uname -n)\" != n1 ] || perilog-report tolerable --check lustre 'not mounted'";
-/// The instance's hosts are in a file, its rank and level in the environment; it knows nothing but what the example needs.
+/// Stand-in for flux(1): a file holds the instance's hosts, the environment its rank and level. It supports only what
+/// the example uses.
 const STAND_IN: &str = r#"#!/bin/sh
 # A stand-in for flux(1).
 case "$*" in
@@ -19,7 +20,7 @@ esac
 "#;
 const DRAINED: &str = "resource drain --update n1 failed a check in the prolog of f2mKAgF7 (perilog failed f2mKAgF7)";
 
-/// Runs the example with this environment; what it ended with, and what was drained by it.
+/// Runs the example with this environment; returns its result and the drained ranks.
 fn rc1(cluster: &Cluster, environment: &[&str]) -> Result<(Output, String)> {
     let node = cluster.controller()?;
     node.sh("rm -f /root/drained")?;
@@ -38,7 +39,7 @@ fn the_instance_of_a_job_begins_with_its_failed_nodes_drained() -> Result<()> {
         cluster.perilog(&["job", "add", job, "--nodes", "n[0-1]", "--tolerate", tolerate])?.ok()?;
     }
     cluster.perilog(&["run", "prolog", "--job", "f2mKAgF7"])?.ok()?;
-    // environment -> exit status, who was drained, what it says
+    // environment -> exit status, drained, message
     let job = "FLUX_ENCLOSING_ID=f2mKAgF7";
     for (environment, status, drained, says) in [
         (&[job][..], 0, true, "drained n1"),

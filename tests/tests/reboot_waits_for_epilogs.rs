@@ -1,5 +1,5 @@
-//! `systemctl reboot` in the middle of an epilog: the node goes down when its scripts have ended and the controller has their statuses, at the latest
-//! past a limit; a switch to another target leaves them alone.
+//! `systemctl reboot` in the middle of an epilog: the node goes down when its scripts have ended and the controller has
+//! their statuses, or past a limit. A switch to another target leaves the scripts alone.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn the_script_ends_first_and_its_status_arrives() -> Result<()> {
     })?;
     ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
     cluster.open_gate(0)?;
-    // Before the node is back: it was told before it went.
+    // The run ends before the node is back: the node reported the end before it went down.
     cluster.wait_end(&mut run)?;
     node.wait_off(SOON)?;
     let (_, text) = cluster.outcome("j", "epilog", 0)?;
@@ -63,7 +63,7 @@ fn past_the_limit_it_goes_down_and_says_how_the_script_ended() -> Result<()> {
     node.wait_off(SOON)?;
     cluster.wait_end(&mut run)?;
     let (word, text) = cluster.outcome("j", "epilog", 0)?;
-    // Nobody asked perilog to stop it: it has not done what it was to do.
+    // perilog did not stop the script: the epilog has not done its work, so it failed.
     ensure!(word == "failed" && text.contains("signal TERM"), "{word}: {text}");
     Ok(())
 }
@@ -74,7 +74,7 @@ fn another_target_is_no_end() -> Result<()> {
     let node = cluster.node(0)?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
-    // A target that wants nothing of ours: the agent is stopped, and comes back with the one after it.
+    // A target that does not want perilog's units: the agent is stopped, and the next target starts it again.
     node.write_file("/etc/systemd/system/bare.target", "[Unit]\nRequires=basic.target\nAllowIsolate=yes\n")?;
     node.systemctl(&["daemon-reload"])?;
     node.systemctl(&["isolate", "bare.target"])?;

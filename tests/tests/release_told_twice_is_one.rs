@@ -1,5 +1,6 @@
-//! The release hook has carried out a release, and the controller is killed before it hears that: told again, under the same sequence. So is one that
-//! a busy resource manager refused. After (job, attempt, sequence) each is there once, in order, and the fragments are R.
+//! The release hook has carried out a release, and the controller is killed before it learns that: it tells the release
+//! again, under the same sequence. The same happens after a busy resource manager refused a release. By (job, attempt,
+//! sequence) each release exists once, in order, and the fragments are R.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A requeue within a second of a failed attempt is an attempt of its own: its scripts run anew, and no result of the old one counts. They begin on a
-//! node when what follows the old one has ended there.
+//! A requeue within a second of a failed attempt is a new attempt: its scripts run anew, and no result of the old
+//! attempt counts. They begin on a node when the old attempt's after-actions have ended there.
 
 use anyhow::Result;
 use perilog_tests::Cluster;
@@ -26,7 +26,7 @@ fn a_quick_requeue_runs_its_own_scripts() -> Result<()> {
             assert!(ended.is_some_and(|ended| ended <= pair[1].1.started), "on rank {rank}: {pair:?}");
         }
     }
-    // The closed attempt has had its epilog, which may be asked for; it takes no new action.
+    // The closed attempt accepts a request for its epilog, which has run; it accepts no new action.
     let again = cluster.perilog(&["run", "epilog", "--job", "j", "--attempt", "0"])?.ok()?;
     assert!(again.contains("attached"), "{again}");
     let late = cluster.perilog(&["run", "check", "--job", "j", "--attempt", "0"])?;

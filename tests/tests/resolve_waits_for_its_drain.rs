@@ -1,5 +1,5 @@
-//! A script that lives is resolved by hand while the drain hook has not come to its end: the word waits, over a kill -9 of the controller, and is
-//! the outcome when the hook has drained the node. The script's own result is recorded as late.
+//! An operator resolves a live script while the drain hook has not ended. The resolution waits, over a kill -9 of the
+//! controller, and becomes the outcome when the hook has drained the node. The script's own result is recorded as late.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn a_live_task_is_settled_when_its_node_is_drained() -> Result<()> {
     cluster.boot()?;
     cluster.controller()?.sh(&format!("touch {}", manager::HOLD))?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
-    // Not only begun: the controller knows that it has, or it would keep it from beginning.
+    // Waits until the controller knows that the script began; otherwise it would keep the script from beginning.
     cluster
         .bed()
         .wait_until("ps shows that it runs", SOON, || Ok(cluster.perilog(&["ps"])?.ok()?.contains("running")))?;

@@ -1,5 +1,6 @@
-//! A copy of the store owes an epilog that ran since, on a node that has been rebooted and is another job's now. The copy is put back: nothing of it
-//! begins beside that job, and no node is told free, until a person vouched for it.
+//! A copy of the store has an unfinished epilog that ran since, on a node that has rebooted and belongs to another job
+//! now. After a restore, nothing of the copy begins beside that job, and no node is released, until an operator vouched
+//! for it.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -23,7 +24,7 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
     says(&["job", "finish", "P"])?;
     cluster.wait_action_begun("P", "epilog", &[0])?;
     says(&["controller", "backup", COPY])?;
-    // It runs, its node boots, another job has it.
+    // The epilog runs, its node reboots, and another job gets it.
     cluster.start_agent(1)?;
     says(&["wait", "P", "--for", "clean"])?;
     ensure!(epilogs(&cluster, "P")? == 2);
@@ -39,14 +40,14 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
     ensure!(status.contains("in recovery"), "{status}");
     let listed = says(&["controller", "recover"])?;
     ensure!(listed.lines().any(|line| line.starts_with("P ") && line.contains("waits for a word")), "{listed}");
-    // Its resource manager asks for Q again: what it had run is not run again.
+    // The resource manager requests Q again: its finished prolog does not run again.
     says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
     says(&["run", "prolog", "--job", "Q"])?;
     ensure!(cluster.runs("Q")?.len() == 2, "the prolog of Q ran twice");
     says(&["controller", "recover", "--confirm", "P", "--gone"])?;
     says(&["job", "finish", "Q"])?;
     says(&["wait", "Q", "--for", "clean"])?;
-    // Whatever was owed has had its chance by now.
+    // By now, any unfinished work would have run.
     ensure!(epilogs(&cluster, "P")? == 2, "the epilog of P ran a second time");
     let released = says(&["events", "P"])?;
     ensure!(!released.contains("released:"), "{released}");

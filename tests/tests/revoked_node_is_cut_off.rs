@@ -1,5 +1,6 @@
-//! A node's key was stolen: its certificate is revoked, the list is brought to the controller, and a reload ends its session. The script on the node goes
-//! on; the others do not notice; with a new certificate the node is back, and tells how its script ended.
+//! A node's key was stolen: an operator revokes its certificate, brings the list to the controller, and a reload ends
+//! its session. The script on the node goes on, and other nodes are unaffected. With a new certificate the node is
+//! back, and reports its script's end.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ fn logged(cluster: &Cluster, words: &[&str]) -> Result<usize> {
     Ok(journal.lines().filter(|line| words.iter().all(|word| line.contains(word))).count())
 }
 
-/// What the kernel knows of a node's connection to the controller: another connection has another port.
+/// Returns the port of a node's connection to the controller, which a new connection would change.
 fn connection(cluster: &Cluster, node: usize) -> Result<String> {
     let shown =
         cluster.node(node)?.sh("ss --no-header --tcp --numeric state established dport = :5115 | awk '{print $3}'")?;
@@ -52,7 +53,7 @@ fn its_session_ends_at_the_reload_it_stays_out_and_the_others_stay() -> Result<(
     cluster.bed().wait_until("the session of n1 is ended, and told why", ENOUGH, || {
         Ok(logged(&cluster, &["refused", &n1, "its certificate was revoked"])? == 1)
     })?;
-    // It dials again by itself, and meets the list.
+    // The node dials again by itself, and the list refuses it.
     cluster.bed().wait_until("n1 is refused", ENOUGH, || {
         Ok(logged(&cluster, &["refused", &n1, "the peer's certificate was revoked"])? > 0)
     })?;
@@ -63,7 +64,7 @@ fn its_session_ends_at_the_reload_it_stays_out_and_the_others_stay() -> Result<(
     ensure!(connection(&cluster, 0)? == before, "n0 had to dial again");
     ensure!(!run.has_ended()?, "the prolog ended: {}", run.output()?);
 
-    // Its script ends while nobody may hear of it; a new certificate, and it is told.
+    // The script ends while the node is excluded; with a new certificate, the node reports it.
     cluster.open_gates()?;
     cluster.reissue(1)?;
     wait_state(&cluster, "n1", "online").context("with its new certificate")?;

@@ -1,10 +1,10 @@
-//! The .rpm files: what is in them and with which rights, what they depend on, and that they install into a root of their own, where their
-//! scriptlets make the user and enable what is to be enabled; an upgrade keeps what was configured, and removal takes all of it away.
+//! The .rpm files: their content, rights and dependencies, and their installation into a root of their own, where the
+//! scriptlets create the user and enable the units. An upgrade keeps the configuration, and removal removes everything.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Bed, Node, Release};
 
-/// A root with nothing of its own but what a host needs to run scriptlets: `/usr` is this machine's under a layer.
+/// A root with only what scriptlets need: `/usr` is this machine's under a layer.
 const MAKE_ROOT: &str = "
 mkdir -p /tmp/el/{usr,etc,var,run,proc,dev,tmp,upper,work} && cd /tmp/el
 mount -t overlay overlay -o lowerdir=/usr,upperdir=upper,workdir=work usr
@@ -117,13 +117,13 @@ fn they_install_upgrade_and_go() -> Result<()> {
         let found = node.sh(&format!("rpm -qp --recommends {path}"))?;
         ensure!(found.lines().any(|line| line.starts_with(recommended)), "{path} recommends {found:?}");
     }
-    // What guides and pages name, where they say.
+    // Files that guides and pages name, in their places.
     let documents = node.sh(&format!("rpm -qpl {}", paths[0]))?;
     for file in NAMED {
         ensure!(documents.lines().any(|line| line == file), "no {file} in\n{documents}");
     }
 
-    // This machine's packages are Debian's: rpm knows of none, so what they need was asked for above.
+    // This machine's packages are Debian's, unknown to rpm, so the test checked the dependencies above.
     rpm(node, &format!("-i --nodeps {}", paths.join(" ")))?;
     ensure!(
         rpm(node, "-V --nodeps perilog perilog-agent perilog-controller")?.is_empty(),

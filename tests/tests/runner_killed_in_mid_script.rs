@@ -1,5 +1,5 @@
-//! kill -9 of a task's runner in the middle of a script: the unit tells how it ended, no other script begins, and as long as a process of the
-//! script lives the task has not ended.
+//! kill -9 of a task's runner in the middle of a script: the unit's status is the outcome, no other script begins, and
+//! the task has not ended while a process of the script lives.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
     Ok((cluster, run))
 }
 
-/// What is true in the end: rank 0 ran all, rank 1 has failed by the signal with its second script not begun.
+/// Asserts the end: rank 0 ran everything, rank 1 failed by the signal before its second script.
 fn told(cluster: &Cluster) -> Result<()> {
     assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (signal KILL)");
     assert!(!lives(cluster)?, "its script lives");
@@ -37,7 +37,7 @@ fn told(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Is there a process of rank 1's first script?
+/// Does a process of rank 1's first script live?
 fn lives(cluster: &Cluster) -> Result<bool> {
     Ok(cluster.node(1)?.run(&["pgrep", "-f", "epilog[.]d/10-gate"])?.success())
 }
@@ -65,7 +65,7 @@ fn a_script_that_does_not_go_with_it_holds_the_rank() -> Result<()> {
     wait_lingering(&cluster)?;
     cluster.open_gate(0)?;
     cluster.bed().wait_until("rank 0 is shown", SOON, || Ok(run.output()?.stdout.contains("n0:")))?;
-    // The next agent finds no more than this one did.
+    // The next agent finds the same.
     cluster.renew_agent(1)?;
     wait_lingering(&cluster)?;
     assert!(!run.has_ended()?, "freed with a live script: {}", run.output()?);

@@ -1,5 +1,5 @@
-//! What processes of root other than perilog do to a runner and to its directory: the end is told as what it is, and neither the agent nor an operator
-//! is left waiting for it.
+//! Other processes of root disturb a runner and its directory: the end is reported truthfully, and neither the agent
+//! nor an operator waits in vain.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use perilog_tests::{AT_GATE, Cluster, Running};
 const SOON: Duration = Duration::from_secs(90);
 const UNIT: &str = "'perilog-task-epilog-j-0-*.service'";
 
-/// Its epilog is at work, as the controller knows.
+/// Starts an epilog and waits until the controller knows that it runs.
 fn at_work(body: &str) -> Result<(Cluster, Running)> {
     let cluster = Cluster::builder(1).script("epilog", "10-gate", body).boot()?;
     let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
@@ -26,7 +26,7 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let (cluster, mut run) = at_work(body)?;
     let node = cluster.node(0)?;
     node.sh(&format!("systemctl kill --kill-whom=main --signal=TERM {UNIT}"))?;
-    // Another agent has nothing but what is on the disk.
+    // A restarted agent has only the files on disk.
     cluster.renew_agent(0)?;
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
@@ -35,7 +35,7 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     Ok(())
 }
 
-/// Found by a hunt: `cancel` and `kill -s KILL` said that they worked, and nothing happened.
+/// Found by a hunt: `cancel` and `kill -s KILL` reported success, and nothing happened.
 #[test]
 fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     let (cluster, mut run) = at_work(AT_GATE)?;
@@ -52,7 +52,7 @@ fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     Ok(())
 }
 
-/// Found by a hunt: the agent waited for the other end of a FIFO for good, and the one after it never became ready.
+/// Found by a hunt: the agent waited for the other end of a FIFO for ever, and the next agent never became ready.
 #[test]
 fn a_fifo_in_its_directory_stops_no_agent() -> Result<()> {
     let (cluster, mut run) = at_work(AT_GATE)?;

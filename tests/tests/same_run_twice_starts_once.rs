@@ -1,4 +1,4 @@
-//! The same run twice at once: one action, each script once, both callers told the same.
+//! Two equal runs at once: one action, each script once, both callers get the same result.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -14,7 +14,7 @@ fn two_callers_of_one_action_share_it() -> Result<()> {
     assert_eq!(codes[0], codes[1]);
     assert_eq!(cluster.runs("j")?.len(), 2, "one run of the script on each rank");
     cluster.assert_ran("j", &["prolog"])?;
-    // And long after: attached, told again, nothing started.
+    // Long after: the run attaches, reports the result, and starts nothing.
     let again = cluster.perilog(&words)?;
     assert_eq!(again.code(), Some(codes[0]), "{again}");
     assert_eq!(cluster.runs("j")?.len(), 2);

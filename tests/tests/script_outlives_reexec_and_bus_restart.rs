@@ -3,7 +3,7 @@
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
 
-/// `replaces`: a unit whose main process is another one afterwards.
+/// Runs a fault during a script. `replaces` names a unit whose main process the fault replaces.
 fn during_a_script(fault: &str, replaces: Option<&str>) -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", AT_GATE).boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
@@ -20,7 +20,7 @@ fn during_a_script(fault: &str, replaces: Option<&str>) -> Result<()> {
     cluster.wait_end(&mut run)?;
     assert_eq!(pid("perilog-agent")?, before, "the agent itself lived through it");
     cluster.assert_ran("j", &["prolog"])?;
-    // And it can still start things.
+    // The agent can still start units.
     cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n0"])?;
     cluster.assert_ran("k", &["prolog"])
 }
@@ -37,7 +37,7 @@ fn daemon_reload() -> Result<()> {
 
 #[test]
 fn restart_of_the_bus() -> Result<()> {
-    // Until systemd has seen that it is dead, to start it is to do nothing.
+    // systemd would ignore a start until it has seen that the process is dead.
     let kill = "\
 pid() { systemctl show --property=MainPID --value dbus.service; }
 before=$(pid)

@@ -1,5 +1,5 @@
-//! The prolog of one node of four fails: Slurm drains that node and no other, holds the job, and slurmd's log file says why, in the line that docs/slurm.md
-//! shows. The epilog runs on all four, also there.
+//! The prolog of one node of four fails: Slurm drains only that node, holds the job, and slurmd's log file says why, in
+//! the line that docs/slurm.md shows. The epilog runs on all four nodes.
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Slurm, gated};

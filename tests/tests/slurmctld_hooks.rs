@@ -1,5 +1,6 @@
-//! The hooks beside slurmctld, as SlurmUser: one prolog of all nodes through the controller before the job begins, over kill -9 of slurmctld and of the
-//! controller; what fails is drained in Slurm by the controller's drain command, with its reason, and the job begins again elsewhere.
+//! Hooks beside slurmctld, as SlurmUser: one prolog of all nodes through the controller before the job begins, over
+//! kill -9 of slurmctld and of the controller. The controller's drain command drains a failed node in Slurm, with its
+//! reason, and the job begins again elsewhere.
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BESIDE_SLURMCTLD, Slurm, gated};
@@ -74,7 +75,7 @@ fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_e
             (1, "epilog", "1", 0),
         ],
     )?;
-    // Lifted in Slurm alone, of which perilog hears nothing: what goes wrong there next is told all the same.
+    // An operator undrains the node in Slurm alone, unseen by perilog: the next failure is reported all the same.
     slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
     slurm.wait_node(0, "IDLE")?;
     slurm.open(0, "prolog", 8)?;

@@ -1,5 +1,6 @@
-//! kill -9 of slurmd in a prolog. Slurm waits for that prolog for ever; the hook has outlived it, has the node drained meanwhile and the job begun
-//! again when the prolog has ended. A second call of the hook attaches, and has the same status.
+//! kill -9 of slurmd in a prolog. Slurm waits for that prolog for ever; the hook outlives slurmd, has the node drained
+//! meanwhile, and has the job begun again when the prolog has ended. A second call of the hook attaches, and exits with
+//! the same status.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -38,8 +39,8 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
 
-/// A slurmd that is away for longer than BatchStartTimeout has lost its job when it comes back: slurmctld itself requeues that job then, and its next
-/// attempt is none of the first one's business.
+/// If slurmd is away for longer than BatchStartTimeout, slurmctld itself requeues its job, and the next attempt does
+/// not concern the first one.
 #[test]
 fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -63,7 +64,7 @@ fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     slurm.wait_node(0, "IDLE")
 }
 
-/// `systemctl kill -s KILL slurmd`, whose default is every process of the unit: the agent finds that no hook is left.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: the agent notices that no hook is left.
 #[test]
 fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -82,7 +83,8 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")
 }
 
-/// As under `PrologFlags=RunInJob`, which this Slurm does not know: the hook's parent is a slurmstepd, which lives on when slurmd has died.
+/// As under `PrologFlags=RunInJob`, which this Slurm does not have: the hook's parent is a slurmstepd, which outlives
+/// slurmd.
 #[test]
 fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -114,7 +116,8 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     Ok(())
 }
 
-/// Slurm counts its jobs from the beginning again when it has lost its state: what ran for another job of that number is not this one's prolog.
+/// Slurm restarts its job numbers when it has lost its state: scripts of an older job with the same number do not count
+/// for this one.
 #[test]
 fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
     let cluster = gated(1).boot()?;

@@ -1,12 +1,12 @@
-//! kill -9 of slurmd in an epilog. The slurmd that comes next tells Slurm that this epilog has ended, and well; Slurm's own nodes are given to the next
-//! job under the script that runs, and its status is lost. Here the hook has outlived slurmd: the node is drained for as long as the epilog lives, and
-//! stays so with its true status where it failed.
+//! kill -9 of slurmd in an epilog. The next slurmd tells Slurm that this epilog ended well; with stock Slurm, the next
+//! job gets the node under the running script, and the script's status is lost. Here the hook outlives slurmd: the node
+//! is drained while the epilog lives, and stays drained with the true status if it failed.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 
-/// To the point where Slurm believes that the epilog is over, and it is not; its job, and the next one, which waits.
+/// Runs until Slurm believes that the epilog is over while it runs; returns its job, and the next one, which waits.
 fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
     slurm.open_all("prolog")?;
     let job = slurm.submit(1, "true")?;
@@ -27,7 +27,7 @@ fn the_node_is_nobodys_until_the_epilog_has_ended() -> Result<()> {
     let cluster = gated(1).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     let (job, next) = killed(&cluster, &slurm)?;
-    // The controller drains it for something else: that stands when the epilog has ended.
+    // The controller drains the node for another reason: that drain stays after the epilog's end.
     let told = |event: &str| slurm.control()?.sh(&format!("echo '{event}' | /usr/libexec/perilog/slurm/drain"));
     told(r#"{"event": "drain", "hosts": "n0", "reason": "fan"}"#)?;
     slurm.wait("both stand", |slurm| Ok(slurm.seen(0)?.reason.contains("its hook has died; perilog: fan [")))?;
@@ -60,7 +60,8 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
     Ok(())
 }
 
-/// `systemctl kill -s KILL slurmd`, whose default is every process of the unit: no hook is left that could tell anything, and the agent is killed, too.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: no hook is left to report, and the agent
+/// is killed, too.
 #[test]
 fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -81,7 +82,7 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// What a node knows of its tasks goes with the boot, and Slurm has the epilog for one that ended well.
+/// A boot clears the node's knowledge of its tasks, and Slurm takes the epilog for one that ended well.
 #[test]
 fn an_epilog_that_a_power_failure_cut_off_runs_again_before_the_next_prolog() -> Result<()> {
     let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;

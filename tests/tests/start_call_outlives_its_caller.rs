@@ -1,5 +1,5 @@
-//! An agent stands still with its start call on the bus and the reply unread, until the script that systemd started has ended; then it is
-//! killed. The next one finds what it never knew to have begun.
+//! An agent is stopped with its start call on the bus and the reply unread, until the script that systemd started has
+//! ended; then it is killed. The next agent finds a task whose start was never confirmed.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};

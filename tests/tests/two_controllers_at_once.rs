@@ -1,5 +1,5 @@
-//! A second controller of the same cluster, on a copy of the first one's store, while the first one lives: whom nodes obey is one, and the
-//! other one is told so. No script runs twice, whoever asks for it and in whichever order.
+//! A second controller of the same cluster starts on a copy of the first one's store, while the first lives: each node
+//! obeys one, and the other is told so. No script runs twice, whichever controller requests it and in whichever order.
 //!
 //! | job | the first is asked for it | the second is asked for it |
 //! |-----|---------------------------|----------------------------|
@@ -7,7 +7,7 @@
 //! | `j` | at first                  | once nodes obey it, when n1 has told it of `j`, and n0 has not |
 //! | `k` | never                     | as of `i` |
 //!
-//! And of each once more when all is over.
+//! Each run is repeated once more at the end.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn prolog(job: &str) -> [&str; 6] {
     ["run", "prolog", "--job", job, "--nodes", "n[0-1]"]
 }
 
-/// Where a script of this job has begun, as often as it has.
+/// Returns the ranks where a script of this job has begun, once per begin.
 fn ranks(cluster: &Cluster, job: &str) -> Result<Vec<u32>> {
     let mut ranks: Vec<u32> = cluster.runs(job)?.into_iter().map(|(rank, _)| rank).collect();
     ranks.sort_unstable();
@@ -39,24 +39,24 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     let mut first = [cluster.start_perilog(&prolog("i"))?, cluster.start_perilog(&prolog("j"))?];
     cluster.wait_begun("i", &[0, 1])?;
     cluster.wait_begun("j", &[0, 1])?;
-    // The second has work for the node that is about to come to it: the same job, of which it does not know, and another.
+    // The second has work for the node that will connect: the same job, unknown to it, and another.
     let mut asked = vec![cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.bed().wait_until("the second has been asked", SOON, || {
         let ps = cluster.second(&["ps"])?.ok()?;
         Ok(ps.contains(" i ") && ps.contains(" k "))
     })?;
 
-    // One node comes to the second, refuses it, and goes on to the first.
+    // One node dials the second, refuses it, and goes on to the first.
     cluster.dial(1, &[SECOND, FIRST])?;
     cluster.wait_journal("n1", "perilog-agent", &["the controller is not obeyed", "take-over"])?;
     cluster.wait_journal("ctl", "second", &["obeys a controller of epoch", "take-over"])?;
     cluster.wait_online()?;
-    // What the second was asked for has begun nowhere, were it the same job or another.
+    // Nothing requested at the second has begun, neither the same job nor the other.
     assert_eq!((ranks(&cluster, "i")?, ranks(&cluster, "k")?), (vec![0, 1], vec![]));
 
-    // The second is told to stand: now the node that meets it obeys it, and the first is refused.
+    // An operator makes the second take over: now the node obeys it, and refuses the first.
     cluster.second(&["controller", "recover", "--take-over"])?.ok()?;
-    // Its store may be behind then: what it was asked for before is asked for again.
+    // Its store may be behind then, so earlier requests are repeated.
     let mut again = [cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.dial(1, &[SECOND])?;
     cluster.bed().wait_until("the second has n1", SOON, || {
@@ -64,20 +64,21 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
         Ok(nodes.lines().any(|line| line.contains("n1") && line.contains("online")))
     })?;
     asked.push(cluster.ask_second(&prolog("j"))?);
-    // Nothing begins on n1 while j is an orphan there: asked for, it is adopted, and k begins.
+    // Nothing begins on n1 while j is an orphan there: requested, it is adopted, and k begins.
     cluster.wait_begun("k", &[1])?;
     cluster.dial(1, &[FIRST, SECOND])?;
     cluster.wait_journal("ctl", "perilog-controller", &["obeys a controller of epoch", "take-over"])?;
     cluster.wait_refused("n1")?;
 
-    // What the first began ends once: on n0 that is told to the first, and to the second when n0 comes to it; on n1 to the second.
+    // The first controller's tasks end once: n0 reports to the first, and to the second when it connects there; n1
+    // reports to the second.
     cluster.open_gates()?;
     cluster.wait_scripts_ended("i", &[0, 1])?;
     cluster.wait_scripts_ended("j", &[0, 1])?;
     cluster.dial(0, &[SECOND])?;
     cluster.bed().wait_until("the second knows the ends of all", SOON, || {
         let ps = cluster.second(&["ps"])?.ok()?;
-        // What the nodes told is held until somebody finishes it, and shown as that.
+        // Reported tasks are held and shown until an operator finishes the job.
         Ok(!ps.contains(" prolog "))
     })?;
     for again in &mut again {
@@ -90,7 +91,7 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
         assert_eq!(cluster.second(&prolog(job))?.code(), Some(code), "{job}");
         assert_eq!(ranks(&cluster, job)?, [0, 1], "{job}: once on each node");
     }
-    // Behind its age; the attempt is shown where there is more than one.
+    // The age is followed by the attempt if there are several.
     let ps = cluster.perilog(&["ps"])?.ok()?;
     for (job, first) in ["i", "j"].into_iter().zip(&mut first) {
         let waits = |line: &str| line.split_whitespace().nth(1) == Some(job) && line.contains(" prolog ");

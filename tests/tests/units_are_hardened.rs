@@ -1,5 +1,5 @@
-//! How exposed the daemons are, by `systemd-analyze security` of the systemd that runs them: 0 is nothing, 10 everything. What is left is listed in
-//! each unit, with its reason.
+//! Exposure of the daemons by `systemd-analyze security` of the running systemd: 0 is none, 10 is full. Each unit lists
+//! the remaining exposure with its reason.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Layer};
@@ -14,7 +14,7 @@ fn the_figures_hold() -> Result<()> {
     let node = bed.node("n0")?;
     for (unit, limit) in LIMITS {
         let table = node.run(&["systemd-analyze", "--no-pager", "security", unit])?.ok()?;
-        // The last line: an arrow, what it is about, the figure, a word, a face.
+        // The last line: an arrow, the subject, the figure, a word, a face.
         let last = table.lines().rev().find(|line| line.contains("Overall exposure level")).context("no figure")?;
         let figure = last.split_whitespace().find_map(|word| word.parse::<f64>().ok()).context("no number")?;
         println!("{unit}: {figure}");

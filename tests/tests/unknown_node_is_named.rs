@@ -6,7 +6,7 @@ use perilog_tests::Cluster;
 #[test]
 fn an_unknown_node_does_not_hang_a_run() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", "exit 0").boot()?;
-    // One that has just begun gives unknown nodes the time to come.
+    // A restarted controller gives unknown nodes time to come.
     cluster.controller()?.systemctl(&["restart", "perilog-controller"])?;
     cluster.wait_online()?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0,ghost7"])?;

@@ -1,11 +1,11 @@
-//! A user of the cluster, in the middle of a job's prolog, on its node and on the controller's: cannot read keys, tasks or output, cannot stop, signal
-//! or forge what runs, cannot start anything, cannot change anything. What is refused to the user works for root, so that it is not refused for
-//! a slip of this test.
+//! A user of the cluster, in the middle of a job's prolog, on its node and on the controller's, cannot read keys, tasks
+//! or output, cannot stop, signal or forge tasks, cannot start or change anything. Each refused command works for root,
+//! which proves that the test itself is correct.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Node};
 
-/// Its output is a secret of root's; then it waits at the gate.
+/// A script with a secret of root in its output, which then waits at the gate.
 const SPEAKS: &str = "echo 'a word of roots'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
 /// As a user who is in no group of ours.
@@ -42,7 +42,7 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
     let modes = n0.sh("stat -c %a%u /run/perilog/agent.sock /run/perilog/control/*.sock")?;
     ensure!(modes.split_whitespace().all(|mode| mode == "6000"), "a user can connect: {modes}");
 
-    // What only looks: refused to the user, and not to root.
+    // Commands that only look: refused to the user, not to root.
     let status = varlink("/run/perilog/agent.sock", "io.perilog.Agent.Status", "{}");
     for (node, command) in [
         (n0, "cat /etc/perilog/tls/key.pem"),
@@ -63,7 +63,7 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
         ensure!(root.success(), "root may not, so that it shows nothing: {root}");
     }
 
-    // What changes something, and would end this test in another way.
+    // Commands that change something, and would disturb this test if root ran them.
     let exec =
         varlink("/run/perilog/agent.sock", "io.perilog.Agent.Exec", r#"{"job": "x", "action": "prolog", "rank": 0}"#);
     let stop = format!("systemctl stop {unit}");

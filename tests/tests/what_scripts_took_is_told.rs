@@ -1,5 +1,5 @@
-//! What each script took on each node is told after its end, over a kill -9 of the controller, as the nodes' own ledgers have it; and a script that one
-//! node has otherwise is named.
+//! Durations of each script on each node are reported after its end, over a kill -9 of the controller, and agree with
+//! the nodes' own ledgers; a script that differs on one node is named.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, ledger};
@@ -39,7 +39,7 @@ fn timeline_stats_and_skew_say_what_ran() -> Result<()> {
 
     let same = cluster.perilog(&["skew"])?;
     ensure!(same.code() == Some(0) && same.stdout.contains("2 scripts on 3 nodes: all the same"), "{same:?}");
-    // Somebody repairs one node by hand, and forgets the others.
+    // An administrator repairs one node by hand, and forgets the others.
     cluster.node(1)?.write_script("/etc/perilog/prolog.d/10-quick", ledger::script("exit 0 # repaired"))?;
     run("second")?;
     let differs = cluster.perilog(&["skew"])?;

@@ -1,5 +1,6 @@
-//! `cargo xtask bench unit|idle|fan|core`: builds everything in release, measures as root (but `core`, which has nothing but itself), shows the table, and keeps the document with the raw
-//! samples as `target/bench/<name>.json`. What is measured, and how, is said in `bench/src`.
+//! `cargo xtask bench unit|idle|fan|core`: builds everything in release, measures as root (except `core`, which needs
+//! only itself), shows the table, and keeps the document with the raw samples as `target/bench/<name>.json`.
+//! `bench/src` describes the measurements.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,7 +24,7 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     check(options)?;
     if names.iter().any(|name| *name != "core") {
         prerequisites::ensure_nodes()?;
-        // Two builds: in one, what the bench asks of a dependency would be in the daemons too, and be measured with them.
+        // Two builds: in one, features that the bench enables in a dependency would also change the measured daemons.
         cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
     }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
@@ -43,7 +44,7 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses what the bench would refuse (`bench/src/options.rs`), before anything is built for it.
+/// Refuses what the bench would refuse (`bench/src/options.rs`), before building anything.
 fn check(options: &[&str]) -> Result<()> {
     let is_number = |value: &&str| value.split(',').all(|number| number.parse::<usize>().is_ok());
     for pair in options.chunks(2) {

@@ -1,4 +1,4 @@
-//! Asking cargo: what belongs to the workspace, what it has built, whether its checks pass.
+//! Calls of cargo: the workspace's packages, built programs, and checks.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// The cargo that runs us, from the root of the workspace. What cargo has told us about our own package is not for it: build scripts that look at
-/// such a variable would run again, and all that depends on them.
+/// Returns the cargo that runs this program, from the root of the workspace, without the variables that cargo set for
+/// this package: build scripts that depend on such a variable would run again, and so would their dependents.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -48,7 +48,7 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     packages.iter().map(|package| read_package(package).context("a package of `cargo metadata`")).collect()
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn target() -> Result<PathBuf> {
     let metadata = metadata()?;
     metadata["target_directory"]
@@ -103,7 +103,7 @@ pub(crate) struct Built {
     pub(crate) binaries: PathBuf,
 }
 
-/// What tests are built with and nothing else is: moments at which daemons can be killed (host/src/fault.rs).
+/// Features for tests only: fault points at which daemons can be killed (host/src/fault.rs).
 pub(crate) const TEST_FEATURES: [&str; 2] =
     ["--features", "perilog-agent/fault-points,perilog-controller/fault-points"];
 
@@ -117,7 +117,8 @@ pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }
 
-/// Builds the tests of the core and of the daemons, those on nodes and all programs, so that they can have a deliberate defect.
+/// Builds the tests of the core and of the daemons, those on nodes and all programs, with support for deliberate
+/// defects.
 pub(crate) fn build_with_defects() -> Result<Built> {
     let packages = ["perilog", "perilog-core", "perilog-agent", "perilog-controller", "perilog-tests"];
     let mut arguments = vec!["build", "--lib", "--bins", "--tests"];
@@ -126,14 +127,14 @@ pub(crate) fn build_with_defects() -> Result<Built> {
     build(&arguments)
 }
 
-/// Builds one program; where it is.
+/// Builds one program and returns its path.
 pub(crate) fn build_program(arguments: &[&str], name: &str) -> Result<PathBuf> {
     let found = messages(arguments)?.into_iter().filter(|message| message["target"]["name"] == name);
     let path = found.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     path.with_context(|| format!("`cargo {}` built no {name}", arguments.join(" ")))
 }
 
-/// Builds, and gives what cargo says of it.
+/// Builds, and returns cargo's messages.
 fn messages(arguments: &[&str]) -> Result<Vec<Value>> {
     let mut command = command();
     command.args(arguments).args(["--message-format", "json-render-diagnostics"]);

@@ -1,5 +1,5 @@
-//! `cargo xtask demo [tolerance | release]`: the product on real nodes, with faults, for people to watch. Its exit status says whether what
-//! was seen is what it tells.
+//! `cargo xtask demo [tolerance | release]`: the product on real nodes, with faults, for people to watch. Its exit
+//! status says whether the demo showed what it tells.
 
 mod narrator;
 mod release;
@@ -14,16 +14,16 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
-/// One demo: plays on nodes that have this product, and says whether it has shown what it tells.
+/// Demo: plays on nodes with this product, and returns whether it showed what it tells.
 type Story = fn(Layer) -> Result<bool>;
 
 /// Each by the word after `demo`.
 const STORIES: [(&str, Story); 3] =
     [("kills", scenario::play), ("tolerance", tolerance::play), ("release", release::play)];
-/// The one that needs no word.
+/// Name of the default demo.
 pub(crate) const FIRST: &str = "kills";
 
-/// Is there a demo of that name?
+/// Does a demo of that name exist?
 pub(crate) fn is_there(name: &str) -> bool {
     STORIES.iter().any(|(story, _)| *story == name)
 }

@@ -1,8 +1,8 @@
-//! What the dependency tree holds, by cargo-deny and deny.toml: licences, sources, what is banned, and what RustSec knows against it.
+//! Check of the dependency tree by cargo-deny and deny.toml: licences, sources, bans, and RustSec's advisories.
 //!
-//! cargo-deny is a prerequisite of one version, so that a check means the same everywhere. Licences, bans and sources need nothing but the sources that
-//! a build has fetched, and always pass or fail. Advisories need RustSec's database, which not every network reaches: without it that one check is
-//! counted as skipped, and the stage says so.
+//! cargo-deny is a prerequisite of one version, so that a check means the same everywhere. Licences, bans and sources
+//! need only the fetched sources, and always pass or fail. Advisories need RustSec's database, which not every network
+//! reaches: without it the check counts as skipped, and the stage says so.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,15 @@ use crate::stages::say;
 use crate::tally::Tally;
 
 const VERSION: &str = "0.20.2";
-/// Checks that need nothing but the sources of the dependencies, which a build has fetched.
+/// Checks that need only the dependencies' sources, which a build has fetched.
 const AT_HAND: [&str; 3] = ["licenses", "bans", "sources"];
 const FROM_OUTSIDE: &str = "advisories";
 
-/// Installs cargo-deny below `target/`, unless it is here. Unoptimised: its build costs two and a half minutes of one core, its four checks ten seconds.
+/// Installs cargo-deny below `target/`, unless present. Unoptimised, because its build costs two and a half minutes of
+/// one core, its four checks ten seconds.
 ///
 /// # Errors
-/// Names cargo-deny, its version and what would install it.
+/// Names cargo-deny, its version and the command that would install it.
 pub(crate) fn ensure_checker() -> Result<()> {
     if checker()?.is_some() {
         return Ok(());
@@ -59,7 +60,7 @@ pub(crate) fn check(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Where cargo-deny is, in the version that is wanted: what the user has, or else what was built here.
+/// Returns the path of cargo-deny in the wanted version: the user's own, or else the one built here.
 fn checker() -> Result<Option<PathBuf>> {
     let built = tools()?.join("bin/cargo-deny");
     Ok([PathBuf::from("cargo-deny"), built].into_iter().find(|program| is_wanted(program)))

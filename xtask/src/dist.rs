@@ -1,10 +1,11 @@
 //! `cargo xtask dist [deb] [rpm]`: packages for sites, in `target/dist`.
 //!
-//! What is built for sites is built here in release, and then laid out by the distribution's own tools from `packaging/`: dpkg-buildpackage and
-//! rpmbuild. Distributions that build everything themselves use `packaging/` without this (docs/building.md).
+//! It builds the programs in release, and the distribution's own tools lay them out from `packaging/`:
+//! dpkg-buildpackage and rpmbuild. Distributions that build everything themselves use `packaging/` without this command
+//! (docs/building.md).
 //!
-//! `cargo xtask test` makes packages too, of the programs that it has built for its tests ([`for_tests`]): the same layout, scripts and units around
-//! programs that were not optimised and have fault points.
+//! `cargo xtask test` also makes packages, of the programs built for its tests ([`for_tests`]): the same layout,
+//! scripts and units, with unoptimised programs that have fault points.
 
 mod deb;
 pub(crate) mod earlier;
@@ -32,13 +33,13 @@ pub(crate) enum Kind {
     Rpm,
 }
 
-/// What goes into packages.
+/// Content of packages.
 struct Contents<'a> {
     /// Where the programs are.
     binaries: &'a Path,
     /// Manual pages and completions.
     pages: &'a Path,
-    /// They are installed once, here: packing them tightly would take longest of all.
+    /// Compress loosely? The packages are installed once, here, and tight compression would take longest of all.
     loosely: bool,
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn of_earlier(binaries: &Path) -> Result<()> {
     earlier::pack(&binaries.join(FOR_TESTS).join("earlier"))
 }
 
-/// Where [`for_tests`] puts what it makes.
+/// Returns the directory of [`for_tests`]'s packages.
 pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
     binaries.join(FOR_TESTS)
 }
@@ -122,7 +123,7 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Runs a packager. What it prints is shown only if it fails: it prints a lot.
+/// Runs a packager. Shows its output only if it fails, because it prints a lot.
 fn succeed(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("running {:?}", command.get_program()))?;
@@ -131,7 +132,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(out.into_owned())
 }
 
-/// Moves what a packager made to where it is looked for; sorted.
+/// Moves a packager's results to their place; sorted.
 fn collect(from: &Path, extension: &str, to: &Path) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {

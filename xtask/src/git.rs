@@ -1,10 +1,10 @@
-//! Asking git: what belongs to a release, and what was before.
+//! Calls of git: the files of a release, and the history.
 
 use std::process::Command;
 
 use crate::cargo;
 
-/// git(1) on this tree, also where it belongs to somebody else than who runs it: CI is often root in another user's clone.
+/// Returns git(1) on this tree, even if another user owns it: CI is often root in another user's clone.
 pub(crate) fn command() -> Command {
     let root = cargo::root();
     let mut command = Command::new("git");

@@ -1,9 +1,9 @@
-//! `cargo xtask mutate`: can the simulator and the tests fail? Switches on one deliberate defect after the other (core/src/defect.rs) and names
-//! the seed, or the test, that turned red.
+//! `cargo xtask mutate`: can the simulator and the tests fail? Switches on one deliberate defect after the other
+//! (core/src/defect.rs) and names the seed, or the test, that turned red.
 //!
-//! A defect counts as found when something fails with it and holds without it: the seed is played again without the defect, by the same
-//! program; a test is run both ways. What is built here lies where other builds lie, and is built anew by them: only with the feature
-//! `defects` can a program have one, and only with debug assertions.
+//! A defect counts as found if something fails with it and passes without it: the same program plays the seed again
+//! without the defect, and a test runs both ways. The programs share cargo's target directory with other builds, which
+//! rebuild them: only with the feature `defects` can a program have one, and only with debug assertions.
 
 mod hunt;
 mod report;
@@ -24,7 +24,7 @@ usage: cargo xtask mutate [NAME...] [--from S] [--json FILE]
 Each of the named defects, or all: fresh seeds (from S on) until one does not hold, or the test that is to see it.
 ";
 
-/// For how long fresh seeds are tried against one defect: what needs longer than this is as good as not seen.
+/// Seconds of fresh seeds against one defect: a defect that takes longer counts as unseen.
 const LIMIT_SECONDS: f64 = 60.0;
 
 /// A row of the table, as the simulator tells it.

@@ -1,6 +1,6 @@
-//! The part that needs root: this program starts itself again, through sudo(8) where it has to, and runs test programs.
+//! Part that needs root: this program starts itself again, through sudo(8) where necessary, and runs test programs.
 //!
-//! What is built belongs to the user who built it; as root nothing is built, and nothing is written below `target/`.
+//! Built files belong to the user who built them; as root it builds nothing, and writes nothing below `target/`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -22,19 +22,20 @@ pub(crate) const DEMO: &str = "on-nodes-demo";
 
 /// Begins the line before what a test program says.
 const HEADLINE: &str = "-- ";
-/// A program of tests on nodes takes a minute or two; one that hangs shall not hang CI.
+/// Limit of one test program. A program on nodes takes a minute or two; a hanging one must not hang CI.
 const LIMIT_SECONDS: &str = "1800";
-/// Each test boots nodes of its own and mostly waits for them; beyond a few at a time they wait for each other.
+/// Tests to run at once. Each test boots nodes of its own and mostly waits for them; more at a time would wait for each
+/// other.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// This program as root. Not the running file: the build may just have put another in its place.
+/// Returns this program as root. Not the running file, which the build may just have replaced.
 pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
     let mut root = privilege::command(&binaries.join("xtask"))?;
     root.arg(command).arg(binaries);
     Ok(root)
 }
 
-/// Runs these programs as root, shows what they say as they say it, and counts.
+/// Runs these programs as root, shows their output as it comes, and counts results.
 pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
     ensure!(!programs.is_empty(), "there are no tests on real nodes");
     let mut command = as_root(TESTS, binaries)?;
@@ -63,7 +64,7 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
 
 /// As root: runs each program with one installed product for all of them.
 pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
-    // A bed without nodes: it holds the layer, and takes it away however this process ends.
+    // A bed without nodes: it holds the layer, and removes it however this process ends.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.clamp(*THREADS.start(), *THREADS.end()).to_string();

@@ -1,5 +1,5 @@
-//! `cargo xtask pages DIR`: manual pages and completions for packages, as `DIR/man/*` and `DIR/completions/*`. What makes them is `pages/`; here
-//! is said what date they bear.
+//! `cargo xtask pages DIR`: manual pages and completions for packages, as `DIR/man/*` and `DIR/completions/*`. `pages/`
+//! makes them; this module chooses their date.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::stages::say;
 use crate::{cargo, git};
 
-/// What packagers set, so that the same source makes the same files.
+/// Variable that packagers set, so that the same source makes the same files.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 pub(crate) fn run(directory: &str) -> Result<bool> {
@@ -36,7 +36,7 @@ pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Seconds since the epoch; none in a source that came without its history.
+/// Returns seconds since the epoch; `None` for a source without its history.
 fn last_commit() -> Option<String> {
     let output = git::command()
         .args(["log", "-1", "--format=%ct"])

@@ -1,4 +1,4 @@
-//! What the system must have before anything is built, and how it is got.
+//! Prerequisites of the system before a build, and their installation.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::dist::Kind;
 use crate::{cargo, dependencies, privilege, stages::say};
 
-/// Something that is needed, as any one of these files or programs, and the packages that bring it.
+/// Prerequisite, as any one of these files or programs, and the packages that provide it.
 struct Need {
     any: &'static [&'static str],
     debian: &'static str,
@@ -19,7 +19,7 @@ const fn need(any: &'static [&'static str], debian: &'static str, fedora: &'stat
     Need { any, debian, fedora }
 }
 
-/// What nodes are made with: for demos, benches and tests.
+/// Prerequisites of nodes: for demos, benches and tests.
 const NODES: [Need; 9] = [
     need(&["/usr/lib/systemd/systemd"], "systemd", "systemd"),
     need(&["dbus-daemon", "dbus-broker-launch"], "dbus", "dbus-daemon"),
@@ -33,9 +33,9 @@ const NODES: [Need; 9] = [
     need(&["cc"], "gcc libc6-dev", "gcc"),
 ];
 
-/// What tests ask beside.
+/// Further prerequisites of tests.
 const TESTS: [Need; 11] = [
-    // They speak to the daemons' sockets in plain Python, and look into the store.
+    // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
     // The controller's figures and the alert rules are shown to Prometheus' own tool.
@@ -52,10 +52,10 @@ const TESTS: [Need; 11] = [
     need(&["fish"], "fish", "fish"),
 ];
 
-/// What makes packages of either kind: a release's sources are what git knows.
+/// Prerequisites of packages of either kind: git knows a release's sources.
 const SOURCES: [Need; 2] = [need(&["git"], "git", "git"), need(&["tar"], "tar", "tar")];
 
-/// What makes .deb, and what judges them.
+/// Prerequisites to make and check .deb.
 const DEB: [Need; 4] = [
     need(&["dpkg-buildpackage"], "dpkg-dev", "dpkg-dev"),
     need(&["dh"], "debhelper", "debhelper"),
@@ -63,7 +63,7 @@ const DEB: [Need; 4] = [
     need(&["lintian"], "lintian", "lintian"),
 ];
 
-/// What makes .rpm, and what judges them. Debian has it, too.
+/// Prerequisites to make and check .rpm. Debian has them, too.
 const RPM: [Need; 3] = [
     need(&["rpmbuild"], "rpm", "rpm-build"),
     need(&["rpmlint"], "rpmlint", "rpmlint"),
@@ -71,7 +71,7 @@ const RPM: [Need; 3] = [
     need(&["cpio"], "cpio", "cpio"),
 ];
 
-/// Names what nodes lack here and installs it, then asks the kernel for what no package brings.
+/// Names and installs missing prerequisites of nodes, then asks the kernel for features that no package provides.
 pub(crate) fn ensure_nodes() -> Result<()> {
     privilege::obtain()?;
     ensure_there(&[&NODES])?;
@@ -91,12 +91,12 @@ pub(crate) fn ensure_tests() -> Result<()> {
     dependencies::ensure_checker()
 }
 
-/// Whether this system can install the packages that it makes: nodes are this system, and their tests install with apt.
+/// Can this system install its own packages? Nodes run this system, and their tests install with apt.
 pub(crate) fn packages_are_tested() -> bool {
     is_there(&["apt-get"])
 }
 
-/// Names and installs what packages of these kinds are made with.
+/// Names and installs the prerequisites for packages of these kinds.
 pub(crate) fn ensure_packagers(kinds: &[Kind]) -> Result<()> {
     let of = |kind: &Kind| -> &'static [Need] {
         match kind {
@@ -174,7 +174,7 @@ fn kernel() -> Result<()> {
         Ok(kinds.lines().any(|line| line.split_whitespace().last() == Some(kind)))
     };
     if !has("overlay")? {
-        // A module that nothing has asked for yet; whether that helped is seen at once.
+        // Loads a module that may be absent; the check below shows whether that helped.
         let _ = privilege::command(Path::new("modprobe"))?.arg("overlay").stderr(Stdio::null()).status();
     }
     for kind in ["overlay", "cgroup2"] {

@@ -23,7 +23,7 @@ pub(crate) fn command(program: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Makes sure that root can be had, so that a password is asked for at the beginning and not after the build.
+/// Checks that root is available, so that sudo asks for a password at the beginning and not after the build.
 pub(crate) fn obtain() -> Result<()> {
     if !is_root()? {
         let status = Command::new("sudo").arg("-v").status();

@@ -9,11 +9,11 @@ use crate::{Usage, cargo};
 /// `false`: a history did not hold; it has said which.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let root = cargo::root();
-    // Not from the root: names of files are those of whoever asks.
+    // Not from the root, because file names are relative to the caller's directory.
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--profile", "sim", "--package", "perilog-sim", "--manifest-path"]);
     command.arg(root.join("Cargo.toml")).arg("--");
-    // Before what was given: an option without its value is not to take this for one.
+    // Before the caller's arguments, so that an option without its value does not take this word for it.
     if arguments.iter().any(|word| ["--for", "--count"].contains(word)) && !arguments.contains(&"--keep") {
         command.arg("--keep").arg(root.join("sim/regressions"));
     }

@@ -12,7 +12,7 @@ pub(crate) fn say(line: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("writing to standard output")
 }
 
-/// What the stages so far have come to.
+/// Result of the stages so far.
 #[derive(Debug)]
 pub(crate) struct Stages {
     pub(crate) tally: Tally,
@@ -45,8 +45,8 @@ impl Stages {
         Ok(passed)
     }
 
-    /// The last lines: what failed, and the total alone on a line. A stage that failed without a failed test counts as
-    /// one failure, so that the total says `0 failed` only if everything passed.
+    /// Prints the last lines: failures, and the total alone on a line. A stage that failed without a failed test counts
+    /// as one failure, so that the total says `0 failed` only if everything passed.
     pub(crate) fn end(mut self) -> Result<bool> {
         say(&format!("== everything: {:.1} s", self.watch.elapsed().as_secs_f64()))?;
         if !self.failed.is_empty() {

@@ -1,4 +1,4 @@
-//! Counting tests, from what the test programs themselves print at their end.
+//! Counts of tests, from the summaries that the test programs print.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -7,14 +7,14 @@ use std::ops::AddAssign;
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// What could not be checked here, and why was said.
+    /// Checks that could not run here; their reasons were printed.
     pub(crate) skipped: usize,
 }
 
 impl Tally {
-    /// Reads the last line like `test result: ok. 5 passed; 0 failed; 1 ignored; ...` of one test program; `None` where there
-    /// is no such line, which is a program that ended before its end. (Lines before it may be what a failed test has quoted.) What is ignored there is not
-    /// left out: other tests run it, as a process of their own.
+    /// Reads the last line like `test result: ok. 5 passed; 0 failed; 1 ignored; ...` of one test program; `None`
+    /// without such a line, which means that the program ended early. (Earlier lines may be quotes from a failed test.)
+    /// Ignored tests are not omitted: other tests run them in a process of their own.
     pub(crate) fn read(output: &str) -> Option<Self> {
         let result = output.lines().filter_map(|line| line.strip_prefix("test result: ")).next_back()?;
         let count = |word: &str| -> Option<usize> {
@@ -24,8 +24,8 @@ impl Tally {
         Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: 0 })
     }
 
-    /// What a test program that has ended counts for. One that failed without a failed test, for instance because it
-    /// crashed, is a failure of its own; so is one that ends well and says nothing.
+    /// Counts a finished test program. A program that failed without a failed test, for instance by a crash, counts as
+    /// one failure; so does a program that succeeded without a summary.
     pub(crate) fn judge(output: &str, success: bool) -> Self {
         let mut tally = Self::read(output).unwrap_or(Self { failed: 1, ..Self::default() });
         if !success {

@@ -1,9 +1,9 @@
-//! What there is to do, and a command line that cannot be meant so: an error whose status is not that of a failure.
+//! Usage of `cargo xtask`, and the error of a wrong command line, whose status differs from a failure's.
 
 use std::error::Error;
 use std::fmt;
 
-/// What there is to do.
+/// Help text.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask COMMAND
 

@@ -1,8 +1,9 @@
-//! One action over few ranks and over many.
+//! Cases: one action over few ranks and over many.
 //!
-//! A job with R over N nodes; its prolog, and after `job finish` its epilog: Accepted and Finished of one rank per batch, in random order, until
-//! everything is released. In turns with few ranks, many, and few again (A/A). `bad`: ranks that fail within the tolerance, every second rank
-//! another job's, a requeue while the epilog runs, a release hook that was away, and people who look.
+//! A job with R over N nodes; its prolog, and after `job finish` its epilog: Accepted and Finished of one rank per
+//! batch, in random order, until everything is released. In turns with few ranks, many, and few again (A/A). `bad`:
+//! ranks that fail within the tolerance, every second rank another job's, a requeue while the epilog runs, a release
+//! hook that was away, and operators who look.
 
 use std::alloc::System;
 
@@ -28,7 +29,7 @@ const CASES: [(&str, ReleasePolicy); 4] = [
     ("bad", ReleasePolicy::Each),
 ];
 
-/// One case with so many ranks, over all its rounds.
+/// Case with this number of ranks, over all its rounds.
 #[derive(Default)]
 struct Measured {
     ms: Samples,
@@ -138,7 +139,7 @@ fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, meas
     Ok(())
 }
 
-/// What people look at.
+/// Asks what operators ask.
 fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
     let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };

@@ -1,6 +1,8 @@
-//! `perilog-bench-core`: what the controller's machine takes for one action over thousands of ranks, without any I/O around it (`cases`).
+//! `perilog-bench-core`: time of the controller's machine for one action over thousands of ranks, without any I/O
+//! around it (`cases`).
 //!
-//! A program by itself: what counts allocations must not slow down what the others measure. Prints as they do (`bench/src/main.rs`).
+//! A program of its own: its counting of allocations must not slow down the other measurements. Prints as they do
+//! (`bench/src/main.rs`).
 
 mod cases;
 mod site;

@@ -1,4 +1,4 @@
-//! A controller's machine with so many nodes, and nothing around it: what nodes, a resource manager and a release hook would say is made up
+//! Site around a controller's machine: the messages of nodes, of a resource manager and of a release hook are made up
 //! here, in a random order from a seed. Only the machine's own time counts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +24,12 @@ const BATCH: usize = 1_024;
 /// The resource manager asks for the outbox once in so many batches.
 const FETCH_EVERY: u64 = 256;
 
-/// What went through the machine.
+/// Cost of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     pub(crate) us: f64,
     pub(crate) batches: u64,
-    /// What the store would have written.
+    /// Bytes that the store would have written.
     pub(crate) bytes: u64,
     pub(crate) slowest_us: f64,
 }
@@ -64,7 +64,7 @@ fn action(name: &str) -> Result<ActionName> {
 }
 
 impl<'a> Site<'a> {
-    /// `stride`: between two ranks of the job so many are another's.
+    /// Builds a site. `stride`: number of other jobs' ranks between two ranks of the job.
     pub(crate) fn new(
         count: u32,
         stride: u32,
@@ -73,7 +73,7 @@ impl<'a> Site<'a> {
     ) -> Result<Self> {
         let settings = Settings {
             cluster: ClusterId::from_name("bench"),
-            // A batch is a millisecond here, and there are more ranks than a minute has of them.
+            // A batch is a millisecond here, and there are more ranks than milliseconds in a minute.
             start_grace_ms: 86_400_000,
             unreachable_grace_ms: 300_000,
             not_after_ms: 3_600_000,
@@ -150,14 +150,14 @@ impl<'a> Site<'a> {
             - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
     }
 
-    /// Bytes that the machine holds now beyond what its nodes take, and the most that it held.
+    /// Returns the bytes that the machine holds now beyond its nodes, and the most that it held.
     pub(crate) fn memory(&mut self) -> (isize, isize) {
         let now = self.allocated() - self.memory_before;
         self.memory_most = self.memory_most.max(now);
         (now, self.memory_most)
     }
 
-    /// One batch; what it gives is measured, looked at and thrown away.
+    /// Handles one batch; measures and inspects the result, then drops it.
     fn handle(&mut self, mut inputs: Vec<Input>) -> Result<Vec<Reply>> {
         self.now.mono_ms += 1;
         self.now.wall_ms += 1;
@@ -256,7 +256,7 @@ impl<'a> Site<'a> {
         self.job.clone()
     }
 
-    /// One rank per batch, in random order. Of a hundred so many fail a named check.
+    /// Accepts and finishes one rank per batch, in random order. `failing` of a hundred fail a named check.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
         self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })?;
         let wall_ms = self.now.wall_ms;
@@ -305,7 +305,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// The release hook, which has been away, carries out all that there is.
+    /// Lets the release hook, which was away, carry out everything.
     pub(crate) fn hook(&mut self) -> Result<u64> {
         let mut count = 0;
         loop {
@@ -329,7 +329,7 @@ fn message(session: SessionId, message: FromAgent) -> Input {
     Input::Message { session, names: None, peer: "10.0.0.1:5115".to_owned(), message }
 }
 
-/// Of this thread only: what else the machine does is not in it.
+/// Reads the CPU time of this thread only, which excludes the machine's other work.
 fn cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3

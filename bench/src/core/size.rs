@@ -1,4 +1,5 @@
-//! How much a store has to write of a record: the texts that it is stored as (`controller/src/store/write.rs`), without SQLite's own pages.
+//! Size of a record in the store: the texts that it is stored as (`controller/src/store/write.rs`), without SQLite's
+//! own pages.
 
 use std::fmt::{self, Display, Write};
 

@@ -1,4 +1,4 @@
-//! The real controller, in a process and a directory of its own, and its Varlink API as a resource manager would use it.
+//! Real controller, in a process and a directory of its own, and its Varlink API as a resource manager would use it.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use super::swarm;
 use crate::authority;
 
 const START: Duration = Duration::from_secs(60);
-/// A round takes a second at most; whoever waits that long has failed.
+/// Limit of a round, which takes a second at most.
 const ROUND: Duration = Duration::from_secs(120);
 const JOB: &str = "f1";
-/// Of the controller's log, the last first, where a round went wrong.
+/// Last lines of the controller's log to show when a round failed.
 const LOG_LINES: usize = 20;
 
 #[derive(Debug)]
@@ -30,12 +30,12 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Starts one that has never been before, and waits until it answers.
+    /// Starts a new controller, and waits until it answers.
     pub(super) fn start(directory: &Path, agents: usize) -> Result<Self> {
         // Bound and let go of: nobody else here asks for a port meanwhile.
         let port = TcpListener::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).context("a free port")?.port();
         let files = authority::server(directory);
-        // Each round is another attempt: with an epilog the one before would run that first.
+        // Each round is another attempt: with an epilog, the attempt before would run that first.
         let config = format!(
             "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\nafter = []\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
             directory.join("controller.db"),
@@ -63,7 +63,7 @@ impl Controller {
         wait_until("the controller answers", START, || Ok(self.client().is_ok())).with_context(|| self.log())
     }
 
-    /// kill -9, and another one at once.
+    /// Kills it with -9, and starts another at once.
     pub(super) fn kill_and_restart(&mut self) -> Result<()> {
         self.child.kill().context("killing the controller")?;
         self.child.wait().context("killing the controller")?;
@@ -94,7 +94,7 @@ impl Controller {
         running["events_after"].as_u64().with_context(|| format!("no events_after: {running}"))
     }
 
-    /// Reads its job's events until the verdict, which must be that of a success on every rank.
+    /// Reads its job's events until the verdict, which must be success on every rank.
     pub(super) fn verdict(&self, client: &mut Client, attempt: usize, after: u64) -> Result<()> {
         let (follow, wanted) = (json!({"job": JOB, "after": after, "follow": true}), attempt.to_string());
         for reply in client.call_more("io.perilog.Controller.Events", follow)? {

@@ -1,5 +1,5 @@
-//! The bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that neither reads nor keeps
-//! what it gets. What it costs is the least that a fan-out over this wire can cost.
+//! Bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that neither
+//! reads nor keeps its input. Its cost is the least that a fan-out over this wire can cost.
 //!
 //! | told | answers when |
 //! |---|---|
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use super::swarm;
 use crate::{authority, part};
 
-/// Frames that may wait for one connection: a Start and an Ack.
+/// Most frames that wait for one connection: a Start and an Ack.
 const WAITING: usize = 4;
 
 struct Shared {
@@ -91,7 +91,7 @@ async fn obey(line: &str, directory: &Path, shared: &mut Option<Arc<Shared>>) ->
     }
 }
 
-/// What the controller would send: made beforehand, for this server shall do nothing but send it.
+/// Makes the controller's frames beforehand, so that this server only sends.
 fn frames(count: usize) -> Result<Vec<(Bytes, Bytes)>> {
     let (job, attempt, action) = (JobId::new("f1")?, Attempt::FIRST, ActionName::new("prolog")?);
     let id = ActionId::of(ClusterId::from_name("bench"), &job, attempt, &action);
@@ -121,7 +121,7 @@ fn frames(count: usize) -> Result<Vec<(Bytes, Bytes)>> {
 }
 
 async fn connection(incoming: Incoming, shared: Arc<Shared>) {
-    // Who goes away is missed by the next round.
+    // The next round notices a lost connection.
     let _gone = talk(incoming, &shared).await;
 }
 

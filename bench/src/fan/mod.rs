@@ -1,5 +1,5 @@
-//! One action out to thousands of agents and all their completions durable and back at the caller, against the bare wire; what an agent takes
-//! of the controller's memory; and how long it takes until all are back after a kill -9.
+//! Fan-out: one action to thousands of agents and all their completions durable and back at the caller, against the
+//! bare wire; the controller's memory per agent; and the time until all are back after a kill -9.
 //!
 //! ```text
 //!            Varlink          mutual TLS
@@ -7,9 +7,9 @@
 //!    └─────▶ echo (the bare wire) ◀──────── swarm: N agents, one process
 //!     lines                   mutual TLS
 //! ```
-//! Both servers have all their connections all the time, and rounds take turns between them: real, bare, bare again (what two equal
-//! measurements differ by), in an order that changes with each turn. A round is over when its caller knows; the next one begins when
-//! every agent has its acknowledgement.
+//! Both servers have all their connections all the time, and rounds take turns between them: real, bare, bare again
+//! (the difference between equal measurements), in an order that changes with each turn. A round is over when its
+//! caller knows; the next one begins when every agent has its acknowledgement.
 
 mod controller;
 pub(crate) mod echo;
@@ -33,7 +33,7 @@ use perilog_bench::stats::{Samples, figure};
 const MOST_OVER_BARE: f64 = 5.0;
 const MOST_CPU_OVER_BARE: f64 = 3.0;
 const MOST_KIB: f64 = 24.0;
-/// Rounds that are not counted: buffers grow to their size, files to theirs.
+/// Rounds that are not counted: buffers and files grow to their size.
 const WARM_UP: usize = 3;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 
 struct Bench {
     agents: usize,
-    // Dropped in this order: who is connected, then what they are connected to, then its files.
+    // Dropped in this order: clients, their servers, then the files.
     real: Part,
     bare: Part,
     echo: Part,
@@ -159,7 +159,8 @@ impl Bench {
         }))
     }
 
-    /// One action through the controller; milliseconds until its caller has the verdict, which says that all are durable.
+    /// Runs one action through the controller; returns the milliseconds until its caller has the verdict, which proves
+    /// that all ends are durable.
     fn real(&mut self) -> Result<f64> {
         self.attempt += 1;
         let began = clock::mono_us();
@@ -172,7 +173,7 @@ impl Bench {
         Ok(took)
     }
 
-    /// The same frames without a controller.
+    /// Sends the same frames without a controller.
     fn bare(&mut self, round: usize) -> Result<f64> {
         let began = clock::mono_us();
         self.echo.ask("go")?;
@@ -181,8 +182,8 @@ impl Bench {
         Ok(took)
     }
 
-    /// kill -9 and a new controller: until every agent was welcomed again. With `live`, each has a task that runs, and all of them have to
-    /// end well afterwards.
+    /// Kills the controller with -9 and starts a new one: measures until every agent is welcomed again. With `live`,
+    /// each agent has a running task, and all have to end well afterwards.
     fn herd(&mut self, live: bool, table: &mut Table) -> Result<Value> {
         progress(&format!("{} agents: kill -9{}", self.agents, if live { ", each with a task that runs" } else { "" }));
         let mut after = 0;
@@ -219,7 +220,7 @@ impl Bench {
         Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
     }
 
-    /// Nothing was started twice and nothing was left out.
+    /// Checks that nothing was started twice and nothing was left out.
     fn account(&mut self, rounds: usize) -> Result<()> {
         let expected = [("real", &mut self.real, rounds + WARM_UP + 1), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {

@@ -1,8 +1,9 @@
-//! Thousands of agents in one process: real wire, real TLS, each a host of its own with its own certificate. They take what they are sent,
-//! accept it and say that it ended, at once or when they are told to.
+//! Swarm of thousands of agents in one process: real wire, real TLS, each a host of its own with its own certificate.
+//! Each accepts its tasks and reports their ends, at once or on command.
 //!
-//! A Start names all hosts of its action; a node reads that once, ten thousand of them in one process would do nothing else. So the first Start
-//! of an action is decoded, and the others, which differ in rank and boot only, are known by their first bytes.
+//! A Start names all hosts of its action. One node reads the list once, but ten thousand nodes in one process would do
+//! nothing else. So the swarm decodes the first Start of an action, and recognises the others, which differ in rank and
+//! boot only, by their first bytes.
 //!
 //! | told | answers when |
 //! |---|---|
@@ -33,12 +34,12 @@ use tokio::sync::{Semaphore, watch};
 use crate::authority;
 use crate::part;
 
-/// As an agent's own, while no Welcome has named one, and what it grows to.
+/// Redial window as in an agent, until a Welcome names one, and its largest value.
 const WINDOW_MS: u64 = 1_000;
 const CEILING_MS: u64 = 30_000;
 /// Loopback addresses that agents dial: each has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;
-/// First dials at once: it is the reconnect that is measured, not this.
+/// First dials at once; the measurement is about reconnecting.
 const FIRST_DIALS: usize = 128;
 /// Bytes at the end of a Start in which two of one action may differ: rank and boot with their tags.
 const OWN_BYTES: usize = 48;
@@ -58,14 +59,14 @@ struct Group {
     directory: PathBuf,
     first: Semaphore,
     welcomes: watch::Sender<u64>,
-    /// Those of them that stand.
+    /// Agents with a session.
     connected: watch::Sender<u64>,
     starts: watch::Sender<u64>,
     acks: watch::Sender<u64>,
     hold: AtomicBool,
     release: watch::Sender<u64>,
     window_ms: AtomicU64,
-    /// The first bytes of the last action's Starts, and one of them.
+    /// First bytes of the last action's Starts, and one of them decoded.
     last: Mutex<Option<(Bytes, Arc<Start>)>>,
 }
 
@@ -137,7 +138,7 @@ impl Group {
         }
     }
 
-    /// What this frame starts; its rank is that of whoever was first.
+    /// Decodes a Start; its rank is that of the first one.
     fn start(&self, frame: &Bytes) -> Result<Option<Arc<Start>>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((common, start)) = &*last
@@ -152,7 +153,7 @@ impl Group {
     }
 }
 
-/// One of them.
+/// Agent of the swarm.
 struct Agent {
     group: Arc<Group>,
     rank: Rank,
@@ -182,18 +183,18 @@ impl Agent {
         Ok(Self { group, rank: Rank(u32::try_from(rank)?), dial, hello, held: None })
     }
 
-    /// For ever: dials as an agent does, with full jitter in the window of the last Welcome, which grows while there is none.
+    /// Dials for ever as an agent does, with full jitter in the window of the last Welcome, which grows without one.
     async fn run(mut self) {
         let group = self.group.clone();
         let mut link = {
-            // Not closed as long as there is its group.
+            // The semaphore is open as long as its group exists.
             let _turn = group.first.acquire().await;
             dial(&self.dial).await
         };
         let mut window = WINDOW_MS;
         loop {
             if let Ok(link) = link {
-                // However it ended, it is dialled again.
+                // Dials again, however the session ended.
                 let mut welcomed = false;
                 let _ended = self.session(link, &mut welcomed).await;
                 if welcomed {
@@ -219,7 +220,7 @@ impl Agent {
             bail!("no Welcome");
         };
         self.group.window_ms.store(redial_window_ms.max(WINDOW_MS), Ordering::Relaxed);
-        // Before it is counted: whoever releases has waited for the count.
+        // Subscribes before it is counted, because the releaser waits for the count.
         let mut release = self.group.release.subscribe();
         self.group.connected.send_modify(|n| *n += 1);
         self.group.welcomes.send_modify(|n| *n += 1);
@@ -264,7 +265,7 @@ impl Agent {
     }
 }
 
-/// A task that runs, as Hello tells it.
+/// Running task as in Hello.
 fn held(start: &Start, rank: Rank) -> Held {
     let phase = Phase::Running { script: "10-bench".to_owned(), index: 1, of: 1, progress: None };
     let (ranks, hosts): (IdSet, HostList) = (start.ranks.clone(), start.hosts.clone());

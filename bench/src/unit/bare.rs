@@ -1,4 +1,4 @@
-//! The same unit over a bare, persistent connection to the system bus, as the least that anybody could do who wants to know how it ended.
+//! Same unit over a bare, persistent connection to the system bus: the least work that learns how the unit ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,10 +20,10 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
-/// For tasks that only a runner is to see; the agent has its own.
+/// Directory for tasks that only a runner sees; the agent has its own.
 const RUN_DIR: &str = "/run/perilog-bench";
 
-/// What runs in the unit.
+/// Program in the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executes {
     True,
@@ -67,7 +67,7 @@ impl Bare {
         Ok(Self { connection, jobs, unloaded, boot })
     }
 
-    /// Whatever has to be there before a unit of this number is started; not part of its price.
+    /// Prepares the files for a unit of this number; not part of its price.
     pub(crate) fn prepare(&self, number: u64, executes: Executes) -> Result<()> {
         if executes == Executes::Runner {
             let start = start(number, &self.boot);
@@ -78,7 +78,7 @@ impl Bare {
         Ok(())
     }
 
-    /// One unit, to the end of all of it.
+    /// Runs one unit, until it is unloaded.
     pub(crate) async fn unit(&self, number: u64, executes: Executes) -> Result<()> {
         let start = start(number, &self.boot);
         let name = unit(&start);

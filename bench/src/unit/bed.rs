@@ -1,4 +1,4 @@
-//! One real node with an agent that is configured as a site would, and this program on it in the controller's place.
+//! Real node with an agent, configured as a site would, and this program on it in the controller's place.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,8 @@ impl NodeBed {
         let binaries = program.parent().context("a directory of programs")?.to_owned();
         let cluster = Cluster::builder(1).layer(Layer::Built(binaries)).build()?;
         let node = cluster.node(0)?;
-        // The controller's node stays off: its place is taken on the node itself, so that one process measures everything.
+        // The controller's node stays off: this program takes its place on the node itself, so that one process
+        // measures everything.
         node.write_file(
             "/etc/perilog/agent.d/bench.toml",
             format!("controller = [\"{}:5115\"]\n[action.prolog]\n", node.name()),
@@ -38,7 +39,7 @@ impl NodeBed {
         Ok(Self { cluster })
     }
 
-    /// Runs a part of a measurement on the node, and returns what it reports.
+    /// Runs a part of a measurement on the node, and returns its report.
     pub(crate) fn run(&self, part: &str, options: &Options) -> Result<Value> {
         let arguments = options.arguments();
         let command: Vec<&str> = [PROGRAM, part].into_iter().chain(arguments.iter().map(String::as_str)).collect();

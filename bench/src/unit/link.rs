@@ -1,4 +1,4 @@
-//! A controller of a few lines on the real wire: it welcomes one agent, starts tasks, and acknowledges their ends.
+//! Minimal controller on the real wire: it welcomes one agent, starts tasks, and acknowledges their ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::wait::Waiters;
 
 /// Messages to the agent that may wait to be written: more than tasks are in flight.
 const WAITING: usize = 64;
-/// How long a Start is good for. Short, so that the agent may forget its tombstones soon.
+/// Time for which a Start is good. Short, so that the agent may soon forget its tombstones.
 const NOT_AFTER_MS: u64 = 30_000;
 
 /// A connected agent.
@@ -40,7 +40,7 @@ pub(crate) fn listen(certificates: &str) -> Result<Listener> {
 }
 
 impl AgentLink {
-    /// The next agent that dials, once it is welcome.
+    /// Returns the next agent that dials, welcomed.
     pub(crate) async fn accept(listener: &Listener, unloaded: Arc<Waiters<String, ()>>) -> Result<Self> {
         let Link { mut reader, mut writer, .. } = listener.next().await.handshake().await?;
         writer.send(Preamble::ours("bench").encode()).await?;
@@ -68,7 +68,7 @@ impl AgentLink {
                 }
             }
         });
-        // When it ends, whoever waits for an end never gets one: the measurement has a limit.
+        // When this ends, a waiting task never gets its end: the measurement has a limit.
         tokio::spawn(async move {
             while let Ok(frame) = next(&mut reader).await {
                 if let Ok(Decoded::Known(FromAgent::Finished { task, ended })) = decode_from_agent(&frame) {
@@ -82,7 +82,7 @@ impl AgentLink {
         Ok(Self { boot, send, finished, unloaded })
     }
 
-    /// One task, to the end of all of it.
+    /// Runs one task, until its unit is unloaded.
     pub(crate) async fn task(&self, number: u64) -> Result<Ended> {
         let start = start(number, &self.boot);
         let task = start.task;
@@ -95,7 +95,8 @@ impl AgentLink {
         Ok(ended)
     }
 
-    /// As a controller that has closed their attempts: otherwise their tombstones would stay, and new Starts be refused at last.
+    /// Forgets tasks, as a controller does with closed attempts: otherwise their tombstones would stay, and the agent
+    /// would finally refuse new Starts.
     pub(crate) async fn forget(&self, numbers: std::ops::Range<u64>) -> Result<()> {
         let tasks = numbers.map(|number| start(number, &self.boot).task).collect();
         self.send.send(ToAgent::Forget { tasks }).await.context("the link is gone")
@@ -110,7 +111,7 @@ fn cluster() -> ClusterId {
     ClusterId::from_name("bench")
 }
 
-/// A task of a job of its own: tasks of one job would wait for each other.
+/// Returns the Start of a task with a job of its own: tasks of one job would wait for each other.
 pub(crate) fn start(number: u64, boot: &BootId) -> Start {
     let job = JobId::new(&format!("f{number}")).expect("a letter and a number are a job id");
     let action = ActionName::new("prolog").expect("it is one");

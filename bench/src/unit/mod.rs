@@ -1,4 +1,4 @@
-//! The price of one task on a real node with the real systemd: the same unit, made in four ways that take turns.
+//! Price of one task on a real node with the real systemd: the same unit, made in four ways that take turns.
 //!
 //! | | from | to |
 //! |---|---|---|
@@ -7,12 +7,13 @@
 //! | bare, with the runner | the same with `perilog-runner` and the same no-op script in the unit | the same |
 //! | systemd-run --wait | it is started | it has ended |
 //!
-//! The bare unit has the properties that the agent gives a task (a test holds the list against the agent's own), and executes `/bin/true`;
-//! the agent's task runs the runner, and that a no-op script, which is a copy of `/bin/true`. So the difference between the first two is all
-//! that perilog adds, and the third says what part of it is the runner's. Nobody subscribes to PID 1's signals: that an unit is unloaded is
-//! seen by its file going from /run/systemd/transient, which costs PID 1 nothing.
+//! The bare unit has the properties that the agent gives a task (a test compares the list with the agent's own), and
+//! executes `/bin/true`. The agent's task runs the runner, which runs a no-op script, a copy of `/bin/true`. So the
+//! difference between the first two is all that perilog adds, and the third shows the runner's part. No process
+//! subscribes to PID 1's signals: a unit is unloaded when its file disappears from /run/systemd/transient, which costs
+//! PID 1 nothing.
 //!
-//! All of it runs inside of the node, in one process ([`node`]); this side boots the node.
+//! Everything runs inside the node, in one process ([`node`]); this side boots the node.
 
 mod bare;
 mod bed;

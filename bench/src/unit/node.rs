@@ -1,4 +1,4 @@
-//! On the node: everything that takes turns, in one process.
+//! Ways to make a unit, on the node, in one process that lets them take turns.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// Where this program and its certificates are on the node.
+/// Path of this program and its certificates on the node.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";
 pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
 
@@ -25,7 +25,7 @@ const MOST_OVER_BARE: f64 = 1.5;
 const LEAST_THROUGHPUT: f64 = 0.85;
 const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
 const IN_FLIGHT: u64 = 16;
-/// Units of one burst: long enough that its beginning and end, when fewer are in flight, weigh little.
+/// Units of one burst: enough that its beginning and end, when fewer are in flight, weigh little.
 const BURST: u64 = 96;
 /// Turns that are not counted.
 const WARM_UP: usize = 5;
@@ -51,7 +51,7 @@ const WAYS: [(Way, &str); 5] = [
 struct Ways {
     agent: AgentLink,
     bare: Bare,
-    /// Each unit has a job of its own; the next one's number.
+    /// Number of the next unit; each unit has a job of its own.
     next: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 pub(crate) async fn agent() -> Result<AgentLink> {
     let listener = listen(CERTIFICATES)?;
     let unloaded = unloaded()?;
-    // It has dialled in vain so far, and its window has grown.
+    // The agent has dialled in vain so far, and its window has grown.
     run_systemctl(&["--no-block", "restart", "perilog-agent.service"]).await?;
     AgentLink::accept(&listener, unloaded).await
 }
@@ -163,7 +163,7 @@ impl Ways {
         Ok(took as f64 / 1000.0)
     }
 
-    /// So many bursts of each, by turns: units a second with as many in flight as PID 1 can make use of.
+    /// Runs bursts of each way, by turns: units a second with as many in flight as PID 1 can use.
     async fn bursts(&mut self, bursts: usize, table: &mut Table) -> Result<Value> {
         progress(&format!("{bursts} bursts of {BURST}, {IN_FLIGHT} in flight"));
         let mut noise = Noise::begin()?;

@@ -1,10 +1,11 @@
-//! The properties that the agent gives a task's unit, for a unit without an agent. Values are those of a plain configuration.
+//! Properties that the agent gives a task's unit, for a unit without an agent. Values are those of a plain
+//! configuration.
 
 use perilog_core::ids;
 use perilog_core::task::Start;
 use zbus::Variant;
 
-/// What the unit executes.
+/// Returns the properties of a unit that executes `argv`.
 pub(crate) fn recipe(start: &Start, argv: Vec<String>) -> Vec<(&'static str, Variant<'static>)> {
     let program = argv.first().cloned().unwrap_or_default();
     let fields: Vec<Vec<u8>> = [
@@ -47,7 +48,7 @@ mod tests {
     use super::super::link::start;
     use super::*;
 
-    /// Those that a plain configuration does not set.
+    /// Properties that a plain configuration does not set.
     const UNSET: [&str; 3] = ["MemoryMax", "TasksMax", "CPUWeight"];
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whoever waits for something of a name that happens once: registered before it can happen, so that it cannot be missed.
+//! Waiters for a named event that happens once: registered before the event can happen, so that none is missed.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -62,7 +62,8 @@ pub(crate) fn unloaded() -> Result<Arc<Waiters<String, ()>>> {
     Ok(waiters)
 }
 
-/// The names in `struct inotify_event`s (inotify(7)): 12 bytes that do not matter here, the length of the name, the name filled up with NUL.
+/// Returns the names in `struct inotify_event`s (inotify(7)): 12 bytes that do not matter here, the length of the name,
+/// the name padded with NUL.
 fn names(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<16>() {

@@ -1,10 +1,10 @@
-//! How a demo talks: what is done, the command as an operator would type it, and what that said, as it says it; and what of it was checked.
+//! Narrator of a demo: each step, the command as an operator would type it, its output as it comes, and the checks.
 //!
 //! ```text
 //! >> a sentence
 //!    [ctl]# a command
-//!    what it says
-//!    = what was checked, and is so          ! what is not, and what was found instead
+//!    its output
+//!    = a check that holds                  ! a check that fails, and the difference
 //! ```
 
 use std::cell::Cell;
@@ -32,12 +32,12 @@ impl<'a> Narrator<'a> {
 }
 
 impl Narrator<'_> {
-    /// What happens next, in a sentence.
+    /// Announces the next step in a sentence.
     pub(super) fn tell(&self, sentence: &str) -> Result<()> {
         say(&format!("\n>> {sentence}"))
     }
 
-    /// A command that ends by itself, shown with all it says.
+    /// Runs a command that ends by itself, and shows its output.
     pub(super) fn show(&self, node: &Node, command: &[&str]) -> Result<Output> {
         say(&format!("   [{}]# {}", node.name(), typed(command)))?;
         let output = node.run(command)?;
@@ -56,7 +56,7 @@ impl Narrator<'_> {
         Ok(output)
     }
 
-    /// Is it so? What is not makes the demo fail, and goes on.
+    /// Records a check. A failed one makes the demo fail, but the demo goes on.
     pub(super) fn check(&self, is_so: bool, what: &str, found: impl Display) -> Result<()> {
         let (held, failed) = self.checks.get();
         self.checks.set(if is_so { (held + 1, failed) } else { (held, failed + 1) });
@@ -106,7 +106,7 @@ impl Narrator<'_> {
         })
     }
 
-    /// Waits until a command has ended, showing the rest of what it says.
+    /// Waits until a command has ended, showing the rest of its output.
     pub(super) fn finish(&self, watched: &mut Watched) -> Result<()> {
         self.wait("perilog has ended", watched, |watched| watched.running.has_ended())?;
         watched.catch_up()?;
@@ -117,7 +117,7 @@ impl Narrator<'_> {
     }
 }
 
-/// A command as one would type it into a shell.
+/// Formats a command as an operator would type it into a shell.
 fn typed(command: &[&str]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,%@+[]*".contains(c);
     let word = |word: &&str| {
@@ -126,10 +126,10 @@ fn typed(command: &[&str]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// A command whose lines are shown as they come.
+/// Command whose lines are shown as they come.
 pub(super) struct Watched {
     running: Running,
-    /// Bytes of its errors and of its output that were shown.
+    /// Bytes of stderr and stdout shown so far.
     shown: (usize, usize),
 }
 
@@ -146,7 +146,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Has it said this?
+    /// Has the command printed this?
     pub(super) fn said(&mut self, text: &str) -> Result<bool> {
         Ok(self.running.output()?.stdout.contains(text))
     }

@@ -1,8 +1,8 @@
-//! `cargo xtask demo release`: an epilog hangs on one node of four. The other three are given back as each is done, over two kills of the
-//! controller; the one is held, drained when its limit is over, and settled by hand.
+//! `cargo xtask demo release`: an epilog hangs on one node of four. The other three are released as each ends, over two
+//! kills of the controller; the fourth is held, drained when its limit is over, and settled by hand.
 //!
-//! Between a script and its release lie an agent, a network, a controller and a hook; the two ledgers at both ends, of the scripts on their
-//! nodes and of the resource manager, are held against each other at the end.
+//! Between a script and its release lie an agent, a network, a controller and a hook. At the end, the demo compares the
+//! ledgers at both ends: of the scripts on their nodes, and of the resource manager.
 
 use anyhow::{Context, Result};
 use perilog_tests::{Cluster, Layer, manager};
@@ -12,9 +12,9 @@ use super::stage::{self, R_FILE};
 use crate::stages::say;
 
 const JOB: &str = "f2mKAgF7";
-/// Waits for a file server that answers when the demo says so. TERM does not help, as it does not against a hung mount.
+/// Waits for a file server that answers when the demo says so. TERM does not help, as with a hung mount.
 const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Long enough for all that the other three do, on a slow machine.
+/// Long enough for the other three nodes, on a slow machine.
 const AGENT: &str = "[action.epilog]\ntimeout = \"15s\"\n";
 const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
 const SCRIPTS: &[(&str, &[&str])] = &[("epilog", &["10-umount"])];
@@ -129,7 +129,7 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
     narrator.check(!ps.stdout.contains(JOB), "nothing of the job waits any more", &ps)
 }
 
-/// What happened on the nodes against what the resource manager was told.
+/// Compares the events on the nodes with the notices to the resource manager.
 fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
     let (handed, heard, ledger) = (stage::HANDED, cluster.heard()?, cluster.ledger()?);
@@ -191,7 +191,7 @@ fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &mana
     heard.releases.iter().filter(move |release| release.sequence == sequence)
 }
 
-/// Waits for the release of that number, and checks that it is these ranks.
+/// Waits for the release of that number, and checks its ranks.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
     let what = format!("release {number} is told");

@@ -1,5 +1,6 @@
-//! The story of the demo: a prolog and an epilog over four nodes; an agent and the controller are killed in the middle of the first, and
-//! scripts end while both are dead. Nobody, the controller included, can know the exit codes beforehand: scripts draw them when they run.
+//! Story of the first demo: a prolog and an epilog over four nodes; an agent and the controller are killed in the
+//! middle of the first, and scripts end while both are dead. Not even the controller can know the exit codes
+//! beforehand: scripts draw them when they run.
 
 use anyhow::Result;
 use perilog_tests::{Cluster, Layer, Stopwatch, ledger};

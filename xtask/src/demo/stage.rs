@@ -1,16 +1,17 @@
-//! What the demos about verdicts begin with: four nodes, a controller whose hooks are a stand-in for the resource manager, and an R.
+//! Stage of the demos about verdicts: four nodes, a controller whose hooks are a stand-in for the resource manager, and
+//! an R.
 
 use anyhow::Result;
 use perilog_tests::{Cluster, ClusterBuilder, Stopwatch, manager};
 
 use crate::stages::say;
 
-/// Of all four nodes.
+/// R of all four nodes.
 pub(super) const HANDED: manager::Handed = manager::FOUR;
 
 /// Where the resource set of the jobs is on the controller's node.
 pub(super) const R_FILE: &str = "/root/R.json";
-/// Boots the cluster, with daemons that stay down when they are killed.
+/// Boots the cluster, with daemons that stay down when killed.
 pub(super) fn set(builder: ClusterBuilder, hook: &str) -> Result<Cluster> {
     let watch = Stopwatch::start();
     let cluster = builder.controller(manager::CONFIGURATION).build()?;

@@ -1,7 +1,8 @@
-//! `cargo xtask demo tolerance`: one node of four fails a check of its prolog. What a job may be forgiven, what never, and how it goes on.
+//! `cargo xtask demo tolerance`: one node of four fails a check of its prolog. The demo shows which failures a job may
+//! tolerate, which never, and how it goes on.
 //!
-//! The fault is the node's: a file that is missing on n2. Scripts keep ledgers on their nodes, the resource manager keeps one of what it is
-//! told; what is checked is checked against these.
+//! The fault is the node's: a file is missing on n2. Scripts keep ledgers on their nodes, and the resource manager
+//! keeps one of its notices; all checks use these.
 
 use anyhow::{Context, Result};
 use perilog_core::IdSet;
@@ -12,12 +13,12 @@ use super::narrator::Narrator;
 use super::stage::{self, R_FILE};
 use crate::stages::say;
 
-/// Says that it is a failure of this node alone, and ends with 0: the scripts behind it run as everywhere.
+/// Reports a failure of this node alone, and exits with 0: later scripts run as everywhere.
 const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted'";
-/// Says nothing but its status.
+/// Reports nothing but its status.
 const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
-/// Of R: n2's.
+/// Rank of n2 in R.
 const AT_FAULT: u32 = 6;
 
 pub(super) fn play(layer: Layer) -> Result<bool> {
@@ -111,7 +112,8 @@ fn unmarked(narrator: &Narrator<'_>) -> Result<()> {
     fatal
 }
 
-/// A prolog that failed for good: nobody goes on, nothing is shed, the node at fault is drained, and the epilog runs wherever the prolog did.
+/// Plays a prolog that failed for good: the job does not go on, no rank is shed, the faulty node is drained, and the
+/// epilog runs wherever the prolog did.
 fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
     let cluster = narrator.cluster;
     narrator.perilog(&["job", "cancel", job, "--reason", "its prolog failed"])?;
@@ -177,7 +179,7 @@ fn kinds(narrator: &Narrator<'_>, job: &str) -> Result<Vec<String>> {
     text.lines().map(name).collect()
 }
 
-/// The job's events so far of these kinds, as `perilog events` shows them.
+/// Shows the job's events of these kinds so far, as `perilog events` does.
 fn events(narrator: &Narrator<'_>, job: &str, kinds: &[&str]) -> Result<()> {
     say(&format!("   [ctl]# perilog events {job} | grep -Ew '{}'", kinds.join("|")))?;
     let text = narrator.cluster.perilog(&["events", job])?.ok()?;
@@ -198,7 +200,7 @@ fn wait_released(narrator: &Narrator<'_>, job: &str, count: usize) -> Result<()>
         .wait_until(&what, super::narrator::SOON, || Ok(narrator.cluster.heard()?.once(job).len() >= count))
 }
 
-/// Waits until all of the job was given back, and checks that it was R, each rank once.
+/// Waits until the whole job is released, and checks that the fragments are R, each rank once.
 fn back(narrator: &Narrator<'_>, job: &str) -> Result<()> {
     let what = format!("the last release of {job} is told");
     narrator.cluster.bed().wait_until(&what, super::narrator::SOON, || {

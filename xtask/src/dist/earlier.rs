@@ -1,7 +1,8 @@
-//! Packages of an earlier commit, for the test of upgrades: its programs with the tables and messages that they had then, and its units.
+//! Packages of an earlier commit, for the test of upgrades: its programs with its own tables and messages, and its
+//! units.
 //!
-//! They are built from git's history, so that nobody has to believe a file of bytes. That commit had no packaging, so these are the plainest
-//! packages that there can be: files, configuration, no scripts.
+//! They are built from git's history, which needs no trust in stored binaries. That commit had no packaging, so these
+//! packages are plain: files and configuration, no scripts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,8 @@ const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
 /// Below every version that was ever released.
 const VERSION: &str = "0.0.1";
 
-/// Each with its programs and their places, its units, and its configuration: the example in the sources, and its name.
+/// Package with its programs and their places, its units, and its configuration: the example in the sources, and its
+/// name.
 type Package = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -91,11 +93,11 @@ fn build() -> Result<(PathBuf, PathBuf)> {
     let archive = target.join("earlier/source.tar");
     let mut archived = git::command();
     succeed(archived.args(["archive", "--format=tar", "--output"]).arg(&archive).arg(COMMIT))?;
-    // Times are the commit's: what was built of it once is not built again.
+    // File times are the commit's, so that built programs are not built again.
     succeed(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
     let mut cargo = cargo::command();
     cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins"]).args(PROGRAMS);
-    // What it has in common with ours, the libraries of others, is built once for both where cargo can (1.91). Nobody debugs it.
+    // Libraries in common with this tree are built once for both, if cargo can (1.91). No debug information is needed.
     cargo.env("CARGO_TARGET_DIR", &own).env("CARGO_BUILD_BUILD_DIR", &target);
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     let status = cargo.status().context("running cargo")?;

@@ -1,5 +1,5 @@
-//! What distributions hold against packages: lintian and rpmlint. What is overridden is said, with its reason, in
-//! `packaging/deb/*.lintian-overrides`, in `packaging/rpm/rpmlint.toml`, and here.
+//! Lint of packages: lintian and rpmlint. Overrides are listed, with reasons, in `packaging/deb/*.lintian-overrides`,
+//! in `packaging/rpm/rpmlint.toml`, and here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,9 +15,9 @@ pub(crate) fn check(packages: &[PathBuf]) -> Result<()> {
     let (debs, rpms) = (of("deb"), of("rpm"));
     if !debs.is_empty() {
         let mut lintian = Command::new("lintian");
-        // Whoever runs it; as root it would only warn that it is.
+        // Any user may run it; as root it would otherwise only warn.
         lintian.args(["--allow-root", "--no-tag-display-limit", "--info", "--fail-on", "error,warning,info,pedantic"]);
-        // It looks for misspelt words in machine code too: which it finds there ("wtH") differs from build to build.
+        // The spelling check also reads machine code, where a found word ("wtH") differs from build to build.
         lintian.args(["--suppress-tags", "spelling-error-in-binary"]);
         said("lintian", lintian.args(["--display-info", "--pedantic"]).args(debs))?;
     }

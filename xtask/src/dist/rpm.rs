@@ -17,7 +17,7 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     succeed(Command::new("tar").arg("-C").arg(&top).arg("-czf").arg(&archive).args(["--owner=0", "--group=0", &name]))?;
     let define = |name: &str, value: &Path| [String::from("--define"), format!("{name} {}", value.display())];
     let mut command = Command::new("rpmbuild");
-    // As for .deb: nobody asks whether this machine has a package named cargo.
+    // As for .deb: the build must not depend on a package named cargo on this machine.
     command.args(["-bb", "--nodeps", "--quiet"]).args(define("_topdir", &top));
     command.args(define("perilog_binaries", contents.binaries)).args(define("perilog_pages", contents.pages));
     if contents.loosely {

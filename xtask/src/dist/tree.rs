@@ -1,4 +1,4 @@
-//! The source tree as a release has it: what git knows, as it stands here.
+//! Source tree of a release: the files that git knows, as they are now.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) fn copy(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a directory's files, and those of the directories in it.
+/// Copies a directory's files recursively.
 pub(super) fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     let mut open: Vec<PathBuf> = vec![from.to_owned()];
     while let Some(directory) = open.pop() {
@@ -39,7 +39,7 @@ pub(super) fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Modes are those of a release, whatever umask the checkout was made with.
+/// Copies a file with a release's mode, whatever umask the checkout was made with.
 fn put(from: &Path, to: &Path) -> Result<()> {
     let put = || -> std::io::Result<()> {
         if let Some(parent) = to.parent() {

@@ -14,7 +14,7 @@ use crate::nodes;
 use crate::stages::say;
 use crate::tally::Tally;
 
-/// Read by `perilog_host::defect`, and by the test bed, which hands it to its nodes.
+/// Variable that `perilog_host::defect` reads; the test bed passes it to its nodes.
 const VARIABLE: &str = "PERILOG_DEFECT";
 
 pub(super) struct Simulator {
@@ -34,8 +34,9 @@ impl Simulator {
         String::from_utf8(output.stdout).context("the simulator's table of defects")
     }
 
-    /// Fresh seeds, or those from `from` on, until the first that does not hold with the defect and holds without it. One that does not hold
-    /// without it either is an alarm of its own, and tells nothing of the defect: the hunt goes on behind it.
+    /// Plays fresh seeds, or those from `from` on, until one fails with the defect and passes without it. A seed that
+    /// also fails without the defect is an alarm of its own and proves nothing about the defect: the hunt goes on after
+    /// it.
     pub(super) fn hunt(&self, defect: &str, from: Option<&str>, alarms: &mut Vec<Alarm>) -> Result<Found> {
         let mut from = from.map(str::to_owned);
         let (mut histories, mut seconds) = (0, 0.0);
@@ -77,7 +78,7 @@ impl Simulator {
             .with_context(|| format!("the simulator's report: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 
-    /// What a seed violates without any defect.
+    /// Returns what a seed violates without any defect.
     fn play(&self, seed: u64) -> Result<Option<String>> {
         let mut command = Command::new(&self.program);
         let output = command.args(["--seed", &seed.to_string()]).output().context("running the simulator")?;
@@ -90,12 +91,12 @@ impl Simulator {
     }
 }
 
-/// A seed of a report, and what it violated.
+/// Reads a seed of a report, and its violation.
 fn read_failed(row: &Value) -> Option<(u64, &str)> {
     row["seed"].as_u64().zip(row["violation"].as_str())
 }
 
-/// Test programs, and the product for nodes, built so that they can have a defect.
+/// Test programs, and the product for nodes, built with support for defects.
 pub(super) struct Tests {
     built: Built,
 }

@@ -1,4 +1,4 @@
-//! What became of each defect: a line while it goes on, a sum at the end, JSON for programs.
+//! Report about defects: a line for each while running, a sum at the end, JSON for programs.
 
 use serde_json::{Value, json};
 

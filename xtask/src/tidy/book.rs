@@ -1,4 +1,5 @@
-//! The book (docs/): its table of contents names every page, and every link in it leads somewhere. Rendering it is mdbook's; this is not.
+//! Links of the book (docs/): its table of contents names every page, and every link leads somewhere. mdbook renders
+//! it; this module does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -66,7 +67,7 @@ impl Book {
         }
     }
 
-    /// What is wrong with a link; links to elsewhere are not looked at.
+    /// Returns the problem of a link; skips links to other sites.
     fn wrong(&self, page: &str, link: &str) -> Option<String> {
         if link.is_empty() {
             // A chapter that is yet to be written, which the book shows in grey.
@@ -126,13 +127,13 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What `[text](link)` names, outside of `code`.
+/// Returns the targets of `[text](link)`, outside of `code`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     prose(text).flat_map(|line| {
         let mut found = Vec::new();
         let spoken = line.split('`').step_by(2);
         for part in spoken {
-            // The text of a link may have `code` in it: then its end begins the next part.
+            // The text of a link may contain `code`: then its end begins the next part.
             let ends = part.match_indices("](").map(|(at, _)| at);
             found.extend(ends.filter_map(|at| part[at + 2..].split_once(')').map(|(link, _)| link)));
         }

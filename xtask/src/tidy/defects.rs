@@ -1,4 +1,5 @@
-//! Deliberate defects (core/src/defect.rs): each of the table has a site, each site is in the table, and no release can have one.
+//! Deliberate defects (core/src/defect.rs): each entry of the table has a site, each site is in the table, and no
+//! release can have one.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +11,12 @@ const GUARD: &str = "core/src/defect.rs";
 /// Refuses the feature in whatever has no debug assertions, which no release build has.
 const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
 
-/// Asks which one the core's own tests are to have (`purity.rs` lets it).
+/// File that reads the chosen defect for core's own tests (`purity.rs` allows it).
 pub(super) const CHOSEN: &str = "core/src/defect/chosen.rs";
-/// Keeps that out of whatever is no test.
+/// Declaration that keeps that file out of everything but tests.
 const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;";
 
-/// What was seen of them so far, over all files.
+/// Defects seen so far, over all files.
 #[derive(Debug, Default)]
 pub(super) struct Defects {
     table: BTreeSet<String>,
@@ -53,7 +54,7 @@ impl Defects {
     }
 }
 
-/// Features by which a release would have a defect: those that are on by default.
+/// Refuses default features, by which a release would have a defect.
 pub(super) fn check_manifest(name: &str, text: &str, findings: &mut Findings) {
     for line in text.lines().filter(|line| line.contains("defects")) {
         let declares = line.starts_with("defects = [") || line.trim_start().starts_with('#');

@@ -19,7 +19,7 @@ pub(super) fn check(name: &str, text: &str, is_main: bool, findings: &mut Findin
         findings.errors.push(format!("{name}: {lines} lines, and a main has at most {MAIN}"));
     }
     let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("#!"));
-    // Tests beside what they test are explained by that.
+    // The tested file explains the tests beside it.
     let beside = name.contains("/src/") && (name.contains("/tests/") || name.ends_with("/tests.rs"));
     let explained = beside || first.is_some_and(|line| line.starts_with("//!"));
     if !explained {

@@ -1,4 +1,4 @@
-//! The core is pure: `handle(input, now) -> effects`, and nothing else ever happens in it.
+//! Purity of the core: `handle(input, now) -> effects`, and no other activity.
 
 use super::Findings;
 use super::rust::{Token, paths, tokens};
@@ -8,7 +8,7 @@ pub(super) const PACKAGE: &str = "perilog-core";
 /// Words that only a program with an executor says.
 const WORDS: [&str; 4] = ["async", "await", "tokio", "futures"];
 
-/// What of the standard library does something to the world, or asks it.
+/// Parts of the standard library that act on the world, or ask it.
 const WORLD: [&str; 10] = [
     "std::env",
     "std::fs",
@@ -22,7 +22,7 @@ const WORLD: [&str; 10] = [
     "std::time::SystemTime",
 ];
 
-/// What the core's test program asks, and where: compiled into nothing else (`defects.rs` sees to that).
+/// Exception for the core's test program, compiled into nothing else (`defects.rs` checks that).
 const ASKED: (&str, &str) = (super::defects::CHOSEN, "std::env::var");
 
 pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {

@@ -1,4 +1,5 @@
-//! The requests that perilog answers (docs/requests.md): each of the threads' points has a row, and each row a test that exists.
+//! Requests that perilog answers (docs/requests.md): each point of the threads has a row, and each row names an
+//! existing test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use super::rust::{Token, tokens};
 pub(crate) const PAGE: &str = "docs/requests.md";
 /// The points of the three threads, by their letter.
 const POINTS: [(char, u32); 3] = [('A', 28), ('B', 15), ('C', 28)];
-/// What only a resource manager can do: answered in prose.
+/// Points that only a resource manager can satisfy: answered in prose.
 const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
 
 /// Names of tests, over all files.
@@ -24,7 +25,7 @@ impl Tests {
         self.0.extend(tests);
     }
 
-    /// Is there a test of this name, or a program of tests on real nodes?
+    /// Does a test of this name exist, or a program of tests on real nodes?
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
@@ -63,7 +64,7 @@ fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     is_point.then(|| (point, names.collect()))
 }
 
-/// `#[test]`, or `#[tokio::test]`, and what else stands between it and `fn name`.
+/// Finds `#[test]`, or `#[tokio::test]`, and the `fn name` after it.
 fn tests(tokens: &[Token]) -> BTreeSet<String> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let mut found = BTreeSet::new();
@@ -107,7 +108,7 @@ mod tests {
     fn every_point_has_one_row_and_tests_that_exist() {
         assert_eq!(errors(&page(|_| None)), Vec::<String>::new());
         let change = |of: &'static str, to: &'static str| page(move |p| (p == of).then(|| to.to_owned()));
-        // What only a resource manager can do may be answered in prose.
+        // Points for a resource manager may be answered in prose.
         assert_eq!(errors(&change("A5", "| A5 | text | - |")), Vec::<String>::new());
         for (of, to, expected) in [
             ("B7", "", "B7 has no row"),

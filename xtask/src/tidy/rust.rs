@@ -1,6 +1,6 @@
 //! Just enough of Rust's grammar to find paths, without those in comments and texts. Not a parser.
 
-/// An identifier, `::`, or one other character.
+/// Token: an identifier, `::`, or one other character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) line: usize,
@@ -75,7 +75,7 @@ fn end_of_text(bytes: &[char], from: usize) -> usize {
     index + 1
 }
 
-/// The end of `r"..."`, `r#"..."#`, `br"..."` that begins here; `None` if none does (`r#type` is a word).
+/// Returns the end of `r"..."`, `r#"..."#`, `br"..."` that begins here; `None` if none does (`r#type` is a word).
 fn raw_text(bytes: &[char], from: usize) -> Option<usize> {
     let from = from + usize::from(bytes[from] == 'b') + 1;
     let quote = skip_until(bytes, from, |index| bytes[index] != '#');
@@ -87,7 +87,7 @@ fn raw_text(bytes: &[char], from: usize) -> Option<usize> {
     Some(skip_until(bytes, quote + 1, ends) + hashes + 1)
 }
 
-/// All paths that begin with `root`, with their lines; the groups of a `use` are spelt out.
+/// Returns all paths that begin with `root`, with their lines; expands the groups of a `use`.
 pub(super) fn paths(tokens: &[Token], root: &str) -> Vec<(usize, String)> {
     let text = |index: usize| tokens.get(index).map_or("", |token| token.text.as_str());
     let mut found = Vec::new();
@@ -111,7 +111,7 @@ fn path(tokens: &[Token], mut index: usize, prefix: &str, found: &mut Vec<(usize
                 index += 1;
                 while tokens.get(index).is_some_and(|token| token.text != "}") {
                     let end = path(tokens, index, &so_far, found);
-                    // Over the comma, or over whatever else stands there.
+                    // Skips the comma, or any other character.
                     index =
                         if tokens.get(end).is_some_and(|token| token.text == "}") { end } else { end.max(index) + 1 };
                 }

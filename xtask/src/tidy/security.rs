@@ -1,4 +1,4 @@
-//! Every "cannot" of the security model (docs/security.md) names a test that tries it, and each test that it names exists.
+//! Security model (docs/security.md): every "cannot" names a test that tries it, and each named test exists.
 
 use super::Findings;
 use super::requests::Tests;
