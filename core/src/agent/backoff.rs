@@ -1,4 +1,5 @@
-//! When to try again what the machine cannot do without: after a quarter of a second, then twice as long each time, up to a minute.
+//! Backoff for operations that the machine needs: tries again after a quarter of a second, then twice as long each
+//! time, up to a minute.
 
 use super::io::Now;
 
@@ -6,7 +7,7 @@ const FIRST_MS: u64 = 250;
 /// An idle host wakes at most once a minute.
 const CEILING_MS: u64 = 60_000;
 
-/// Tries of one thing that failed. Not due unless something failed since.
+/// Failed tries of one operation. Not due unless a try failed since.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     pub(super) tries: u32,
@@ -20,7 +21,7 @@ impl Backoff {
         self.at = Some(now.boot_ms.saturating_add(pause));
     }
 
-    /// Is it time? Then it counts as under way.
+    /// Returns whether the next try is due; a due try counts as under way.
     pub(super) fn take_due(&mut self, now: Now) -> bool {
         let due = self.at.is_some_and(|at| at <= now.boot_ms);
         if due {

@@ -1,6 +1,7 @@
-//! A boot that a script announced (`perilog-report expect-reboot`). The boot ends everything here, /run with it: how the task ends by it has to
-//! be with the controller before it comes. So it is told as soon as the announcement is seen, again in each session, and again whenever that
-//! end would be another one. Once it is durable there, the runner may tell the script so.
+//! Announced reboot (`perilog-report expect-reboot`). The reboot ends everything on the node, including /run, so the
+//! controller must know beforehand how the task ends by it. The machine reports that as soon as it sees the
+//! announcement, again in each session, and again whenever that end changes. Once the report is durable at the
+//! controller, the runner may tell the script.
 //!
 //! ```text
 //!   steps.jsonl: expect-reboot --> ExpectsBoot --> (committed) BootExpected --> `boot-expected` in the directory --> the script goes on
@@ -16,7 +17,7 @@ use super::machine::{Cx, Machine};
 use super::task::Task;
 
 impl Machine {
-    /// What a look saw may be the announcement of a boot, or change how the task ends by one.
+    /// Checks whether an inspection shows an announced reboot, or changes how the task ends by it.
     pub(super) fn foresee_boot(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { return };
         if !is_announced(&seen.steps) {
@@ -43,7 +44,8 @@ impl Machine {
         cx.push(Effect::Send(FromAgent::ExpectsBoot { task: id, within_ms, ended }));
     }
 
-    /// Its scripts have ended well, and only the boot is left: how long that may take is told with it, for whoever was not told before.
+    /// Reports that the scripts have ended well and only the reboot is left, with the time that it may take, for a
+    /// controller that does not know yet.
     pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
         let waits = ended.reboot() == Reboot::Expected && ended.outcome.went_well();
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
@@ -74,8 +76,8 @@ impl Task {
         if_it_boots(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// What is left of its limit, which counts from when its first script began. The clock of that may be stepped: it cannot have begun before
-    /// it was accepted.
+    /// Returns the rest of the limit, which counts from the begin of the first script. The wall clock may step, so the
+    /// begin counts as no earlier than the acceptance.
     fn left_ms(&self, ended: &Ended, now: Now) -> Option<u64> {
         let limit = self.intent.limit_ms()?;
         let run_ms = ended.began_ms.map_or(0, |began| now.wall_ms.saturating_sub(began)).min(self.age_ms(now));

@@ -1,5 +1,5 @@
-//! The claim is the arbiter: whoever makes it (O_EXCL) decides whether scripts run. What must not begin is withdrawn by taking the claim;
-//! what has begun is only ever asked, through its runner.
+//! Claim: its maker (O_EXCL) decides whether scripts run. The machine withdraws a task that must not begin by taking
+//! its claim; it asks a begun task to stop only through its runner.
 
 use crate::defect;
 use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
@@ -14,7 +14,8 @@ use super::tombs::Tomb;
 
 const TERM: u8 = 15;
 const KILL: u8 = 9;
-/// SIGRTMIN+9: the runner's word for "SIGKILL to the script's group"; 9 itself would kill the runner and leave the script.
+/// SIGRTMIN+9: the runner's signal for "SIGKILL to the script's group"; 9 itself would kill the runner and leave the
+/// script.
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
@@ -35,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// A task that was never here: a tombstone refuses it, should it still come.
+    /// Leaves a tombstone for an unknown task, which refuses its Start if that still comes.
     fn refuse_later(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         let (job, attempt, action) = key;
         self.make_room(cx);
@@ -44,7 +45,7 @@ impl Machine {
         let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
         if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
-            // Past the cap all Starts are refused, and one of this name or id is refused for that.
+            // Past the cap all Starts are refused, and a Start with this name or id is refused anyway.
             return self.say_bare(cx, id, outcome);
         }
         let tombstone = Tombstone {
@@ -67,13 +68,13 @@ impl Machine {
         self.tombs.write(Tomb { tombstone, stem, acked: false, forgotten: false });
     }
 
-    /// Not begun: it never will. Begun: its runner gets TERM, and the way it ends is told.
+    /// Cancels a task: one that has not begun never will; the runner of a begun one gets TERM, and its end is reported.
     pub(super) fn cancel(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         match &task.state {
             State::Recording => (task.cancelled, task.term) = (true, true),
             State::Unconfirmed | State::Queued => {
-                // A runner that an agent before us had asked for may be faster: then it gets TERM.
+                // The runner of an earlier agent's start may be faster: then it gets TERM.
                 (task.cancelled, task.term) = (true, true);
                 self.withdraw(id, Claim::Cancelled, cx);
             }
@@ -93,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// From the controller: a signal for the scripts of a task, or KILL for what they left behind.
+    /// Handles the controller's signal for a task's scripts, or KILL for the processes they left behind.
     pub(super) fn on_signal(&mut self, id: TaskId, signal: u8, cx: &mut Cx) {
         if let Err(text) = check_sent(signal) {
             return cx.note(Level::Warning, Some(id), None, text);
@@ -117,11 +118,12 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Signals go to a runner that has claimed: before that it may not have its traps, and has no script. Without a bus they wait for it.
+    /// Sends pending signals to a runner that has claimed: an earlier one may not have its traps, and has no script.
+    /// Without a bus they wait.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
-            // No runner is left that could forward it.
+            // No runner is left to forward it.
             if task.signal.take() == Some(KILL_SCRIPT) {
                 let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
                 task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
@@ -155,7 +157,7 @@ impl Machine {
         }
     }
 
-    /// Takes the claim; if that is under way already, what it says stands.
+    /// Takes the claim; while that is under way, the first request stands.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;
@@ -184,7 +186,8 @@ impl Machine {
                 task.claiming = None;
                 task.trouble = None;
                 if matches!(task.state, State::Withdrawing) {
-                    // Where the directory is gone nobody may have it, and a unit of its name may be anybody's.
+                    // If the directory is gone, no process may hold the claim, and a unit of the name may belong to
+                    // another program.
                     task.state = State::Doubt { why: "its claim is not ours".to_owned() };
                 }
             }
@@ -197,7 +200,7 @@ impl Machine {
         }
     }
 
-    /// The claim is ours and nothing began: that is its end.
+    /// The agent has the claim and nothing began, so the task has ended.
     fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let ended = task.judge(None, &Seen::default(), &[], cx.now);

@@ -1,5 +1,5 @@
-//! From the end of a task to its tombstone: outcome on disk, then its unit unloaded and its end told, again and again until acknowledged,
-//! then the directory goes.
+//! Ending: from a task's end to its tombstone. The outcome goes to disk; then its unit is unloaded and its end reported
+//! until acknowledged; then the directory is removed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,7 +33,7 @@ impl Machine {
         let State::Concluding { ended } = &task.state else { return };
         if let Err(text) = result {
             task.not_written("outcome", &text, cx);
-            // Whoever looks from afar sees why a task that has ended is still open.
+            // Operators see why an ended task is still open.
             let phase = task.told_as_running(format!("it has ended, and its outcome cannot be written: {text}"));
             return self.move_to(id, phase, cx);
         }
@@ -48,7 +48,7 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Tells whoever waits for its end. The host's own task is acknowledged by having been told to its callers, or to nobody.
+    /// Reports a task's end. A task of the host's own counts as acknowledged once its callers, if any, have been told.
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
@@ -62,7 +62,7 @@ impl Machine {
             cx.push(Effect::ExecReply { caller, reply });
         }
         if task.has_program() {
-            // Buried when the program, too, knows what there is for it to know.
+            // Buried after its program knows, too.
             return;
         }
         if task.intent.local {
@@ -78,7 +78,7 @@ impl Machine {
         match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}
             Some(task) => {
-                // The store that has its end knows the task from here on.
+                // From here on, the store with this commit knows the task.
                 task.intent.commit = commit.or(task.intent.commit);
                 self.bury(id, cx);
             }
@@ -109,7 +109,7 @@ impl Machine {
             return self.drop_tomb(tomb, cx);
         }
         self.tombs.keep(tomb);
-        // They may have waited for what an earlier boot left to be put away.
+        // Callers may have waited for the cleanup after an earlier boot.
         self.take_early(cx);
     }
 
@@ -139,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// Removes tombstones that are forgotten and past their not-after.
+    /// Removes tombstones that the controller forgot and that are past their not-after.
     pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         let gone = self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb));
@@ -149,14 +149,14 @@ impl Machine {
         }
     }
 
-    /// The oldest tombstone of the host's own, when there are `most` of them.
+    /// Evicts the host's oldest own tombstone, if there are `most` of them.
     pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
-    /// Room for one task more. A task that is known by nothing but a tombstone here is one of a store that was lost, or of an old copy of it: of
-    /// those the newest are remembered, as many as there is room for.
+    /// Makes room for one more task. A task known here only by a tombstone that its controller does not know belongs to
+    /// a lost store, or an old copy of one: the newest such tombstones stay, as far as there is room.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
@@ -194,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// Without a bus the next `Joined` finds it loaded, and says so.
+    /// Without a bus, the next `Joined` finds it loaded, and reports it.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -247,7 +247,7 @@ impl Task {
     }
 
     fn not_written(&mut self, what: &str, text: &str, cx: &mut Cx) {
-        // Once for the journal; status says it as long as it lasts.
+        // Logged once; the status shows it while it lasts.
         if self.write_again.tries == 0 {
             let text = format!("cannot write the {what} of {}, trying again: {text}", self.name());
             cx.note(Level::Error, Some(self.id()), Some(&self.intent.start.job), text);
@@ -256,7 +256,7 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Its end, as it is told in this boot.
+    /// Returns its end as reported in this boot.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
@@ -285,12 +285,12 @@ impl Task {
     }
 }
 
-/// A unit that is loaded, or may be, keeps its tombstone: without it the next join would take the unit for a task.
+/// Does a unit still need this tombstone? Without it, the next join would take a loaded unit for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }
 
-/// Is a failed unit of this outcome one that somebody will want to look at?
+/// Would an operator want to inspect a failed unit of this outcome?
 pub(super) const fn is_worth_a_look(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed { .. } | Outcome::Timeout { .. })
 }

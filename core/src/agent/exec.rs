@@ -1,5 +1,6 @@
-//! Tasks of the host's own: a caller on the local socket starts one, or attaches to the one with its key, and is told how it goes. No
-//! controller is asked; one that is there is shown them. Told to its callers (or to nobody, where none is left) such a task is over.
+//! Tasks of the host's own: a caller on the local socket starts one, or attaches to the one with its key, and follows
+//! its phases. No controller is asked; a connected one is shown them. Such a task is over once its callers, if any,
+//! have been told its end.
 
 use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, TaskId};
@@ -11,9 +12,9 @@ use super::io::{Caller, Effect, Exec, ExecReply};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Callers that wait for one task, and callers that came before everything was found.
+/// Most callers that wait for one task, and that came before the join.
 const MAX_CALLERS: usize = 64;
-/// How long one may wait for its turn: a prolog that is an hour late is for a job that does not wait any more.
+/// Longest wait for a turn: the job of an hour-old prolog no longer waits.
 const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
 
 impl Machine {
@@ -27,7 +28,7 @@ impl Machine {
             return refuse(caller, another_job(&exec, &other), cx);
         }
         if let Some(task) = self.tasks.get(&id) {
-            // What a soft reboot left of it is put away first: a boot may have undone what it did.
+            // Cleans up after a soft reboot first: the boot may have undone the task's work.
             return match task.intent.start.boot == self.node.boot {
                 true => self.attach(caller, id, cx),
                 false => self.wait_early(caller, exec, cx),
@@ -39,7 +40,7 @@ impl Machine {
             let reply = ExecReply::EndedBefore(tomb.tombstone.outcome.clone());
             return cx.push(Effect::ExecReply { caller, reply });
         }
-        // It goes from the disk with the intent.
+        // The file goes when the new intent is written.
         let undone = self.tombs.take(id);
         if let Some(tomb) = &undone {
             self.stems.remove(&tomb.stem);
@@ -53,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// Which job of its number a task that is known here was for, where its hook had told.
+    /// Returns the resource manager's instance of the job for which a known task ran, if its hook named one.
     fn known_instance(&self, id: TaskId) -> Option<String> {
         let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
         task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
@@ -80,7 +81,7 @@ impl Machine {
                 exec.attempt, exec.action, exec.job
             ));
         }
-        // Nobody but the host forgets the host's own tombstones, and they must not crowd out the controller's.
+        // Only the host forgets its own tombstones, which must not crowd out the controller's.
         while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
@@ -119,7 +120,7 @@ impl Machine {
         }
         task.confirm();
         if matches!(task.state, State::Recording) {
-            // It is told when the intent is on disk.
+            // The caller is told when the intent is on disk.
             return task.listen(caller);
         }
         let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
@@ -138,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// The newest attempt of this job's action that is known here, if it is newer than what is asked for.
+    /// Returns the newest attempt of this job's action known here, if it is newer than the requested one.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -186,7 +187,8 @@ impl Machine {
     }
 }
 
-/// What ran for one job is no preparation for another one, whose number is the same because its resource manager has lost count.
+/// Explains that a task ran for another job with the same number: its resource manager has lost count, and the work
+/// does not prepare this job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

@@ -1,9 +1,10 @@
-//! The host guards itself: no task begins while a script of another attempt or action of its job lives here, nor while one of an attempt
-//! that was released does; where the host is exclusive (`serialize = "host"`) all queue.
+//! Guard of the host: no task begins while a script of another attempt or action of its job lives here, or while one of
+//! a released attempt does. On an exclusive host (`serialize = "host"`) all tasks queue.
 //!
-//! First come, first served: a task waits for those that may live and for those before it in the queue, never for one behind it, and what
-//! may live waits for nobody; so nobody waits for ever in a circle. A task that nobody has confirmed is not in the queue, but may live: the
-//! agent before us may have sent its start. The controller's Welcome settles it; the host's own is withdrawn when it is in the way.
+//! The queue is first come, first served: a task waits for tasks that may live and for those before it, never for one
+//! behind it. A task that may live waits for none, so no circle can form. An unconfirmed task is not in the queue, but
+//! may live: an earlier agent may have sent its start. The controller's Welcome settles it; the host's own is withdrawn
+//! when it blocks another.
 
 use std::collections::HashMap;
 
@@ -17,15 +18,15 @@ use super::io::Effect;
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// What a task waits for whose name a unit has that ran nothing for it.
+/// Reason of a task that waits for an older unit of its name, which ran nothing for it.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Who holds the host, as seen by the next in the queue.
+/// Tasks that hold the host, as the next in the queue sees them.
 #[derive(Default)]
 struct Held<'a> {
     first: Option<&'a Task>,
     released: Option<&'a Task>,
-    /// One of each attempt and action of a job.
+    /// One task of each attempt and action of a job.
     jobs: HashMap<&'a JobId, Vec<&'a Task>>,
 }
 
@@ -51,13 +52,13 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Ranks of one step may run beside each other.
+/// Returns the step of a task; ranks of one step may run beside each other.
 fn step(task: &Task) -> (Attempt, &ActionName) {
     (task.intent.start.attempt, &task.intent.start.action)
 }
 
 impl Machine {
-    /// Begins whatever may begin, and says of the others what they wait for.
+    /// Begins every task that may begin, and reports what the others wait for.
     pub(super) fn begin_queued(&mut self, cx: &mut Cx) {
         if !self.tasks.values().any(|task| matches!(task.state, State::Queued)) {
             return;
@@ -76,12 +77,13 @@ impl Machine {
         }
     }
 
-    /// The host's own, and nobody came back for it: there is no controller that will say so. The controller's says with its Welcome.
+    /// Is this the host's own unconfirmed task, whose caller has not come back? No controller will settle it; a
+    /// controller settles its own with the Welcome.
     fn is_forsaken(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }
 
-    /// The queue in its order, who holds the host against each, and what it waits for.
+    /// Returns the queue in its order, the holder against each task, and what it waits for.
     fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<TaskId>, Option<String>)> {
         for task in self.tasks.values_mut() {
             if self.bus && matches!(task.state, State::Queued) {
@@ -106,7 +108,7 @@ impl Machine {
             let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
-                // Nobody's, or of an end that is on disk: to stop it would stop this one.
+                // The unit belongs to no task, or to an end that is on disk: unloading it now would stop the new one.
                 .or_else(|| {
                     (self.unloading.contains_key(&task.stem) && !defect!(StartOverUnload))
                         .then(|| EARLIER_UNIT.to_owned())
@@ -124,7 +126,7 @@ impl Machine {
         task.starts += 1;
         task.trouble = None;
         let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
-        // One that begins at once says so by being accepted; one that waited is not waiting any more.
+        // Acceptance announces a task that begins at once; one that waited is announced here.
         if task.phase.is_some() {
             self.move_to(id, Phase::Starting, cx);
         } else {
@@ -133,7 +135,7 @@ impl Machine {
         cx.push(start);
     }
 
-    /// Gives up what was not begun and must not be any more: past its not-after, of another boot, of an attempt that was forgotten.
+    /// Gives up tasks that must not begin any more: past their not-after, for another boot, or of a forgotten attempt.
     pub(super) fn expire(&mut self, cx: &mut Cx) {
         let mut given_up = Vec::new();
         for (id, task) in &self.tasks {

@@ -12,13 +12,13 @@ use super::task::{State, Task};
 
 /// Most tasks of a page.
 const PAGE_TASKS: usize = 512;
-/// Most bytes of ranks and hosts of a page, half of a frame: those of one task came in one frame.
+/// Most bytes of ranks and hosts in a page, half of a frame: one task's lists came in one frame.
 const PAGE_BYTES: usize = 512 * 1024;
-/// What a task costs beside them.
+/// Bytes of a task beside its lists.
 const TASK_BYTES: usize = 256;
 
 impl Machine {
-    /// The pages, at least one. From here on the session has been told all of it.
+    /// Returns the pages, at least one. From here on the session knows all tasks.
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
             task.unsaid = false;
@@ -64,7 +64,7 @@ impl Machine {
     }
 }
 
-/// `None` while its intent is not on disk: that is as if it had not come yet.
+/// Describes a task; `None` while its intent is not on disk, as if it had not come yet.
 fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     let state = match &task.state {
         State::Recording => return None,

@@ -1,7 +1,7 @@
-//! What goes into the agent's machine and what comes out of it.
+//! Inputs and effects of the agent's machine.
 //!
-//! Every effect that can fail or that must be durable before the next one has an input that says how it went; the machine never assumes.
-//! Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` brings both clocks.
+//! Every effect that can fail, or that must be durable before the next one, has an input with its result; the machine
+//! never assumes success. Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` brings both clocks.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Now {
     pub wall_ms: u64,
 }
 
-/// Who this agent is and what its configuration says.
+/// Identity of this agent, and its configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub host: HostName,
@@ -32,19 +32,19 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub actions: BTreeMap<ActionName, Plan>,
-    /// Names of variables that may come from outside, each named one by one.
+    /// Variables admitted from outside, by name.
     pub env_allow: Vec<String>,
-    /// All tasks of this host queue, whatever their job.
+    /// Do all tasks of this host queue, whatever their job?
     pub serialize_host: bool,
     /// Failed units kept loaded for a post-mortem.
     pub keep_failed: usize,
     /// Tombstones; past it Starts are refused.
     pub max_tombstones: usize,
-    /// Live tasks on this host; past it Starts are refused.
+    /// Most live tasks on this host; past it the agent refuses Starts.
     pub max_tasks: usize,
 }
 
-/// All that was found of one task when the agent came up, or when its bus came back.
+/// State of one task, found when the agent or its bus came up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     pub stem: String,
@@ -74,18 +74,18 @@ pub struct UnitIds {
 }
 
 impl UnitIds {
-    /// The name that a unit with these ids has.
+    /// Returns the name of a unit with these ids.
     pub fn stem(&self) -> String {
         crate::ids::stem(&self.action, &self.job, self.task)
     }
 }
 
-/// What an inspection saw: the unit first, then the files, so that a unit that had ended then has its files whole.
+/// Result of an inspection: the unit first, then the files, so that an ended unit's files are complete.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
     /// `None`: not loaded. Absent altogether (`Input::Inspected { seen: Err }`) when systemd could not be asked.
     pub unit: Option<UnitFacts>,
-    /// The ids the unit carries in its LogExtraFields: whose it is when systemd said `UnitExists`.
+    /// The ids in the unit's LogExtraFields: they tell whose unit it is after `UnitExists`.
     pub unit_ids: Option<UnitIds>,
     pub processes: Vec<Process>,
     pub claim: Option<Claim>,
@@ -94,9 +94,9 @@ pub struct Seen {
     pub tails: Vec<Tail>,
     /// [`crate::task::STOP_ASKED`] is there.
     pub stop_asked: bool,
-    /// Why the runner takes no signals and looks at no limits, where it does not: it is stopped, or hangs in the kernel.
+    /// Why the runner ignores signals and limits, if it does: it is stopped, or hangs in the kernel.
     pub deaf: Option<String>,
-    /// Read last: its directory is not there. Somebody removed it, and whatever claim and result were in it.
+    /// Read last: the directory was removed, with any claim and result in it.
     pub gone: bool,
 }
 
@@ -105,7 +105,7 @@ pub struct Seen {
 pub enum StartReply {
     /// The job was queued.
     Queued,
-    /// `UnitExists`: somebody was there before.
+    /// `UnitExists`: a unit of this name exists already.
     Exists,
     /// An error reply from systemd itself: the start failed for certain.
     Rejected(String),
@@ -126,12 +126,12 @@ pub struct Exec {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
-    /// Another plan than the configured one; only root may say so (`perilog try`).
+    /// Plan instead of the configured one; only root may pass it (`perilog try`).
     pub plan: Option<Plan>,
     pub hook: Hook,
 }
 
-/// What a program is told of a task whose hook is gone.
+/// Event for the program of a task whose hook is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// The task goes on.
@@ -148,7 +148,7 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// One run of such a program, with the word as its argument.
+/// Run of such a program, with the event as its argument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telling {
     pub task: TaskId,
@@ -156,7 +156,7 @@ pub struct Telling {
     pub program: String,
     pub word: Word,
     pub env: BTreeMap<String, String>,
-    /// Of a task that has ended.
+    /// Outcome of an ended task.
     pub outcome: Option<Outcome>,
 }
 
@@ -214,7 +214,8 @@ pub enum Input {
         stem: String,
         result: Result<(), String>,
     },
-    /// The system bus is gone; `Joined` follows when it is back. Answers to calls made before a `Joined` are not handed in after it.
+    /// The system bus is lost; `Joined` follows when it is back. Answers to calls from before a `Joined` are not handed
+    /// in after it.
     BusLost,
     /// The moment asked for by [`Effect::WakeAt`], or later.
     Tick,
@@ -228,7 +229,7 @@ pub enum Input {
     Hangup {
         caller: Caller,
     },
-    /// A hook's word that the daemon behind it has died: nobody hears the hook's status.
+    /// The hook reports that its daemon has died: the hook's status reaches no process.
     Bereft {
         caller: Caller,
         task: TaskId,
@@ -252,49 +253,52 @@ pub enum Input {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Make the directory and `intent.json` in it (temp, rename). Where a directory without one is there already an end in it was of another life
-    /// of the task, and goes first; not so under a rebuilt intent, which stands for that life. Answer: `IntentWritten`.
+    /// Create the directory and `intent.json` in it (temp, rename). An end in a directory without an intent belongs to
+    /// another life of the task and is removed first, except under a rebuilt intent, which stands for that life.
+    /// Answer: `IntentWritten`.
     WriteIntent {
         stem: String,
         intent: Box<Intent>,
     },
-    /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job ends. The directory
-    /// is watched as in [`Effect::Watch`]; a stir of the directory may be held back to gather more, one of the unit may not.
+    /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job
+    /// ends. The directory is watched as in [`Effect::Watch`]; the edge may delay a stir of the directory to gather
+    /// more, but not one of the unit.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race (also when there is no such unit any more). Also watches
-    /// the directory for `claim` and steps.
+    /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race (also if the unit is gone). Also
+    /// watches the directory for `claim` and steps.
     Watch {
         stem: String,
         task: TaskId,
     },
-    /// Tell by `Stirred` when the unit's cgroup is empty, at once if it is already (`cgroup.events`; with backoff where that is missing).
+    /// Report by `Stirred` when the unit's cgroup is empty, at once if it is (`cgroup.events`; with backoff where that
+    /// is missing).
     WatchEmpty {
         task: TaskId,
         cgroup: Option<String>,
     },
-    /// Look at the unit, its processes and its files. Answer: `Inspected`.
+    /// Inspect the unit, its processes and its files. Answer: `Inspected`.
     Inspect {
         stem: String,
         task: TaskId,
     },
-    /// Create `claim` with this in it, if there is none yet (a temporary file and link(2), so that nobody sees half of one); the directory
-    /// is made if it is missing. Answer: `ClaimTaken`.
+    /// Create `claim` with this content, unless it exists (a temporary file and link(2), so that no reader sees half of
+    /// it); create a missing directory. Answer: `ClaimTaken`.
     TakeClaim {
         stem: String,
         task: TaskId,
         claim: Claim,
     },
-    /// KillUnit(main process): the runner forwards it. Never StopUnit: that would lose the status. Before TERM the directory gets
-    /// [`crate::task::STOP_ASKED`]: the agent after this one knows by it that TERM was asked for.
+    /// KillUnit(main process): the runner forwards it. Never StopUnit, which would lose the status. Before TERM, the
+    /// directory gets [`crate::task::STOP_ASKED`]: it tells the next agent that TERM was requested.
     SignalRunner {
         stem: String,
         signal: u8,
     },
-    /// Make `boot-expected` in the directory: the runner tells the script that the controller knows. What goes wrong is the edge's to say;
-    /// the script then learns that nobody knows.
+    /// Create `boot-expected` in the directory: the runner tells the script that the controller knows. The edge logs a
+    /// failure; the script then learns that the controller may not know.
     MarkBootExpected {
         stem: String,
     },
@@ -302,19 +306,19 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// `outcome.json` (temp, rename). Where the directory or its intent is gone `rebuilt` is written first: an outcome alone would be nobody's, and
-    /// its task unknown to the next agent. Answer: `OutcomeWritten`.
+    /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, `rebuilt` is written first: an
+    /// outcome alone would belong to no task, which the next agent would not know. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,
         ended: Box<Ended>,
         rebuilt: Box<Intent>,
     },
-    /// StopUnit for one that is active/exited, ResetFailedUnit for a failed one; nothing if it is gone. Answer: `Unloaded`.
+    /// StopUnit for an active/exited unit, ResetFailedUnit for a failed one; nothing if it is gone. Answer: `Unloaded`.
     Unload {
         stem: String,
     },
-    /// Write the tombstone, then remove the directory, if there is one. Answer: `Buried`.
+    /// Write the tombstone, then remove the directory, if it exists. Answer: `Buried`.
     Bury {
         stem: String,
         tombstone: Box<Tombstone>,
@@ -323,8 +327,8 @@ pub enum Effect {
         task: TaskId,
         stem: String,
     },
-    /// Remember the epoch before anything of this session is obeyed; or a commit that a tombstone which goes is the last to know. Answer:
-    /// `EpochWritten`.
+    /// Record the epoch before obeying any message of this session; or a commit that a vanishing tombstone was the last
+    /// to know. Answer: `EpochWritten`.
     WriteEpoch {
         obeyed: Obeyed,
     },
@@ -350,7 +354,7 @@ pub enum Effect {
         caller: Caller,
         tasks: Vec<TaskStatus>,
     },
-    /// Answer this question at the edge; it knows where output is.
+    /// Answer this question at the edge, which knows where output is.
     Answer {
         question: u64,
         ask: crate::message::Ask,
@@ -388,7 +392,7 @@ pub enum ExecReply {
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,
-    /// What a hook said of its daemon.
+    /// A hook's report about its daemon was recorded.
     Noted,
 }
 

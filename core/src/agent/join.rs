@@ -1,6 +1,6 @@
-//! Coming up, and coming back after the bus was gone: what directories, units and tombstones say together. At start everything is new and is taken as
-//! it was found; later, what we know of our tasks is newer than what was found while it was being found, so they are looked at again, and only
-//! what is new to us is taken.
+//! Join: directories, units and tombstones together give the tasks, at start and when the bus comes back. At start
+//! everything is new and taken as found. Later, the machine's state of known tasks is newer than the findings, so it
+//! inspects them again and takes only unknown ones from the findings.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use super::machine::{Cx, Machine};
 use super::task::{State, ran_nothing};
 use super::tombs::Tomb;
 
-/// Units and directories that are nobody's, each reported once.
+/// Most units and directories that belong to no task, each reported once.
 const MAX_STRAYS: usize = 1024;
 
-/// A unit whose task is over: (its task's not-after, which orders them by age; stem; is it worth a post-mortem).
+/// Unit whose task is over: (its task's not-after, which orders by age; stem; should it stay for a post-mortem?).
 type Spent = (u64, String, bool);
 
 impl Machine {
@@ -36,7 +36,7 @@ impl Machine {
     ) {
         let first = !self.joined;
         if self.bus {
-            // systemd was re-executed: what was asked before it may never be answered.
+            // systemd was re-executed: earlier calls may never be answered.
             self.on_bus_lost();
         }
         self.bus = true;
@@ -47,10 +47,10 @@ impl Machine {
         } else {
             self.resume(cx);
         }
-        // What has the name of one that is kept, and not its ids, is somebody else's.
+        // A unit with the name of a kept one, but other ids, belongs to another program.
         let is_kept = |f: &Found| is_loaded(f) && f.unit_ids.as_ref().is_some_and(|ids| ids.stem() == f.stem);
         self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
-        // What is still loaded is found, and is retired again.
+        // Loaded units are found again, and retired again.
         self.unloading.clear();
         self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
@@ -74,7 +74,7 @@ impl Machine {
         for task in self.tasks.values_mut() {
             task.look = Default::default();
             task.watched = false;
-            // What was sent may not have arrived.
+            // An earlier TERM may not have arrived.
             task.term = task.cancelled && !defect!(BusTakesTerm);
             if matches!(task.state, State::Starting) {
                 let why = "the system bus was lost while its unit was being started".to_owned();
@@ -114,7 +114,7 @@ impl Machine {
         if let Some(Tomb { tombstone, .. }) = self.tombs.get_or_writing(id) {
             spent.extend(spent_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
-                // Its burial was cut short.
+                // Its burial was interrupted.
                 cx.push(Effect::Bury { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
             }
         } else if self.tasks.contains_key(&id) {
@@ -130,7 +130,7 @@ impl Machine {
             State::Ended { ended } | State::Burying { ended } => {
                 spent.extend(spent_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
             }
-            // A start that an agent before us, or a bus before this one, had sent.
+            // An earlier agent, or this one on an earlier bus, had sent a start.
             State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
                 self.doubt(id, "its unit came up late".to_owned(), cx);
             }
@@ -146,7 +146,7 @@ impl Machine {
             return self.join_ended(id, found, intent, ended, spent, cx);
         }
         if !is_loaded(&found) && found.claim.is_none() && !intent.is_rebuilt() {
-            // Nobody claimed it: begun only if somebody asks for it now.
+            // Unclaimed: begins only if it is requested now.
             let state = if defect!(BeginUnclaimed) { State::Queued } else { State::Unconfirmed };
             self.add(id, found.stem, intent, state);
             return;
@@ -170,8 +170,9 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// A unit with our ids and no intent. Whatever it has done, a runner was there, so it counts as claimed, and nobody else may claim; but for
-    /// one whose runner says that it had no claim: its start came when all was over, and it stands for nothing.
+    /// Rebuilds the intent from a unit with perilog's ids. A runner was there, so the task counts as claimed.
+    /// Exception: a runner that reports no claim; its start came when the task was over, and its unit stands for
+    /// nothing.
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
         let told_nothing = found.claim.is_none() && found.ended.is_none();
@@ -214,7 +215,7 @@ impl Machine {
                 boot: self.node.boot.clone(),
                 not_after_ms: 0,
                 ranks,
-                // A host's name is one that a hostlist takes.
+                // Every host name is valid in a hostlist.
                 hosts: HostList::from_names([self.node.host.as_str()]).unwrap_or_default(),
                 userid: None,
                 env: BTreeMap::new(),
@@ -232,7 +233,8 @@ impl Machine {
         }
     }
 
-    /// Nobody's: a unit with our prefix and no ids, or a directory without an intent. Reported once, nothing killed.
+    /// Reports a stray once and kills nothing: a unit with perilog's prefix and no ids, or a directory without an
+    /// intent.
     fn join_stray(&mut self, found: Found, cx: &mut Cx) {
         let loaded = is_loaded(&found);
         if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded) == Some(loaded) {
@@ -251,8 +253,8 @@ fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
 }
 
-/// The unit, if it is loaded, of a task that ended like this. One of its name that carries neither its ids nor its claim is somebody else's,
-/// and is left alone: such a task was refused for it.
+/// Returns the loaded unit of a task with this end. A unit of its name with neither its ids nor its claim belongs to
+/// another program, and is left alone: such a task was refused.
 fn spent_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
     let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
     let by_ids = found.unit_ids.as_ref().is_some_and(|ids| ids.task == id);
@@ -275,13 +277,12 @@ fn seen(found: Found) -> Seen {
         stop_asked: found.stop_asked,
         // The next look tells.
         deaf: None,
-        // What has an intent has a directory, and what had none has one again.
+        // A task with an intent has a directory, at least a new one.
         gone: false,
     }
 }
 
-/// For a unit that runs something the node's configuration does not name any more: nothing of it will be used but what to do with what
-/// lingers, and that is to hold it.
+/// Plan for a unit whose action the configuration no longer names: only `lingering` is used, and it holds.
 fn unknown_plan() -> Plan {
     Plan {
         run: Run::Command(Vec::new()),

@@ -17,12 +17,12 @@ use super::tombs::Tombs;
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,
-    /// Everything that has a directory, or is about to have one.
+    /// Tasks that have a directory, or are about to have one.
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) tombs: Tombs,
-    /// Whose a stem is, over tasks and tombstones.
+    /// Owner of each stem, over tasks and tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
-    /// Stems of units (`true`) and of directories that are nobody's; each was reported.
+    /// Stems of units (`true`) and directories that belong to no task; each was reported.
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
@@ -33,14 +33,14 @@ pub struct Machine {
     pub(super) joined: bool,
     /// systemd can be asked.
     pub(super) bus: bool,
-    /// Callers of Exec that came before everything was found, or before what an earlier boot left of their task is put away.
+    /// Callers of Exec that came before the join, or before the cleanup of their task's earlier boot.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
     /// The moment of the tick that was asked for and has not come.
     armed: Option<u64>,
 }
 
-/// One input being handled: its time, and what comes of it.
+/// Context of one input: its time, and its effects.
 pub(super) struct Cx {
     pub(super) now: Now,
     effects: Vec<Effect>,
@@ -75,8 +75,8 @@ impl Machine {
         }
     }
 
-    /// Everything that could grow, by its name; 0 each, but for tombstones that wait to be forgotten, when all is over. Not what has a bound of its own:
-    /// units for a post-mortem, names of what is not ours.
+    /// Returns the size of everything that can grow, by name; all are 0 at the end, except tombstones that wait to be
+    /// forgotten. Leaves out what has a bound of its own: units for a post-mortem, names of strays.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),
@@ -87,7 +87,7 @@ impl Machine {
         ]
     }
 
-    /// Takes one input at its time; gives what is to be done, in this order.
+    /// Handles one input at its time; returns the effects, in order.
     pub fn handle(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut cx = Cx { now, effects: Vec::new() };
         let cx = &mut cx;
@@ -119,7 +119,7 @@ impl Machine {
             Input::ClaimTaken { task, result } => self.on_claim_taken(task, result, cx),
             Input::OutcomeWritten { task, result } => self.on_outcome_written(task, result, cx),
             Input::Buried { task, result } => self.on_buried(task, result, cx),
-            // Should it come early, what it was for is asked for again.
+            // If the tick is early, the machine asks for another.
             Input::Tick => self.armed = None,
             Input::Policy(policy) => {
                 let others = !policy.actions.keys().eq(self.node.policy.actions.keys());
@@ -170,7 +170,7 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task, ended });
     }
 
-    /// Tries again what failed and is due. What needs the bus waits for it.
+    /// Repeats failed operations that are due. Those that need the bus wait for it.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
         let mut looks = Vec::new();
@@ -199,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// Asks for a tick when something will be due before the one that was asked for; for nothing while nothing waits for time.
+    /// Asks for a tick if something is due before the requested one; for none while nothing waits for time.
     fn arm(&mut self, cx: &mut Cx) {
         if self.armed.is_some_and(|at| at <= cx.now.boot_ms) {
             self.armed = None;

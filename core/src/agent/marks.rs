@@ -1,7 +1,8 @@
-//! Marks: which commit of the controller's store this host knows of, and by what.
+//! Marks: the commits of the controller's store that this host knows.
 //!
-//! A store that was put back from a copy learns from marks that it is behind. An intent has the commit that asked for it. A tombstone has the commit
-//! that has its end, or that cancelled it. `epoch.json` has the commit of the controller's Welcome, and of tombstones that went since.
+//! A restored store learns from marks that it is behind. An intent has the commit that requested it. A tombstone has
+//! the commit that stored its end, or that cancelled it. `epoch.json` has the commit of the controller's Welcome, and
+//! those of removed tombstones.
 
 use crate::defect;
 use crate::ids::ActionName;
@@ -18,7 +19,7 @@ impl Machine {
         (number > 0).then_some(Commit { epoch, number })
     }
 
-    /// The newest commit that this host knows of.
+    /// Returns the newest commit that this host knows.
     pub(super) fn newest(&self) -> Option<Mark> {
         let obeyed = self.session.obeyed?;
         let tasks = self.tasks.values().filter_map(|task| task.intent.commit);
@@ -27,7 +28,7 @@ impl Machine {
         Some(Mark { cluster: obeyed.cluster?, commit: all.max()? })
     }
 
-    /// Remembers the newest commit of tombstones that are about to go, where nothing else would.
+    /// Records the newest commit of tombstones that are about to go, if no other record has it.
     pub(super) fn keep_newest(&mut self, gone: &[Tomb], cx: &mut Cx) {
         let Some(obeyed) = self.session.highest() else { return };
         let newest = gone.iter().filter_map(|tomb| tomb.tombstone.commit).max();
@@ -38,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// What has cleaned up after the attempt of this Start here, or is about to.
+    /// Returns the after-action that has run here for the attempt of this Start, or is about to.
     pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
         let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
         let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));

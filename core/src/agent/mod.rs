@@ -1,6 +1,6 @@
-//! The agent's machine: everything a node decides about its tasks, and nothing of how it is done. One value, `handle(input, now) ->
-//! effects`: the daemon waits for an edge, hands in an [`Input`], carries out the [`Effect`]s. Whatever can fail comes back as an input;
-//! whatever must be durable before the next step is confirmed before that step is asked for.
+//! Machine of the agent: every decision of a node about its tasks, without any I/O. One value, `handle(input, now) ->
+//! effects`: the daemon waits for an edge, hands in an [`Input`], carries out the [`Effect`]s. The result of a fallible
+//! effect comes back as an input. A step that must be durable is confirmed before the next one is requested.
 //!
 //! ```text
 //!   Start, Exec                                        found at start: intent, no claim, no unit
@@ -28,14 +28,15 @@
 //!      ENDED --Ack--> BURYING --Buried--> a tombstone, until it is forgotten
 //! ```
 //!
-//! What must stay true: the intent is on disk before anybody is told; no unit is asked for while nobody wants its task; of a task that
-//! nobody claimed no end is written before the claim is ours; an end is told only after it is on disk. Told without a file are only those
-//! that were never taken on (refused here, or meant for another boot), and tombstones.
+//! Invariants: the intent is on disk before the agent reports the task. No unit is started for an unconfirmed task. The
+//! end of an unclaimed task is written only after the agent has the claim. An end is reported only after it is on disk;
+//! the exceptions are tasks that were never accepted (refused here, or for another boot), and tombstones.
 //!
-//! The rooms: `machine` (state and dispatch), `start` (taking on), `guard` (whose turn it is), `unit` (what systemd says), `claim`
-//! (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone), `tombs`, `join` (coming up), `session` and `hello` (the
-//! controller), `boot` (a boot that a script announced), `exec` (the host's own tasks), `orphan` (those of them whose hook is
-//! gone), `phase` and `status` (what is shown), `task` and `backoff` (the values they share).
+//! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
+//! `claim` (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone),
+//! `tombs`, `join` (coming up), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (the host's
+//! own tasks), `orphan` (own tasks whose hook is gone), `phase` and `status` (views), `task` and `backoff` (shared
+//! values).
 
 mod backoff;
 mod boot;

@@ -1,18 +1,20 @@
-//! A task of the host's own whose hook is gone. A resource manager runs a hook and believes its exit status; where the hook dies, or the daemon behind
-//! it, that status reaches nobody, and the resource manager makes one up. So a hook may name a program, and the agent runs it for a task that nobody
-//! listens to any more: with `begun` while the task goes on, with `ended` and what came of the task when it is over.
+//! Orphaned tasks of the host's own, whose hook is gone. A resource manager runs a hook and believes its exit status.
+//! If the hook or its daemon dies, that status is lost, and the resource manager makes one up. So a hook may name a
+//! program, which the agent runs for an orphaned task: with `begun` while the task goes on, with `ended` and the
+//! outcome when it is over.
 //!
 //! ```text
 //!   a caller waits --the last one hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
 //!        ^                                                            |                        |
 //!        +------------------------ a caller attaches -----------------+------------------------+
 //!        |
-//!        +--the hook says that its daemon has died--> bereft: `begun`, whoever attaches
+//!        +--the hook reports that its daemon died--> bereft: `begun`, also with a caller
 //!
 //!   ended, told to a caller, `begun` was never told: buried
 //!   ended otherwise: `ended`, again and again until the program has exited with 0; then buried
 //! ```
-//! The file of the intent names the program, and a task is not buried before the program knows of its end: an agent that comes up goes on with it.
+//! The intent names the program, and the task is buried only after the program knows the end, so a restarted agent goes
+//! on with it.
 
 use std::collections::BTreeMap;
 
@@ -36,11 +38,11 @@ const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
-    /// The hook has said that the daemon behind it has died.
+    /// Has the hook reported that its daemon died?
     bereft: bool,
     /// A caller was told the end.
     heard: bool,
-    /// The program was told of the task; an agent before this one may have told it, too.
+    /// Was the program told of the task, perhaps by an earlier agent?
     known: bool,
     begun: bool,
     /// Under way.
@@ -56,7 +58,7 @@ enum Due {
 }
 
 impl Machine {
-    /// The tasks that were found at start: their hooks dial again now, or are gone.
+    /// Starts the wait for hooks of tasks found at start: they dial again now, or are gone.
     pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
         for task in self.tasks.values_mut() {
             task.orphan = Orphan { known: true, ..Orphan::default() };
@@ -64,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// Tells what is due, and buries what has nothing left to be told.
+    /// Tells the due programs, and buries tasks with nothing left to tell.
     pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
@@ -73,7 +75,7 @@ impl Machine {
                 Due::Bury => self.bury(id, cx),
                 Due::Tell(word) => {
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
-                    // A task that was taken on is run, whether its hook came back for it or not: what ends a job has to.
+                    // An accepted task runs even if its hook does not come back: an epilog must run.
                     task.confirm();
                     task.tell(word, cx);
                 }
@@ -98,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// The hook's word that the daemon that waits for its status has died.
+    /// Handles the hook's report that the daemon waiting for its status has died.
     pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let reply = match self.tasks.get_mut(&id) {
             Some(task) => {
@@ -130,7 +132,7 @@ impl Task {
         self.orphan.heard = true;
     }
 
-    /// Has a program to be told of it?
+    /// Has the task a program for this case?
     pub(super) const fn has_program(&self) -> bool {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
@@ -154,7 +156,7 @@ impl Task {
         match &self.state {
             State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
             State::Ended { .. } if orphan.bereft || (is_gone && !orphan.heard) => Due::Tell(Word::Ended),
-            // What `begun` did is to be undone.
+            // The program undoes its work for `begun`.
             State::Ended { .. } if orphan.heard && orphan.known => Due::Tell(Word::Ended),
             State::Ended { .. } if orphan.heard => Due::Bury,
             State::Ended { .. } => Due::Nothing,

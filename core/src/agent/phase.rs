@@ -1,4 +1,4 @@
-//! What the records of a runner say about where its task stands. Pure reading; the same records always say the same.
+//! Phase of a task from its runner's records. A pure function: equal records give equal phases.
 
 use crate::message::Phase;
 use crate::task::{Report, StepRecord};
@@ -8,7 +8,7 @@ const MAX_MILESTONES: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Progress {
-    /// `None` until a script has begun. Between two scripts it is still the one before.
+    /// `None` until a script has begun. Between two scripts it names the earlier one.
     pub(super) phase: Option<Phase>,
     /// In the order they were reached.
     pub(super) milestones: Vec<String>,
@@ -20,7 +20,7 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    /// The limit that passed, and what was seen then.
+    /// The limit that passed, and the forensics then.
     overdue: Option<(u64, &'a str)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
     for step in steps {
         match step {
             StepRecord::Begin { seq, script, attempt, of, .. } => {
-                // Another try of the same script is not another script.
+                // Another try of the same script does not count as another script.
                 let again = current.as_ref().is_some_and(|c| c.script == script && c.attempt < *attempt);
                 index += u32::from(!again);
                 current =

@@ -1,10 +1,10 @@
-//! The session with the controller: greeted, welcomed, obeyed. What a controller says before its Welcome is a protocol error; what it says
-//! while its epoch goes to disk waits.
+//! Session with the controller: greeted, welcomed, obeyed. A message before the Welcome is a protocol error; messages
+//! wait while the epoch goes to disk.
 //!
 //! ```text
 //!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
 //!                    (Hello)                 |                 (a higher epoch)
-//!                                            +--Welcome, the epoch that was obeyed last---> open
+//!                                            +--Welcome, the epoch last obeyed---> open
 //!   any --LinkDown--> down      any --Hang--> hung (deaf until the next LinkUp)
 //! ```
 
@@ -19,8 +19,8 @@ use super::io::{Effect, Level};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Messages that wait while an epoch is written, each a frame at most. More than that, and the next session (the epoch is on disk by then)
-/// gets them all.
+/// Most messages that wait while an epoch is written, each at most a frame. If there are more, the next session (the
+/// epoch is on disk by then) repeats them all.
 pub(super) const MAX_PENDING: usize = 256;
 
 #[derive(Debug, Default)]
@@ -51,18 +51,18 @@ struct Welcome {
 #[derive(Debug, Default)]
 pub(super) struct Session {
     link: Link,
-    /// Of the controller that welcomed us last.
+    /// Cluster of the last Welcome.
     pub(super) cluster: Option<ClusterId>,
     /// The highest that is on disk.
     pub(super) obeyed: Option<Obeyed>,
-    /// One that is on its way there.
+    /// Epoch on its way to disk.
     writing: Option<Obeyed>,
     /// Said once a session that the peer does not know a message of ours.
     noted_unsupported: bool,
 }
 
 impl Session {
-    /// The highest that was obeyed, also where it is still on its way to disk.
+    /// Returns the highest obeyed epoch, even if it is still on its way to disk.
     pub(super) fn highest(&self) -> Option<Obeyed> {
         self.writing.or(self.obeyed)
     }
@@ -114,7 +114,7 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
-    /// The controller goes by what the last Hello said, and a session has one Hello: another session says it anew.
+    /// Starts another session, which says Hello again: the controller goes by the last Hello, and a session has one.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
             self.hang("this node configures other actions than it has told the controller", cx);
@@ -204,7 +204,7 @@ impl Machine {
         self.say_what_hello_left_out(cx);
     }
 
-    /// Ends that are not acknowledged, milestones, announced boots, and whatever happened since Hello.
+    /// Reports what Hello left out: unacknowledged ends, milestones, announced reboots, and later events.
     fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };

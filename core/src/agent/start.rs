@@ -1,4 +1,4 @@
-//! Taking a task on: what is refused before anything is written, and the intent of what is not.
+//! Acceptance of a task: checks before anything is written, and the intent.
 
 use crate::defect;
 use crate::environment;
@@ -11,13 +11,13 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// The longest that a task may wait for its begin, whatever its Start says: what is kept of it stays for as long.
+/// Longest time that a task may wait for its begin, whatever its Start says: its records stay as long.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
     pub(super) fn on_start(&mut self, start: Start, cx: &mut Cx) {
         let task = start.task;
-        // A name is made of what it names: no message can mean one task and name another.
+        // The id must match the names that it is made of, so that no message can mean one task and name another.
         let cluster = self.session.cluster.unwrap_or(ClusterId::LOCAL);
         if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL
         {
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// Answers a Start for a task that is known, from where it stands.
+    /// Answers a Start for a known task, by its state.
     fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
         if let Some(task) = self.tasks.get_mut(&id) {
             match &task.state {
@@ -56,7 +56,7 @@ impl Machine {
         if let Some(tomb) = self.tombs.get(id) {
             let stone = &tomb.tombstone;
             if stone.reboot(&self.node.boot) == Reboot::Expected {
-                // Who asks for it has not heard how long that may take.
+                // A controller that asks does not know how long the reboot may take.
                 let (within_ms, ended) = (stone.limit_ms, Box::new(self.told_by(stone, cx.now)));
                 self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
             }
@@ -66,10 +66,10 @@ impl Machine {
         self.tombs.is_writing(id)
     }
 
-    /// The intent of a task that is new here.
+    /// Returns the intent of a new task.
     ///
     /// # Errors
-    /// How it ends at once, with nothing written: refused, or lost where it was meant for another boot.
+    /// How it ends at once, without a file: refused, or lost if it was for another boot.
     pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Outcome> {
         let refused = |why: String| Outcome::Refused { why };
         if start.boot != self.node.boot && !defect!(AnyBoot) {
@@ -125,7 +125,7 @@ impl Machine {
         })
     }
 
-    /// Writes the intent; what comes of it is said when it is on disk.
+    /// Writes the intent; the result is reported when it is on disk.
     pub(super) fn record(&mut self, intent: Intent, cx: &mut Cx) {
         let start = &intent.start;
         let (id, stem) = (start.task, ids::stem(&start.action, &start.job, start.task));
@@ -149,7 +149,7 @@ impl Machine {
     pub(super) fn on_intent_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if !matches!(task.state, State::Recording) {
-            // Rebuilt from a unit that runs; its outcome will be written all the same.
+            // Rebuilt from a running unit; its outcome will be written all the same.
             if let Err(text) = result {
                 let text = format!("cannot write the rebuilt intent of {}: {text}", task.name());
                 cx.note(Level::Error, Some(id), Some(&task.intent.start.job.clone()), text);
@@ -172,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Nothing is on disk, so nothing is remembered: a Start that comes again is tried again.
+    /// Forgets the task, because nothing is on disk: a repeated Start is tried again.
     fn not_recorded(&mut self, id: TaskId, why: String, cx: &mut Cx) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.stems.remove(&task.stem);
@@ -187,7 +187,7 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// Tells the controller something about its task, now or with this session's Welcome; of the host's own it is told nothing.
+    /// Tells the controller about its task, now or with this session's Welcome; nothing about the host's own.
     pub(super) fn tell(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else {
             return;
@@ -201,7 +201,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Somebody wants it begun.
+    /// Confirms that the task is wanted.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
         if matches!(self.state, State::Unconfirmed) {

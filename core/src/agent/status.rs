@@ -1,4 +1,4 @@
-//! What people are shown of the machine's state.
+//! Status of the machine for people.
 
 use crate::message::Phase;
 use crate::outcome::Outcome;
@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::task::{State, Task};
 
 impl Machine {
-    /// One line for systemctl status: `connected; 2 running, 1 waiting`.
+    /// Returns one line for systemctl status: `connected; 2 running, 1 waiting`.
     pub fn status_line(&self) -> String {
         if !self.joined {
             return "looking for tasks; not connected".to_owned();
@@ -81,7 +81,7 @@ impl Task {
         }
     }
 
-    /// What it waits for, or what goes wrong.
+    /// Returns what the task waits for, or what goes wrong.
     fn why(&self) -> Option<String> {
         if self.trouble.is_some() {
             return self.trouble.clone();

@@ -1,4 +1,4 @@
-//! One task as its node holds it: where it stands, what is known of it, and what is under way for it.
+//! Task as its node holds it: state, facts, and pending operations.
 
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
@@ -14,21 +14,21 @@ use super::watch::Watch;
 pub(super) enum State {
     /// `intent.json` is being written; nobody was told anything.
     Recording,
-    /// On disk, not begun, and nobody of this agent's lifetime has asked for it: a Begin, a Start or an Exec must.
+    /// On disk, not begun, and not requested in this agent's lifetime: it needs a Begin, a Start or an Exec.
     Unconfirmed,
     /// Wanted; waits for its turn on this host.
     Queued,
     /// systemd was asked to start its unit, and has not answered.
     Starting,
-    /// Its unit may or may not be there, and may not be ours; only a look tells.
+    /// Its unit may exist or not, and may belong to another program; only an inspection tells.
     Doubt { why: String },
-    /// Its unit is there, queued or running or over with something left.
+    /// Its unit exists: queued, running, or over with processes left.
     Live,
-    /// It must not begin: the claim is being taken.
+    /// Must not begin: the agent takes the claim.
     Withdrawing,
-    /// It ended; `outcome.json` is being written.
+    /// Ended; `outcome.json` is being written.
     Concluding { ended: Box<Ended> },
-    /// Its outcome is on disk; not acknowledged.
+    /// Outcome on disk; not acknowledged.
     Ended { ended: Box<Ended> },
     /// Acknowledged; tombstone and directory are under way.
     Burying { ended: Box<Ended> },
@@ -57,14 +57,14 @@ pub(super) struct Task {
     /// Order of acceptance on this host, which is the queue's.
     pub(super) seq: u64,
     pub(super) state: State,
-    /// Somebody of this agent's lifetime wants it begun.
+    /// Was it requested in this agent's lifetime?
     pub(super) confirmed: bool,
     pub(super) cancelled: bool,
-    /// The controller has forgotten its attempt: the host may have been given to another job.
+    /// Has the controller forgotten its attempt? The host may belong to another job.
     pub(super) released: bool,
 
     pub(super) claim: Option<Claim>,
-    /// A runner has the claim; whose invocation it is has not been read.
+    /// A runner has the claim; its invocation has not been read.
     pub(super) claimed_by_other: bool,
     pub(super) claiming: Option<Claiming>,
 
@@ -72,12 +72,12 @@ pub(super) struct Task {
     pub(super) starts: u32,
     pub(super) start_again: Backoff,
     pub(super) look: Look,
-    /// PID 1 tells us of its changes on this connection.
+    /// Does PID 1 report its changes on this connection?
     pub(super) watched: bool,
-    /// Its unit is loaded, as far as we know; `Some(true)`: as a failed one.
+    /// Is its unit loaded, as far as known? `Some(true)`: as a failed one.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
-    /// TERM is still to be sent to its runner; and another signal.
+    /// Signals still to be sent to its runner: TERM, and another.
     pub(super) term: bool,
     pub(super) signal: Option<u8>,
     pub(super) watch: Watch,
@@ -86,19 +86,19 @@ pub(super) struct Task {
 
     /// Outcome or tombstone could not be written.
     pub(super) write_again: Backoff,
-    /// What last went wrong, until it goes right.
+    /// Last problem, until it is solved.
     pub(super) trouble: Option<String>,
 
     pub(super) phase: Option<Phase>,
-    /// CLOCK_BOOTTIME when its first script began, where this agent has started it.
+    /// CLOCK_BOOTTIME at the begin of its first script, if this agent started it.
     pub(super) running_from_ms: Option<u64>,
     pub(super) milestones: Vec<String>,
-    /// How many of them this session was told.
+    /// Number of milestones that this session knows.
     pub(super) milestones_told: usize,
-    /// A script announced a boot: how the task ends by it; and was this session told?
+    /// A script announced a reboot: the task's end by it; and does this session know?
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
-    /// The controller was not told something that happened after this session's Hello.
+    /// Does the controller lack an event from after this session's Hello?
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for its end.
     pub(super) callers: Vec<Caller>,
@@ -156,13 +156,14 @@ impl Task {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
-    /// The same of what it does: from the begin of its scripts, however long they had waited for that.
+    /// Returns the age of its phase: from the begin of its scripts, however long they had waited.
     pub(super) fn phase_age_ms(&self, now: Now) -> u64 {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
-    /// May a script of it be alive, or begin without another word from us? That of an unconfirmed one may: the agent before us may have asked
-    /// for its unit, and PID 1 not have come to it. Until the claim is known to be ours so may that of one that is being withdrawn.
+    /// May one of its scripts be alive, or begin without another order? That of an unconfirmed task may: an earlier
+    /// agent may have requested its unit, and PID 1 not have handled it. A task being withdrawn may, until the agent
+    /// has the claim.
     pub(super) const fn may_live(&self) -> bool {
         matches!(
             self.state,
@@ -175,7 +176,7 @@ impl Task {
         !matches!(self.state, State::Ended { .. } | State::Burying { .. })
     }
 
-    /// Not begun, and to be given up if that lasts past its not-after.
+    /// Has it not begun, and is it given up past its not-after?
     pub(super) const fn expires(&self) -> bool {
         matches!(self.state, State::Unconfirmed | State::Queued)
     }
@@ -185,20 +186,20 @@ impl Task {
     }
 }
 
-/// Is the main process of this loaded unit gone for good? `activating` and `deactivating` are on their way somewhere else, whatever their
-/// last main process did, and a start that is pending will change what is read.
+/// Is the main process of this loaded unit gone for good? `activating` and `deactivating` are transitions, whatever the
+/// last main process did, and a pending start will change the properties.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }
 
-/// Did its runner say by its exit that it has no claim, and ran nothing?
+/// Does its runner's exit status say that it had no claim, and ran nothing?
 pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
     RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
 }
 
-/// Did it find no directory, or that of a task which was another's?
+/// Did the runner find no directory, or that of another task?
 pub(super) fn had_no_task(unit: &UnitFacts) -> bool {
     [NO_TASK, NOT_OURS].iter().any(|status| exited_with(unit, *status))
 }

@@ -1,5 +1,6 @@
-//! What stays of tasks that are over: tombstones, until the controller forgets their attempt. They answer for their task. Past their cap the oldest
-//! goes that the controller has acknowledged (docs/decisions/0006-what-we-measured-otherwise.md); where there is none nothing new is taken on.
+//! Tombstones: the remains of finished tasks, until the controller forgets their attempt. They answer for their task.
+//! Past their cap, the oldest one that the controller has acknowledged goes
+//! (docs/decisions/0006-what-we-measured-otherwise.md); without such a one, the agent accepts no new task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +12,14 @@ use crate::task::Tombstone;
 use super::backoff::Backoff;
 use super::io::Now;
 
-/// Most bytes of an outcome's text that a tombstone keeps, so that it stays within its 512 bytes.
+/// Most bytes of an outcome's text in a tombstone, which keeps it within 512 bytes.
 const MAX_TEXT: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Tomb {
     pub(super) tombstone: Tombstone,
     pub(super) stem: String,
-    /// `false`: the controller has yet to be told of it, and to say that it knows.
+    /// `false`: the controller has not confirmed the end yet.
     pub(super) acked: bool,
     /// The controller has no more use for it.
     pub(super) forgotten: bool,
@@ -27,9 +28,9 @@ pub(super) struct Tomb {
 #[derive(Debug, Default)]
 pub(super) struct Tombs {
     kept: BTreeMap<TaskId, Tomb>,
-    /// Of tasks that were never here: on their way to disk.
+    /// Tombstones of unknown tasks, on their way to disk.
     writing: BTreeMap<TaskId, (Tomb, Backoff)>,
-    /// (not-after, task) of those that are to go.
+    /// (not-after, task) of tombstones that are to go.
     forgotten: BTreeSet<(u64, TaskId)>,
 }
 
@@ -42,7 +43,7 @@ impl Tombs {
         self.kept.get(&task)
     }
 
-    /// ... also one that is on its way to disk.
+    /// Returns a tombstone, even on its way to disk.
     pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
         self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
     }
@@ -55,7 +56,7 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// On its way to disk: it refuses its task, and is told of when it is there.
+    /// Is it on its way to disk? It refuses its task already, and is reported once on disk.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)
     }
@@ -72,7 +73,7 @@ impl Tombs {
         self.writing.insert(tomb.tombstone.task, (tomb, Backoff::default()));
     }
 
-    /// It is on disk; the outcome that is to be told.
+    /// Records that it is on disk; returns the outcome to report.
     pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
         let (tomb, _) = self.writing.remove(&task)?;
         let outcome = tomb.tombstone.outcome.clone();
@@ -80,13 +81,13 @@ impl Tombs {
         Some(outcome)
     }
 
-    /// It could not be written; was it one of ours?
+    /// Records that writing failed; true if the tombstone is known here.
     pub(super) fn not_written(&mut self, task: TaskId, now: Now) -> bool {
         let found = self.writing.get_mut(&task);
         found.map(|(_, backoff)| backoff.failed(now)).is_some()
     }
 
-    /// Those whose writing is to be tried again now.
+    /// Returns tombstones whose writing is due again.
     pub(super) fn take_due(&mut self, now: Now) -> Vec<(String, Tombstone)> {
         let due = self.writing.values_mut().filter(|(_, backoff)| backoff.at().is_some());
         due.filter_map(|(tomb, backoff)| backoff.take_due(now).then(|| (tomb.stem.clone(), tomb.tombstone.clone())))
@@ -103,7 +104,7 @@ impl Tombs {
         }
     }
 
-    /// The controller's word that these may go; the host's own are not its to forget.
+    /// Marks a tombstone as forgotten by the controller, which cannot forget the host's own.
     pub(super) fn forget(&mut self, task: TaskId) {
         let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
         let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
@@ -115,7 +116,7 @@ impl Tombs {
         tomb.forgotten = true;
     }
 
-    /// Takes out what is forgotten and past its not-after, but for those that `stays` wants.
+    /// Removes forgotten tombstones past their not-after, except those that `stays` keeps.
     pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let until = if defect!(EarlyTombstoneSweep) { u64::MAX } else { now.boot_ms };
         let due = self.forgotten.range(..=(until, LAST_TASK)).copied();
@@ -128,8 +129,8 @@ impl Tombs {
             .collect()
     }
 
-    /// The oldest of the host's own, when there are `most` of them, but for those that `stays` wants. No message for it can be on its way, so
-    /// it need not wait for a not-after.
+    /// Evicts the host's oldest own tombstone, if there are `most` of them, except those that `stays` keeps. No message
+    /// for it can be in flight, so it need not wait for a not-after.
     pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
@@ -140,8 +141,9 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// The oldest that the controller has on disk, so many at most, but for those that `stays` wants. A session is in order and its controller asks for
-    /// nothing that it knows the end of: no Start can come for one of these but from a store that was lost, whenever that is.
+    /// Evicts up to `most` of the oldest tombstones that the controller has on disk, except those that `stays` keeps. A
+    /// session is in order, and its controller requests nothing whose end it knows, so no Start can come for one of
+    /// these, except from a lost store.
     pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);
@@ -156,7 +158,7 @@ impl Tombs {
             .collect()
     }
 
-    /// Those that the controller was not told of, or did not confirm.
+    /// Returns tombstones that the controller has not confirmed.
     pub(super) fn unacknowledged(&self) -> impl Iterator<Item = &Tomb> {
         self.kept.values().filter(|tomb| !tomb.acked)
     }
@@ -165,7 +167,7 @@ impl Tombs {
 /// Above all tasks, for ranges.
 const LAST_TASK: TaskId = TaskId { action: crate::ids::ActionId(uuid::Uuid::max()), rank: crate::ids::Rank(u32::MAX) };
 
-/// An outcome as a tombstone keeps it: its text cut short, and plain, so that JSON does not make it longer.
+/// Shortens an outcome for a tombstone: its text cut, and plain, so that JSON does not lengthen it.
 pub(super) fn brief(outcome: &Outcome) -> Outcome {
     let cut = |text: &str| -> String {
         let plain = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') { c } else { ' ' };

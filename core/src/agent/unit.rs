@@ -1,4 +1,5 @@
-//! What systemd says of a task's unit, and what follows from it. Nothing is concluded from silence: what is not known is looked at.
+//! Unit of a task: systemd's answers, and their consequences. Silence proves nothing: the machine inspects what it does
+//! not know.
 
 use crate::defect;
 use crate::ids::TaskId;
@@ -13,9 +14,9 @@ use super::phase;
 use super::start::not_ours;
 use super::task::{State, Task, had_no_task, is_over};
 
-/// Starts that systemd may leave unanswered, each found not to have happened; a bus that is replaced under us takes one or two.
+/// Most unanswered starts, each found not to have happened; a bus that is replaced meanwhile takes one or two.
 const MAX_STARTS: u32 = 6;
-/// Lingering processes that are named while they linger, and bytes of each one's command.
+/// Most lingering processes to name, and bytes of each one's command.
 const MAX_NAMED: usize = 32;
 const MAX_COMMAND: usize = 256;
 
@@ -30,7 +31,7 @@ impl Machine {
             StartReply::Queued => {
                 task.state = State::Live;
                 task.loaded = Some(false);
-                // The end of its job is told to whom it was queued for.
+                // The end of its job is reported to the connection that queued it.
                 task.watched = true;
                 task.start_again.succeeded();
                 // Its job may have ended before the call was answered.
@@ -69,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// Asks for a look, or for another one after that which is under way. Without a bus: the next `Joined` asks.
+    /// Asks for an inspection, or for another one after that under way. Without a bus, the next `Joined` asks.
     pub(super) fn look(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else {
             return;
@@ -109,20 +110,20 @@ impl Machine {
         }
     }
 
-    /// What a look saw decides where the task stands.
+    /// Applies an inspection to the task's state.
     pub(super) fn observe(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
-        // Also of one that was queued for us: it may have been stopped, and its name taken.
+        // The check includes a unit that this agent queued: it may have been stopped, and its name taken.
         let ours = loaded.filter(|unit| task.is_its_unit(unit, seen));
         if (seen.gone || task.intent.is_rebuilt()) && task.claim.is_none() {
-            // A claim may have gone with the directory: a unit that is there stands for a runner that had it.
+            // The claim may have gone with the directory: an existing unit stands for a runner that had it.
             task.claimed_by_other = true;
             task.claim = ours.and_then(|unit| unit.invocation.clone()).map(Claim::Runner);
         }
         if ours.is_some() {
-            // To stop one that had its name before would stop this one.
+            // Unloading an earlier unit of the name would stop this one.
             self.unloading.remove(&task.stem);
         }
         match ours {
@@ -146,8 +147,8 @@ impl Machine {
             self.take_claim(id, Claim::Cancelled, cx);
         }
         if unit.main_ended() && !seen.processes.is_empty() {
-            // A runner that failed or was killed: systemd sends TERM to what it left, and waits. No other script begins, and nobody is left
-            // to forward a signal.
+            // The runner failed or was killed: systemd sends TERM to its children, and waits. No other script begins,
+            // and no runner is left to forward a signal.
             return self.observe_lingering(id, unit, &seen.processes, cx);
         }
         self.deliver_signals(id, cx);
@@ -165,7 +166,7 @@ impl Machine {
         }
         self.tell_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
-        // What the agent says of a runner that is deaf stands as long as it is.
+        // The agent's report about a deaf runner stands while it is deaf.
         let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
         let told = self.tasks.get(&id).is_some_and(told);
         if let Some(phase) = progress.phase.filter(|phase| !told || matches!(phase, Phase::Overdue { .. })) {
@@ -186,7 +187,7 @@ impl Machine {
         task.milestones_told = task.milestones.len();
     }
 
-    /// The main process is gone. It has ended when nothing else of it is left.
+    /// Handles a unit whose main process is gone. The task has ended when no other process is left.
     fn observe_over(&mut self, id: TaskId, unit: &UnitFacts, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = Some(unit.active == "failed");
@@ -200,24 +201,24 @@ impl Machine {
             Lingering::Kill | Lingering::Hold => std::mem::take(&mut task.killed),
         };
         if task.claim.is_none() && task.claimed_by_other {
-            // The claim was cut short by a crash; the only runner it can be of is that of this unit.
+            // A crash cut the claim short; only this unit's runner can hold it.
             task.claim = task.invocation.clone().map(Claim::Runner);
         }
         let ended = task.judge(Some(unit), seen, &left, cx.now);
         if task.claim.is_some() || task.claimed_by_other {
             return self.conclude(id, ended, cx);
         }
-        // Who was told that it lives says no more that it may begin.
+        // A controller that knows the task as live will not send another Begin.
         let may_begin = task.confirmed || !self.session.is_greeted();
         if had_no_task(unit) && !task.cancelled && task.starts < MAX_STARTS && may_begin {
-            // A start of another life, which came when nothing of that was left: it ran nothing, and has only the name.
+            // The start of another life, which came when that was over: it ran nothing, and only has the name.
             let stem = task.stem.clone();
             task.loaded = None;
             task.trouble = Some(EARLIER_UNIT.to_owned());
             task.requeue(cx);
             return self.retire_unit(stem, false, cx);
         }
-        // Nobody claimed it; nobody shall from here on.
+        // Unclaimed; the agent takes the claim so that no runner can.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
         self.withdraw(id, claim, cx);
     }
@@ -226,7 +227,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Live;
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
-            // One that has just been forked has still its parent's name: once more, for people.
+            // A process that was just forked still has its parent's name: inspects once more, for people.
             task.look.backoff.failed(cx.now);
         }
         if task.intent.plan.lingering == Lingering::Kill {
@@ -244,7 +245,7 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// systemd has no unit of this task's. `foreign`: it has one of that name all the same.
+    /// Handles a missing unit. `foreign`: a unit of that name exists, but belongs to another program.
     fn observe_gone(&mut self, id: TaskId, seen: &Seen, foreign: bool, claim_is_news: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = None;
@@ -256,7 +257,7 @@ impl Machine {
             let left = std::mem::take(&mut task.killed);
             let mut ended = task.judge(None, seen, &left, cx.now);
             if task.intent.start.boot != self.node.boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
-                // A soft reboot leaves /run, and in it whether that boot was announced.
+                // A soft reboot leaves /run, which tells whether that boot was announced.
                 ended = task.if_it_boots(seen, cx.now);
             }
             return self.conclude(id, ended, cx);
@@ -265,7 +266,7 @@ impl Machine {
             _ if task.cancelled => Claim::Cancelled,
             State::Doubt { .. } if foreign => Claim::Withdrawn(Outcome::Refused { why: not_ours(&task.stem) }),
             State::Doubt { why } if task.starts < MAX_STARTS => {
-                // It did not come up, and if it still does the claim lets one runner through.
+                // The unit did not come up; if it still does, the claim lets one runner through.
                 task.trouble = Some(why.clone());
                 return task.requeue(cx);
             }
@@ -292,7 +293,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Takes over what the directory says of the claim; a claim that was read once never goes. Was it news?
+    /// Takes over the directory's claim; a known claim never disappears. Returns whether it is new.
     fn learn_claim(&mut self, seen: &Seen) -> bool {
         let news = self.claim.is_none() && seen.claim.is_some();
         if news {
@@ -301,7 +302,7 @@ impl Task {
         news
     }
 
-    /// Is a unit of this name this task's? It carries our ids, or its runner made the claim.
+    /// Does a unit of this name belong to this task? It carries the task's ids, or its runner made the claim.
     fn is_its_unit(&self, unit: &UnitFacts, seen: &Seen) -> bool {
         let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
         let by_claim =

@@ -1,10 +1,10 @@
-//! A limit of the agent's own behind the runner's, and a look whether signals have arrived: a runner that is stopped (SIGSTOP) or hangs in the kernel
-//! enforces no limit, and takes no cancel and no KILL for its script.
+//! Watch over the runner: a limit of the agent's own behind the runner's, and a check whether signals arrived. A runner
+//! that is stopped (SIGSTOP) or hangs in the kernel enforces no limit, and takes no cancel and no KILL for its script.
 //!
 //! ```text
-//!   the limit has passed, BEHIND ago, and the runner has not said so --look--> deaf:     overdue, by the agent's word; KILL to the unit where the policy is to kill
-//!                                                                   `-------> not deaf: it will; looked at again later
-//!   a signal was sent, HEARD ago --look--> deaf: KILL reaches the whole unit; of TERM it is told that nothing will come of it
+//!   the limit has passed, BEHIND ago, and the runner has not reported it --inspect--> deaf:     overdue, reported by the agent; KILL to the unit where the policy is to kill
+//!                                                                   `-------> not deaf: it will; inspected again later
+//!   a signal was sent, HEARD ago --inspect--> deaf: KILL reaches the whole unit; TERM is reported as useless
 //! ```
 
 use crate::ids::TaskId;
@@ -23,15 +23,15 @@ const HEARD_MS: u64 = 1_500;
 /// As the runner has it.
 const KILL_GRACE_MS: u64 = 10_000;
 
-/// What the agent knows of time of a task whose runner has the claim; CLOCK_BOOTTIME, from what this agent saw.
+/// Times of a task whose runner has the claim; CLOCK_BOOTTIME, as this agent saw them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,
-    /// The script that runs, its number, and since when.
+    /// Running script, its number, and since when.
     script: Option<(String, u32, u64)>,
     /// When to look whether the runner has noticed a limit.
     limit_at: Option<u64>,
-    /// It had not, and is deaf: since when.
+    /// The limit passed unreported and the runner is deaf: since when.
     pub(super) behind: Option<u64>,
     killed: bool,
     /// A signal that was sent, and when.
@@ -65,7 +65,7 @@ impl Machine {
         self.watch_signal(id, seen, cx);
     }
 
-    /// Has the signal arrived that was sent?
+    /// Checks whether a sent signal has arrived.
     fn watch_signal(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(HEARD_MS);
@@ -94,7 +94,7 @@ impl Task {
         }
     }
 
-    /// When to look whether its runner keeps its limits; `None` while a look is under way, or nothing is to be watched.
+    /// Returns when to check the runner's limits; `None` while an inspection is under way, or nothing is to be watched.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let looked_at = self.look.asked || self.look.backoff.at().is_some();
@@ -132,7 +132,7 @@ impl Task {
         let (at, limit_ms) = of_script.into_iter().chain(of_task).map(passes).min()?;
         let due = at.saturating_add(BEHIND_MS);
         if due <= now_ms {
-            // A runner that is not deaf will say so itself.
+            // A runner that is not deaf will report it itself.
             self.watch.limit_at = Some(now_ms.saturating_add(BEHIND_MS)).filter(|_| self.watch.behind.is_none());
             return Some((script, limit_ms));
         }
@@ -140,7 +140,7 @@ impl Task {
         None
     }
 
-    /// Where it stands, with something that people should know.
+    /// Returns the running phase with a remark for people.
     pub(super) fn told_as_running(&self, told: String) -> Phase {
         let (script, index, of) = match &self.phase {
             Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),

@@ -1,4 +1,4 @@
-//! A machine under test, and the way to say what may come of an input: exactly these effects, in this order.
+//! Bed for a machine under test: a test states an input and exactly its effects, in order.
 
 use crate::agent::io::{Effect, Input, Node, Now};
 use crate::agent::machine::Machine;
@@ -46,7 +46,7 @@ impl Bed {
         self.check(epoch_written(1), then);
     }
 
-    /// Another session of epoch 1.
+    /// Begins another session of epoch 1.
     pub(super) fn reconnect(&mut self, hello: &str, then: &[&str]) {
         self.check(Input::LinkDown, &[]);
         self.check(Input::LinkUp { counter: 2 }, &[hello]);
@@ -60,7 +60,7 @@ impl Bed {
         self.feed(epoch_written(1));
     }
 
-    /// The same, whatever Hello says.
+    /// Reconnects, whatever Hello says.
     pub(super) fn reconnect_any(&mut self, then: &[&str]) {
         self.check(Input::LinkDown, &[]);
         self.feed(Input::LinkUp { counter: 3 });
@@ -124,7 +124,7 @@ impl Bed {
         id
     }
 
-    /// The same, and its runner was seen to have the claim.
+    /// Makes a live task whose runner has the claim.
     #[track_caller]
     pub(super) fn claimed(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
         let id = self.live(j, attempt, a, rank);
@@ -143,7 +143,7 @@ impl Bed {
         id
     }
 
-    /// One that is acknowledged and buried too.
+    /// Makes a task that is acknowledged and buried, too.
     #[track_caller]
     pub(super) fn buried(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));

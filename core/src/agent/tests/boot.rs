@@ -50,7 +50,7 @@ fn a_boot_is_told_once_a_session_and_again_when_it_would_be_another_end() {
         ),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (running(id, &[ended(3), begin_step(1, "b", 2)]), &["expects-boot j.1.prolog.0 failed (exit 3)*"]),
-        // Nothing is marked that the controller did not say.
+        // Nothing is marked before the controller has confirmed.
         (message(ToAgent::BootExpected { task: id }), &["mark-boot-expected j.1.prolog.0"]),
     ]);
     bed.reconnect(
@@ -132,14 +132,15 @@ fn a_soft_reboot_leaves_who_announced_it() {
     }
 }
 
-/// Found by the simulator: another controller had acknowledged the end, and what stayed of it told the first one of an end without a boot.
+/// Found by the simulator: another controller had acknowledged the end, and the remains told the first one of an end
+/// without a boot.
 #[test]
 fn what_stays_of_an_end_tells_of_the_boot_and_then_that_it_came() {
     let intent = intent("j", 1, "prolog", 0);
     let id = intent.start.task;
     let waits = (Some(intent.start.boot.clone()), true, intent.limit_ms());
     let mut bed = Bed::up();
-    // One that fails is not waited for.
+    // A failed task does not wait for the reboot.
     for (code, of) in [(3, (None, false, None)), (0, waits.clone())] {
         bed = Bed::up();
         announced(&mut bed);
@@ -161,7 +162,7 @@ fn what_stays_of_an_end_tells_of_the_boot_and_then_that_it_came() {
     for (boot, expect) in [
         (intent.start.boot.clone(), Reboot::Expected),
         (after(1), Reboot::Come),
-        // That one is a boot like any other.
+        // The second boot is a boot like any other.
         (after(2), Reboot::Since),
     ] {
         let mut bed = Bed::of(Node { boot, ..node() });

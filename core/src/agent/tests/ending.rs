@@ -20,7 +20,7 @@ fn an_end_is_told_only_after_it_is_on_disk_and_is_never_lost() {
         outcome_not_written(id),
         &[
             "error: cannot write the outcome of prolog of job j, attempt 1, rank 0, trying again: No space left on device",
-            // Whoever looks from afar is told why it is still open.
+            // Operators see why it is still open.
             "moved j.1.prolog.0 running its runner 1/1: it has ended, and its outcome cannot be written: No space left on device",
             "wake 250",
         ],
@@ -126,7 +126,7 @@ fn what_is_forgotten_before_it_is_over_goes_after_it() {
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.now.boot_ms = 10_000;
     bed.check(buried(id), &["remove-tombstone j.1.prolog.0"]);
-    // One of a task that was never here, forgotten while it is being written.
+    // The tombstone of an unknown task is forgotten while it is being written.
     let id = task("k", 1, "prolog", 0);
     bed.check(cancel("k", 1, "prolog", 0), &["bury k.1.prolog.0 cancelled"]);
     bed.check(forget(id), &[]);
@@ -145,8 +145,8 @@ fn a_unit_that_is_kept_keeps_its_tombstone() {
     bed.check(Input::Policy(policy), &["unload j.1.prolog.0", "remove-tombstone j.1.prolog.0"]);
 }
 
-/// Found by the simulator: the agent died between Unload and its being done, after the tombstone was gone. The next one took the unit for a
-/// task, and its controller made a job of it that had been pruned for hours.
+/// Found by the simulator: the agent died between Unload and its completion, after the tombstone was gone. The next
+/// agent took the unit for a task, and its controller made a job of it that had been pruned for hours.
 #[test]
 fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
     let mut bed = Bed::up();

@@ -20,7 +20,7 @@ fn alone() -> Bed {
     bed
 }
 
-/// One that began, for caller 1.
+/// Begins a task, for caller 1.
 fn begun(bed: &mut Bed) {
     bed.checks([
         (call(1, exec("j", 1, "prolog", 0)), &["write-intent local:j.1.prolog.0"]),
@@ -61,7 +61,7 @@ fn what_a_boot_undid_is_done_again() {
         ("prolog", &ok, &after, true),
         ("prolog", &lost, &after, true),
         ("prolog", &failed, &after, false),
-        // What it did outlives the boot.
+        // An epilog's work outlives the boot.
         ("epilog", &ok, &after, false),
     ] {
         let intent = local_intent("j", 1, action, 0);
@@ -139,7 +139,7 @@ fn an_older_attempt_than_one_that_is_known_is_refused_and_a_known_one_is_not() {
     // A newer one waits for it, on the host.
     bed.check(call(4, exec("j", 2, "prolog", 0)), &["write-intent local:j.2.prolog.0"]);
     bed.check(call(5, exec("j", 1, "prolog", 0)), &["reply 5 attached", "reply 5 starting"]);
-    // Also known by its tombstone alone.
+    // Its tombstone alone is enough.
     let mut bed = alone();
     begun(&mut bed);
     bed.feed(stirred(id()));

@@ -1,5 +1,5 @@
-//! Random histories. In the first kind the world is true to itself, and what the machine says is held against it ([`super::world`]); in the
-//! second anything at all is put in, and nothing may panic or grow.
+//! Random histories. In the first kind the world is consistent, and the machine's reports are compared with it
+//! ([`super::world`]); in the second the inputs are arbitrary, and the machine may neither panic nor grow.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
         _ => Fate::Done,
     };
     match what % 40 {
-        // Somebody who forgot a task does not ask for it again.
+        // A controller that forgot a task does not request it again.
         0..=3 if !forgotten.contains(&id) => world.order(ToAgent::Start(start(j, attempt, a, rank))),
         4 if !forgotten.contains(&id) => {
             let Input::Message(cancel) = cancel(j, attempt, a, rank) else { unreachable!() };

@@ -53,7 +53,7 @@ fn the_queue_is_first_come_first_served_and_each_says_what_it_waits_for() {
     let prolog = ask(&mut bed, "j", 1, "prolog", 0, None);
     let epilog = ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
     let again = ask(&mut bed, "j", 2, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
-    // One of the step that lives, but behind an epilog: it would keep the epilog waiting.
+    // A task of the live step, but behind an epilog: it would delay the epilog.
     let late = ask(&mut bed, "j", 1, "prolog", 1, Some("epilog of job j, attempt 1, rank 0"));
     end(
         &mut bed,
@@ -197,7 +197,8 @@ fn a_withdrawn_start_that_a_runner_may_still_claim_holds_the_host_until_the_clai
     );
 }
 
-/// The start of a prolog was still on its way to PID 1 when its agent was killed; the next agent let the epilog run beside it.
+/// The start of a prolog was still on its way to PID 1 when its agent was killed; the next agent let the epilog run
+/// beside it.
 #[test]
 fn nothing_begins_beside_what_the_agent_before_may_have_started() {
     let (prolog, epilog) = (intent("j", 1, "prolog", 0), task("j", 1, "epilog", 0));
@@ -206,7 +207,7 @@ fn nothing_begins_beside_what_the_agent_before_may_have_started() {
     bed.connect_any();
     ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
     bed.check(cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]);
-    // Its runner was faster: it lives.
+    // Its runner was faster, so it lives.
     bed.check(claim_taken(prolog.start.task, false), &["inspect j.1.prolog.0"]);
     bed.check(
         inspected(prolog.start.task, seen_exited(&prolog, 1, 0)),

@@ -183,26 +183,26 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     bed.check(claim_taken(id, true), &["inspect j.1.sweep.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.sweep.0"]);
     bed.check(stirred(id), &["inspect j.1.sweep.0"]);
-    // Its result was in the directory that is gone: then it is never a success.
+    // Its result was in the removed directory: then the outcome is never a success.
     let over = Seen { result: None, ..seen_exited(&intent, 1, 0) };
     bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
 }
 
-/// Found by the simulator: a start that was delivered after its task's tombstone was forgotten left a failed unit, and the next agent made a
-/// task of it that had been over for hours.
+/// Found by the simulator: a start delivered after its task's tombstone was forgotten left a failed unit, and the next
+/// agent made a task of it that had been over for hours.
 #[test]
 fn a_unit_whose_runner_had_no_task_is_unloaded_and_stands_for_nothing() {
     let intent = intent("j", 1, "prolog", 0);
     let exited = |code| without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) });
     let late = || exited(NO_TASK);
-    // Or it found the task claimed: a start that was delivered twice left that unit loaded when the task was buried.
-    // Or /run was full when it came, and had room again when its task was withdrawn (found by the simulator).
+    // Or the runner found the task claimed: a start delivered twice left that unit loaded when the task was buried. Or
+    // /run was full when it came, and had room again when its task was withdrawn (found by the simulator).
     for unit in [late(), exited(NOT_OURS), exited(NO_CLAIM)] {
         let mut bed = Bed::cold();
         bed.check(joined(vec![unit], vec![]), &["warning: perilog-task-prolog-j-0-*", "unload j.1.prolog.0"]);
         bed.connect(&["hello 1 []"], &["redial 1000"]);
     }
-    // What something lives in, and what ran something, is taken for what it is.
+    // Units with live processes, and units that ran something, count fully.
     let ran = without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, 3) });
     for kept in [Found { processes: processes(&[7]), ..late() }, ran] {
         let effects = Bed::cold().feed(joined(vec![kept], vec![]));
@@ -311,7 +311,7 @@ fn what_we_know_is_newer_than_what_was_found_while_it_was_being_found() {
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.check(buried(id), &[]);
-    // It is buried: what was found of it is no task any more, but for its unit.
+    // The task is buried: the findings are no task any more, except for its unit.
     bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[]);
 }
@@ -324,7 +324,7 @@ fn a_start_of_the_agent_before_us_that_came_late_is_noticed() {
     let late = found(&intent, seen_running(&intent, 1));
     bed.check(joined(vec![late], vec![]), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]);
-    // One that went again without a claim leaves it where it was: nobody wants it yet.
+    // A unit that went away without a claim changes nothing: the task is not wanted yet.
     let mut bed = come_up(vec![found(&intent, seen_nothing())], &["wake 10001"]);
     let late = found(&intent, Seen { claim: None, ..seen_running(&intent, 1) });
     bed.check(joined(vec![late], vec![]), &["inspect j.1.prolog.0"]);
@@ -378,7 +378,7 @@ fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
         &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0", "unload j.1.prolog.0"],
     );
     bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
-    // Also where its runner found no directory: one that was asked for again would find this outcome in its own.
+    // The same if its runner found no directory: a repeated Start would find this outcome in its own.
     let unit = Seen { claim: None, result: None, ..seen_exited(&intent, 1, NO_TASK) };
     let found = Found { ended: ended(failed()), ..without_directory(&intent, unit) };
     let mut bed = Bed::cold();
@@ -399,7 +399,8 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
 
-/// Found by the simulator: somebody's unit had the name of a task, which was refused for it; when its agent came up again, it stopped that unit.
+/// Found by the simulator: another program's unit had the name of a task, which was refused for that; a restarted agent
+/// stopped that unit.
 #[test]
 fn a_unit_of_a_tasks_name_that_is_not_its_own_is_left_alone_after_the_task_ended() {
     let (intent, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
@@ -417,7 +418,8 @@ fn a_unit_of_a_tasks_name_that_is_not_its_own_is_left_alone_after_the_task_ended
     }
 }
 
-/// Two of one job accepted in one millisecond changed places over a restart: the second began beside the first, whose start was on its way.
+/// Two tasks of one job, accepted in one millisecond, changed places over a restart: the second began beside the first,
+/// whose start was in flight.
 #[test]
 fn tasks_accepted_in_one_millisecond_keep_their_order() {
     let mut bed = Bed::up();

@@ -1,4 +1,4 @@
-//! Which commits a host keeps, and tells; and what it refuses by what it keeps.
+//! Commits that a host records and reports; and refusals that follow from them.
 
 use super::bed::Bed;
 use super::values::*;
@@ -33,7 +33,7 @@ fn cancel_at(a: &str, commit: u64) -> Input {
     message(ToAgent::Cancel { task, job, attempt, action, why, commit })
 }
 
-/// What the next Hello tells: the newest commit, and that of each task.
+/// Returns the commits in the next Hello: the newest one, and that of each task.
 fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
     bed.feed(Input::LinkDown);
     let effects = bed.feed(Input::LinkUp { counter: 9 });
@@ -104,7 +104,7 @@ fn an_older_controller_leaves_no_mark() {
     assert_eq!((hello.newest, hello.tasks[0].task, hello.tasks[0].commit), (None, id, None));
 }
 
-/// Of the same epoch: what an older agent wrote names no cluster, and is written anew.
+/// Same epoch: an older agent's record names no cluster, and is written again.
 #[test]
 fn an_epoch_of_an_older_agent_gets_its_cluster() {
     let mut bed = Bed::cold();
@@ -140,7 +140,7 @@ fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
         let got = super::words::words(&effects[0]);
         assert!(expect.strip_suffix('*').map_or(got == expect, |start| got.starts_with(start)), "{case}: {got}");
     }
-    // The same while it is at work.
+    // The same while it runs.
     let mut bed = bed();
     bed.feed(start_of("epilog", true, 5));
     bed.feed(intent_written(task("j", 1, "epilog", 0)));

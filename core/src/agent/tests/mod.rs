@@ -1,4 +1,5 @@
-//! The machine's rules, one test each, named after the behaviour. A test says an input and *all* effects that may come of it ([`bed`]).
+//! Rules of the machine, one test each, named after the behaviour. A test states an input and *all* its effects
+//! ([`bed`]).
 
 mod bed;
 mod boot;

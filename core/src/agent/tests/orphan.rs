@@ -42,7 +42,7 @@ fn running() -> Bed {
     bed
 }
 
-/// Its scripts have failed.
+/// Lets its scripts fail.
 fn fail(bed: &mut Bed) {
     bed.checks([
         (stirred(id()), &["inspect local:j.1.epilog.0"]),
@@ -131,7 +131,7 @@ fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
 fn an_agent_that_comes_up_looks_for_what_was_left() {
     let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
     let over = || Found { ended: Some(ended.clone()), ..found(&intent(), Seen::default()) };
-    // Nobody comes.
+    // No hook comes back.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
     bed.pass(GONE_AFTER_MS, &[TELL_ENDED]);
@@ -140,7 +140,7 @@ fn an_agent_that_comes_up_looks_for_what_was_left() {
     bed.feed(joined(vec![over()], vec![]));
     bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{TELL_ENDED}, heard")]);
     bed.check(told(Word::Ended, Ok(())), &[&bury()]);
-    // One that was taken on, and had not begun, is run, for its job is over.
+    // An accepted task that had not begun runs, because its job is over.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![found(&intent(), Seen::default())], vec![]));
     bed.pass(GONE_AFTER_MS, &[TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
@@ -162,7 +162,7 @@ fn another_job_of_a_number_that_was_seen_is_refused() {
     bed.check(call(1, of("100")), &["write-intent local:j.1.prolog.0"]);
     bed.check(intent_written(id), &["reply 1 started", "start-unit local:j.1.prolog.0"]);
     bed.check(call(2, of("200")), &[&format!("reply 2 refused: {why}")]);
-    // The same one, and a Slurm that does not say.
+    // The same instance, and a Slurm that does not name one.
     bed.check(call(3, of("100")), &["reply 3 attached", "reply 3 starting"]);
     bed.check(call(4, exec("j", 1, "prolog", 0)), &["reply 4 attached", "reply 4 starting"]);
     // A tombstone remembers.

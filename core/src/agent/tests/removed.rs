@@ -1,4 +1,4 @@
-//! Somebody removed a task's directory, and with it whatever claim and result were in it: nobody may say then that nothing ran.
+//! A task's directory was removed, with any claim and result in it: afterwards nothing proves that no script ran.
 
 use super::bed::Bed;
 use super::values::*;
@@ -27,7 +27,8 @@ fn rebuilt(intent: &Intent, seen: Seen) -> Found {
     found(&intent, Seen { claim: None, result: None, ..seen })
 }
 
-/// Found by the simulator: the claim was removed before the agent had read it, and a task whose scripts had run was `refused`.
+/// Found by the simulator: the claim was removed before the agent had read it, and a task whose scripts had run was
+/// `refused`.
 #[test]
 fn what_its_unit_did_is_its_outcome() {
     let intent = intent("j", 1, "prolog", 0);
@@ -44,7 +45,8 @@ fn what_its_unit_did_is_its_outcome() {
     }
 }
 
-/// Found by the simulator: a claim was made in a new directory, and the task was `cancelled` before it began while its script went on.
+/// Found by the simulator: a claim was made in a new directory, and the task was `cancelled` before it began while its
+/// script went on.
 #[test]
 fn a_cancel_reaches_the_scripts() {
     let intent = intent("j", 1, "prolog", 0);
@@ -59,7 +61,8 @@ fn a_cancel_reaches_the_scripts() {
     ]);
 }
 
-/// Found by the simulator: without its directory the claim was nobody's, and somebody else's unit of the task's name was taken for its own.
+/// Found by the simulator: without its directory the claim belonged to no task, and another program's unit of the
+/// task's name was taken for its own.
 #[test]
 fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     let intent = intent("j", 1, "prolog", 0);
@@ -77,7 +80,8 @@ fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     ]);
 }
 
-/// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next one took it for a task that never began.
+/// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next one took the task for
+/// one that never began.
 #[test]
 fn a_rebuilt_intent_stands_for_what_has_begun_also_without_its_claim() {
     let intent = intent("j", 1, "prolog", 0);

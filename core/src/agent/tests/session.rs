@@ -82,7 +82,7 @@ fn an_epoch_that_is_being_written_counts_as_seen() {
         (up(2), &["hello 2 []"]),
         (welcome(2), &["epoch-refused 3", "error: *", "hang: *"]),
         (up(3), &["hello 3 []"]),
-        // The same one needs no second writing.
+        // The same epoch needs no second write.
         (welcome(3), &[]),
         (probe(), &[]),
         (up(4), &["hello 4 []"]),
@@ -300,7 +300,7 @@ fn a_node_that_configures_other_actions_says_hello_anew() {
     assert_eq!(names(bed.feed(up(1))).unwrap(), ["epilog", "mount", "prolog", "sweep"]);
     bed.feed(welcome(1));
     bed.feed(epoch_written(1));
-    // The same names: the controller knows all that there is to know.
+    // The same names: the controller needs no news.
     bed.check(Input::Policy(Policy { serialize_host: true, ..node().policy }), &[]);
     let mut fewer = node().policy;
     fewer.actions.remove(&action("mount"));

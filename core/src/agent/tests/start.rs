@@ -61,7 +61,7 @@ fn a_start_again_is_answered_from_where_the_task_stands() {
     let finished: &[&str] = &["finished j.1.prolog.0 failed (exit 3)"];
     bed.checks([
         (again(), &["write-intent j.1.prolog.0"]),
-        // Nothing is on disk yet, so there is nothing to say.
+        // Nothing is on disk yet, so there is nothing to report.
         (again(), &[]),
         (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
         (again(), accepted),
@@ -151,7 +151,8 @@ fn past_the_cap_of_tasks_starts_are_refused_and_ended_ones_do_not_count() {
     );
 }
 
-/// Found by a hunt: 2,050 short jobs within a not-after filled a node with tombstones, and it refused all that came next, its epilogs among them.
+/// Found by a hunt: 2,050 short jobs within a not-after filled a node with tombstones, and it refused all later tasks,
+/// its epilogs among them.
 #[test]
 fn past_the_cap_what_was_acknowledged_makes_room_and_what_was_not_does_not() {
     let mut node = node();
@@ -166,7 +167,7 @@ fn past_the_cap_what_was_acknowledged_makes_room_and_what_was_not_does_not() {
     );
 }
 
-/// What is kept of a task stays until its not-after, which is its controller's word.
+/// A task's records stay until its not-after, which its controller chooses.
 #[test]
 fn no_start_reaches_further_than_a_day() {
     let mut bed = Bed::up();
@@ -182,13 +183,14 @@ fn no_start_reaches_further_than_a_day() {
     assert_eq!(intent.not_after_boottime_ms, 24 * 3_600_000);
 }
 
-/// Found by a review: with the defaults a node whose jobs were short came to its cap within the controller's retention, and refused all from then on.
+/// Found by a review: with the defaults, a node with short jobs reached its cap within the controller's retention, and
+/// refused all tasks from then on.
 #[test]
 fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     let mut node = node();
     (node.policy.max_tombstones, node.policy.keep_failed) = (3, 1);
     let mut bed = Bed::up_as(node);
-    // Its unit is kept for whoever looks at it: as long as that stays, its tombstone does.
+    // Its unit stays for a post-mortem, and so does its tombstone.
     let failed = bed.ended("h", 1, "prolog", 3, &["finished h.1.prolog.0 failed (exit 3)"]);
     bed.check(ack(failed), &["bury h.1.prolog.0 failed (exit 3)"]);
     bed.check(buried(failed), &[]);
@@ -218,7 +220,7 @@ fn past_the_cap_a_tombstone_stays_that_was_not_acknowledged_or_waits_for_a_boot(
     bed.check(start_message("l", 1, "prolog", 0), &[&refused(1)]);
     bed.check(ack(id), &[]);
     bed.check(start_message("l", 1, "prolog", 0), &["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]);
-    // That a boot is to be its end nobody else on this host knows.
+    // No other record on this host tells that a boot is to end it.
     for (expects_boot, expect) in
         [(false, vec!["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]), (true, vec![&*refused(1)])]
     {

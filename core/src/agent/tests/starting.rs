@@ -39,7 +39,7 @@ fn a_rejected_start_whose_claim_a_runner_has_runs() {
     bed.checks([
         (start_reply(id, StartReply::Rejected("no".to_owned())), &["take-claim j.1.prolog.0 failed (systemd: no)"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
-        // Nobody tells of what was not started for us, unless it is watched.
+        // No changes are reported for a unit of another start, unless it is watched.
         (inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
@@ -67,7 +67,7 @@ fn a_unit_that_exists_is_adopted_by_its_ids_or_by_its_claim_and_otherwise_refuse
         let refused = "refused (something else on this host has the name perilog-task-prolog-j-0-";
         bed.check(inspected(id, seen), &[&format!("take-claim j.1.prolog.0 {refused}*")]);
         bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {refused}*")]);
-        // What is not ours is not unloaded.
+        // A foreign unit is not unloaded.
         bed.check(outcome_written(id), &[&format!("finished j.1.prolog.0 {refused}*")]);
     }
 }
@@ -89,7 +89,7 @@ fn a_unit_that_found_no_task_goes_before_the_task_is_started_again() {
     // To be stopped while it is the next one's would end that.
     bed.pass(250, &["wake 10001"]);
     bed.check(unloaded, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
-    // One that never finds it is given up.
+    // A task whose runner never finds it is given up.
     bed.unloads = true;
     for _ in 0..4 {
         bed.feed(queued(id));
@@ -195,7 +195,7 @@ fn nothing_is_asked_of_a_bus_that_is_gone_and_all_in_doubt_is_looked_at_when_it_
             joined(vec![], vec![]),
             &["watch j.1.prolog.0", "inspect k.1.prolog.0", "moved l.1.prolog.0 starting", "start-unit l.1.prolog.0"],
         ),
-        // It is watched anew, since the bus that its start was asked on is gone; and read once more.
+        // Watched again, because the bus of its start is gone; and read once more.
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
         (stirred(claimed), &["inspect j.1.prolog.0"]),
         (inspected(claimed, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]),

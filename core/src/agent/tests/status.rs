@@ -34,7 +34,7 @@ fn the_status_line_counts_what_there_is() {
     );
 }
 
-/// Found by a review: what was told was the time since it had been accepted, so that for the controller its limit counted from there.
+/// Found by a review: the reported age counted from the acceptance, so for the controller the limit did, too.
 #[test]
 fn what_is_told_of_a_run_is_as_old_as_its_run_however_long_it_had_waited() {
     let mut bed = Bed::up();

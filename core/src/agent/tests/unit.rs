@@ -13,7 +13,7 @@ fn a_unit_that_vanished_is_lost_unless_its_result_is_complete() {
         (Seen { result: Some(result(1, 0)), ..gone.clone() }, "ok"),
         (Seen { result: Some(result(1, 3)), ..gone.clone() }, "failed (exit 3)"),
         (Seen { result: Some(result(2, 0)), ..gone.clone() }, lost),
-        // What systemd says of a unit that it does not know.
+        // systemd's answer for a unit that it does not know.
         (Seen { unit: Some(UnitFacts { result: "success".to_owned(), ..UnitFacts::default() }), ..gone }, lost),
     ] {
         let mut bed = Bed::up();
@@ -37,7 +37,8 @@ fn a_unit_that_vanished_before_its_claim_is_lost_with_the_claim_taken() {
     ]);
 }
 
-/// Found by the simulator: somebody stopped a unit that was queued for us and took its name, and what his own did was taken for the task's end.
+/// Found by the simulator: a program stopped the agent's queued unit and took its name, and its result was taken for
+/// the task's end.
 #[test]
 fn a_unit_that_took_the_name_of_one_that_was_queued_for_us_is_left_alone() {
     let intent = intent("j", 1, "prolog", 0);
@@ -54,7 +55,7 @@ fn a_unit_that_took_the_name_of_one_that_was_queued_for_us_is_left_alone() {
                     &[&format!("take-claim j.1.prolog.0 {lost}")],
                 ),
                 (claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {lost}")]),
-                // What is not ours is not unloaded.
+                // A foreign unit is not unloaded.
                 (outcome_written(id), &[&format!("finished j.1.prolog.0 {lost}")]),
             ]);
         }
@@ -123,7 +124,8 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
     }
 }
 
-/// A killed runner left a script that does not heed TERM. It was shown as running, and an operator's KILL waited for the runner.
+/// A killed runner left a script that ignores TERM. It was shown as running, and an operator's KILL waited for the
+/// runner.
 #[test]
 fn what_a_killed_runner_left_lingers_while_systemd_stops_its_unit() {
     let intent = intent("j", 1, "prolog", 0);
@@ -194,7 +196,7 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
     let lingering = |pids: &[u32]| inspected(id, Seen { processes: processes(pids), ..over.clone() });
     bed.checks([
         (stirred(id), &["inspect j.1.prolog.0"]),
-        // One that has just been forked has its parent's name still: it is looked at once more.
+        // A process that was just forked still has its parent's name, so it is inspected once more.
         (lingering(&[7, 8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 2", "wake 250"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (lingering(&[8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
@@ -218,7 +220,7 @@ fn what_lingers_is_killed_where_the_plan_says_so_and_then_looked_at_again() {
             &["kill-lingering j.1.sweep.0", "watch-empty j.1.sweep.0", "moved j.1.sweep.0 lingering 1", "wake 250"],
         ),
         (stirred(id), &["inspect j.1.sweep.0"]),
-        // One that does not die is held, not killed again; a new one is.
+        // A process that does not die is held, not killed again; a new one is killed.
         (lingering(&[7]), &["watch-empty j.1.sweep.0"]),
         (stirred(id), &["inspect j.1.sweep.0"]),
         (

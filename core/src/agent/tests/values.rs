@@ -224,7 +224,7 @@ pub(crate) fn seen_nothing() -> Seen {
     Seen::default()
 }
 
-/// What a join finds where [`seen_running`] and the like would see `seen`.
+/// Returns the findings of a join where [`seen_running`] and the like would see `seen`.
 pub(crate) fn found(intent: &Intent, seen: Seen) -> Found {
     Found {
         stem: stem_of(intent),

@@ -69,7 +69,7 @@ fn a_kill_that_a_stopped_runner_does_not_take_reaches_its_unit_and_a_cancel_is_t
     bed.now.boot_ms += 2_000;
     bed.check(stirred(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(true)), &["warning: its runner is stopped*", "kill-lingering j.1.prolog.0"]);
-    // One that takes it needs no more.
+    // A runner that takes the signal needs no more.
     let (mut bed, id) = runs(node());
     bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
     bed.now.boot_ms += 2_000;

@@ -1,4 +1,5 @@
-//! Effects in few words, so that a table of them can be read. A task is `job.attempt.action.rank`, the host's own with `local:` before it.
+//! Effects in few words, for readable tables. A task is `job.attempt.action.rank`, the host's own with `local:` before
+//! it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

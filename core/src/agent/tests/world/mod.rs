@@ -1,5 +1,6 @@
-//! A small world around the machine: files, systemd, a runner per unit, a controller's end of the link. It answers effects in any order,
-//! fails them, answers late or never, loses the bus and the agent; and it knows the truth, against which everything that is told is held.
+//! Small world around the machine: files, systemd, a runner per unit, a controller's end of the link. It answers
+//! effects in any order, fails them, answers late or never, loses the bus and the agent. It knows the truth, and
+//! compares every report with it.
 
 mod systemd;
 mod truth;
@@ -72,13 +73,13 @@ pub(super) struct World {
     /// The truth: how often scripts ran, and how they ended.
     ran: BTreeMap<TaskId, u32>,
     ends: BTreeMap<TaskId, (u8, bool)>,
-    /// Those whose tombstones are gone: a unit that comes up for one of them even now is all that is known of it.
+    /// Tasks whose tombstones are gone: a unit that still comes up for one of them is the only trace.
     forgotten: BTreeSet<TaskId>,
     /// A start may have come late: then the machine cannot know what lives.
     pub(super) ever_late: bool,
     pub(super) accepted: BTreeSet<TaskId>,
     pub(super) finished: BTreeMap<TaskId, Outcome>,
-    /// What a controller would answer: Begin to what Hello shows, Ack to what is Finished.
+    /// Answers of a controller: Begin to tasks in Hello, Ack to Finished.
     pub(super) replies: Vec<ToAgent>,
 }
 

@@ -98,7 +98,7 @@ impl World {
     pub(super) fn end_script(&mut self, stem: &str, code: u8, cancelled: bool, leaves: bool) {
         let Some(unit) = self.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else { return };
         unit.life = Life::Over(code);
-        // What a failed unit leaves behind systemd kills.
+        // systemd kills the processes left by a failed unit.
         unit.left_behind = leaves && code == 0;
         self.ends.insert(unit.intent.start.task, (code, cancelled));
         let result = RunResult { cancelled, ..result(unit.invocation, code) };
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Somebody takes a unit away: stops it, or resets it.
+    /// Stops or resets a unit, as another program would.
     pub(in crate::agent::tests) fn take_away(&mut self, at: usize) {
         if self.units.is_empty() {
             return;
@@ -137,7 +137,7 @@ impl World {
         let at = at % self.stirs.len().max(1);
         let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
         self.stirs.remove(&stem);
-        // Also of one whose directory could not be written.
+        // Includes a task whose directory could not be written.
         let in_dir = || self.dirs.get(&stem).and_then(|dir| dir.intent.as_ref()).map(|intent| intent.start.task);
         let task = self.interest.get(&stem).copied().or_else(in_dir);
         if let Some(task) = task.filter(|_| self.bus) {

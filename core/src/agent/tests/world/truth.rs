@@ -1,4 +1,4 @@
-//! What the machine says and asks for, held against what is so.
+//! Comparison of the machine's reports and effects with the truth.
 
 use crate::agent::io::Effect;
 use crate::ids::TaskId;
