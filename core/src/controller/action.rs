@@ -1,4 +1,4 @@
-//! One action of an attempt: where each of its ranks stands.
+//! Action of an attempt, with the state of each of its ranks.
 //!
 //! ```text
 //!   waiting --Start committed--> sent --Accepted--> accepted --Finished--> ok | ended
@@ -21,9 +21,9 @@ use crate::idset::IdSet;
 use crate::outcome::Outcome;
 use crate::task::{Ended, Start};
 
-/// Most late results that are kept of one rank; a peer may send as many as it likes.
+/// Most late results kept of one rank; a peer may send any number.
 const MAX_LATE: usize = 8;
-/// Most remarks that are kept of one action, each of any number of ranks; and most characters of one.
+/// Most remarks kept of one action, each for any number of ranks; and most characters of one.
 const MAX_REMARKS: usize = 16;
 const MAX_REMARK: usize = 200;
 
@@ -31,34 +31,36 @@ const MAX_REMARK: usize = 200;
 pub(super) struct Action {
     pub(super) row: ActionRow,
     pub(super) ended: BTreeMap<Rank, RankRow>,
-    /// Open ranks that a boot of their node ends, as a script said.
+    /// Open ranks that an announced reboot of their node will end.
     pub(super) expected: BTreeMap<Rank, Expected>,
     /// CLOCK_MONOTONIC when limits began to count: the action's begin, or this controller's.
     pub(super) armed_ms: u64,
-    /// Ranks that had to wait for an earlier action, and when they had no longer to.
+    /// Ranks that waited for an earlier action, and when they became ready.
     ready_ms: BTreeMap<u32, u64>,
     /// When to look at limits next; `None`: nothing can pass.
     pub(super) check_ms: Option<u64>,
     pub(super) batches: Batches,
-    /// Of an external action: when its service was last heard of, by the clock on the wall; its row has about that.
+    /// External action: last sign of life of its service, by the wall clock; the row holds an approximation.
     pub(super) heard_ms: u64,
     /// Ranks that ended in this batch and are not in the event log yet.
     pub(super) fresh: Vec<Fresh>,
-    /// Ranks that ended and that later actions may be waiting for.
+    /// Ended ranks for which later actions may wait.
     freed: IdSet,
-    /// Ranks that it holds and is done with.
+    /// Finished ranks that the action still holds.
     pub(super) done: IdSet,
-    /// Ranks whose scripts ended and left processes behind, and whose nodes are not drained for it: since when that is known here (monotonic).
+    /// Ranks whose scripts ended and left processes, and whose nodes are not drained for that yet: since when this
+    /// controller knows (monotonic).
     pub(super) lingering: BTreeMap<Rank, u64>,
     pub(super) changed: bool,
     changed_ranks: BTreeSet<Rank>,
     /// Ranks that stand otherwise than was written.
     pub(super) moved: IdSet,
-    /// What was written beside the row since it was, in bytes, about; `None`: nobody knows, another controller wrote it.
+    /// Approximate bytes of deltas written beside the row since the row; `None`: unknown, because another controller
+    /// wrote them.
     beside: Option<usize>,
 }
 
-/// An end that the event log is to tell, folded with its equals.
+/// End for the event log, folded with equal ends.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fresh {
     pub(super) rank: Rank,
@@ -131,7 +133,7 @@ impl Action {
         .unwrap_or(Stand::NotMine)
     }
 
-    /// These wait for no earlier action any more.
+    /// Marks ranks as ready: they wait for no earlier action any more.
     pub(super) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
@@ -151,7 +153,7 @@ impl Action {
         std::mem::take(&mut self.freed)
     }
 
-    /// More ranks of it, as those that a job lets go later.
+    /// Adds ranks, such as those of a later hand-over.
     pub(super) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
@@ -163,7 +165,7 @@ impl Action {
         self.changed = true;
     }
 
-    /// Nothing more is to come.
+    /// Marks the action as complete: no ranks will be added.
     pub(super) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);
     }
@@ -217,7 +219,7 @@ impl Action {
         self.row.boots.retain(|_, ranks| !ranks.is_empty());
     }
 
-    /// The node never had its Start, and is not to have it now.
+    /// Takes a rank back to waiting: its node did not get the Start, and must not get it now.
     pub(super) fn unsend(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
@@ -233,7 +235,7 @@ impl Action {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }
 
-    /// The node told of it: the boot is the one that it has now.
+    /// Records the node's present boot as the rank's boot.
     pub(super) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
         if self.boot(rank) != Some(boot_number) {
             for set in self.row.boots.values_mut() {
@@ -245,7 +247,7 @@ impl Action {
         }
     }
 
-    /// The rank's one outcome. Must be open, or `ok` of a prolog that a reboot undid.
+    /// Ends a rank with its one outcome. The rank must be open, or be `ok` in a prolog that a reboot undid.
     pub(super) fn end(&mut self, rank: Rank, ended: Ended) {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
@@ -271,21 +273,21 @@ impl Action {
         if ended.outcome == Outcome::Ok {
             self.row.ok.insert(rank.0);
             self.remark(rank, &ended);
-            // What is stored of one that expected a boot has its end in it.
+            // The row of a rank that expected a reboot contains its end.
             if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
                 return;
             }
         } else {
             self.row.ended.insert(rank.0);
         }
-        // What came late of an ok that a reboot undid stays told.
+        // Late results of an `ok` that a reboot undid stay.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
         let row = RankRow { task: self.task(rank), ended, late, expects: None };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
     }
 
-    /// Keeps what is to be said of an end that is ok, once for all ranks of which it is said.
+    /// Stores the remark of an ok end, once for all ranks with the same remark.
     fn remark(&mut self, rank: Rank, ended: &Ended) {
         let Some(remark) = ended.remark() else { return };
         let remark: String = remark.chars().take(MAX_REMARK).collect();
@@ -295,7 +297,7 @@ impl Action {
         }
     }
 
-    /// Does this end say what is recorded already?
+    /// Is this end recorded already?
     pub(super) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         match self.ended.get(&rank) {
             Some(row) => {
@@ -330,7 +332,7 @@ impl Action {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
 
-    /// It was cancelled, or an operator's word for it waits.
+    /// Returns why the rank must not begin: it was cancelled, or its resolution waits.
     pub(super) fn must_not_begin(&self, rank: Rank) -> Option<String> {
         self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }
@@ -367,7 +369,7 @@ impl Action {
         self.changed_ranks.insert(rank);
     }
 
-    /// What changed since the last time, for the store.
+    /// Takes the changes since the last call, for the store.
     pub(super) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);

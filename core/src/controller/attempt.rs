@@ -1,9 +1,9 @@
-//! One try of a job: its ranks and their hosts, what the job holds of them itself, and what has been given back.
+//! Attempt of a job: its ranks and their hosts, the part that the job itself holds, and the released part.
 //!
 //! ```text
-//!   job add, run --> held by the job --finish--> held by what follows it --each action lets go--> released
+//!   job add, run --> held by the job --finish--> held by its after-actions --each drops its hold--> released
 //! ```
-//! A rank, or a named resource, is free when nobody holds it: neither the job nor an action. It is released once.
+//! A rank, or a named resource, is free when neither the job nor an action holds it. Each is released once.
 
 use std::collections::BTreeSet;
 
@@ -31,20 +31,20 @@ pub(super) struct JobAttempt {
     pub(super) released: Part,
     pub(super) complete: bool,
     pub(super) milestones: Milestones,
-    /// It was said in the log that there are more of them than are kept.
+    /// Has the log reported that there are more milestones than are kept?
     pub(super) too_many_milestones: bool,
     pub(super) source: Option<Source>,
     pub(super) unvouched: bool,
     pub(super) recovered: bool,
     pub(super) disowned: IdSet,
-    /// Vouched for in this controller's life: it is not frozen. Not stored.
+    /// Was it vouched for in this controller's life, and so is not frozen? Not stored.
     pub(super) asserted: bool,
     /// A person has vouched for its disowned ranks.
     pub(super) by_hand: bool,
 }
 
 impl Job {
-    /// The one that is meant where none is named: the newest that is open.
+    /// Returns the default attempt of a request: the newest open one.
     pub(super) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
     }
@@ -53,25 +53,26 @@ impl Job {
         self.attempts.keys().next_back().copied()
     }
 
-    /// The attempt that a new one is a requeue of.
+    /// Returns the attempt that a requeue continues.
     pub(super) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }
 }
 
 impl JobAttempt {
-    /// Does this attempt wait for an operator: is it unvouched, or has it disowned ranks and no edge that could say who holds their hosts?
+    /// Does this attempt wait for an operator: is it unvouched, or does it have disowned ranks without an edge that
+    /// could say who holds their hosts?
     pub(super) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
-    /// Has it disowned ranks, and no edge that could say who holds their hosts?
+    /// Does it have disowned ranks, without an edge that could say who holds their hosts?
     pub(super) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         disowned && self.source.is_none() && !self.complete && !self.by_hand
     }
 
-    /// It holds all that it has.
+    /// Makes an attempt whose job holds everything.
     pub(super) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
         let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };
         Self {
@@ -96,11 +97,12 @@ impl JobAttempt {
         }
     }
 
-    /// A requeue that nobody has added: what it is owed, whose it is and what it may be forgiven is as for the attempt before. R and what is no rank
-    /// are of the ranks that were handed out, and go with them only.
+    /// Makes the attempt of a requeue that was not added by `job add`: it inherits expectation, owner and terms of the
+    /// attempt before. R and named resources belong to the ranks handed out, so it inherits them only with the same
+    /// ranks.
     ///
     /// # Errors
-    /// A text: as many as that one was to keep are not there.
+    /// A text: fewer ranks than the attempt was to keep.
     pub(super) fn requeue(
         layout: Layout,
         userid: Option<u32>,
@@ -116,7 +118,7 @@ impl JobAttempt {
         Ok(Self::new(layout, userid, terms, false, wall_ms))
     }
 
-    /// As it was stored; `None`: its ranks and hosts do not fit.
+    /// Makes an attempt from its row; `None` if its ranks and hosts do not fit.
     pub(super) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
         let entry = Self {
@@ -177,16 +179,16 @@ impl JobAttempt {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
-    /// What the resource manager waits for: all of it, but for ranks that it does not hold for this attempt any more. With the last rank goes what is
-    /// none.
+    /// Returns the part that the resource manager waits for: everything, except ranks that it no longer holds for this
+    /// attempt. Named resources go with the last rank.
     pub(super) fn owed(&self) -> Part {
         let ranks = self.layout.ranks().difference(&self.disowned);
         let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
         Part { ranks, resources }
     }
 
-    /// The job lets go of a part of what it holds still. With its last rank it is over: what else it holds goes with that, for nobody would ask
-    /// for it again.
+    /// Drops the job's hold on a part of what it still holds. With its last rank the job is over: named resources go
+    /// with that rank, because no later request would name them.
     pub(super) fn let_go(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
@@ -196,7 +198,7 @@ impl JobAttempt {
         part
     }
 
-    /// Will somebody finish it? Until then it is neither closed nor forgotten for being idle.
+    /// Will a resource manager finish it? Until then idleness neither closes nor prunes it.
     pub(super) fn is_expected(&self) -> bool {
         self.added && self.open && !self.complete
     }

@@ -1,5 +1,6 @@
-//! What the resource manager is told, as the text that it is told and stored as. A hook that is away for a day leaves a job's thousands of them
-//! here, with a fragment of R in each: as trees they would take ten times the room, and nobody walks them.
+//! Body of a notice to the resource manager, in the text form in which it is told and stored. A hook that is away for a
+//! day leaves thousands of them, with a fragment of R in each: as trees they would take ten times the memory, and no
+//! code walks them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ impl Body {
         self.read().unwrap_or_default()
     }
 
-    /// Some of it; `None` where it has another shape.
+    /// Parses a part of the body; `None` if it has another shape.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(&self.0).ok()
     }

@@ -1,22 +1,24 @@
-//! A boot that a script announced (`perilog-report expect-reboot`): it is the task's end, not its loss.
+//! Announced reboot (`perilog-report expect-reboot`): it is the task's end, not its loss.
 //!
-//! The agent told how the task ends by it; that is kept beside the rank, which stays open until one of these comes:
+//! The agent reported how the task ends by the reboot. The controller stores that beside the rank, which stays open
+//! until one of these:
 //!
 //! | the rank expects a boot, and              | then |
 //! |-------------------------------------------|------|
-//! | its node says Hello from another boot     | it ends as was told, in that boot: what comes after it is a boot like any other |
+//! | its node says Hello from another boot     | it ends as reported, in that boot; a later boot is an ordinary one |
 //! | ... and is another machine               | `lost (rebooted)`, and so is every other task there |
 //! | ... later than its limit and the grace    | `timeout` |
 //! | its scripts end well, or by the shutdown  | still open: the boot is the end |
 //! | its scripts end in any other way          | that is the end |
 //! | limit and grace pass, the node is away    | `lost (unreachable)` |
 //! | limit and grace pass, its scripts ended   | `timeout`: no boot came |
-//! | limit passes, a script lives              | the runner's watchdog has it; what the boot would end is a `timeout` from then on |
+//! | limit passes, a script lives              | the runner's watchdog acts; from then on the reboot would end in `timeout` |
 //! | a cancel was asked for, its scripts ended | `cancelled` |
 //! | an operator resolves it                   | that |
 //!
-//! What scripts had failed in before stands, where it is worse. A boot that was announced and that nobody told us of is a boot: `lost
-//! (rebooted)`; so `perilog-report` waits until we have it on disk. Why it is so: docs/decisions/0008-the-boot-is-the-end.md.
+//! An earlier failure of a script stands if it is worse. An announcement that never reached the controller does not
+//! count: `lost (rebooted)`. So `perilog-report` waits until the controller has it on disk. For the reasons see
+//! docs/decisions/0008-the-boot-is-the-end.md.
 
 use std::collections::BTreeSet;
 
@@ -32,22 +34,22 @@ use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Reboot, survives_reboot};
 
-/// A boot that this store has not numbered, before the one that the node is in.
+/// Number of a boot that this store has not numbered, before the node's present one.
 const EARLIER: u32 = u32::MAX;
 
-/// What a rank waits for that expects its node to boot.
+/// Expected reboot of a rank's node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expected {
     /// `ended`: how the boot ends it.
     pub(super) row: RankRow,
     /// CLOCK_MONOTONIC by which a Hello of that boot has to be here; `None`: whenever.
     pub(super) until_ms: Option<u64>,
-    /// Its scripts have ended: nothing is left but the boot.
+    /// Have its scripts ended, so that only the reboot is left?
     pub(super) is_over: bool,
 }
 
 impl Expected {
-    /// `armed_ms`: when what is left of its limit begins to count.
+    /// Restores an expectation. `armed_ms`: when the rest of its limit begins to count.
     pub(super) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
@@ -62,7 +64,7 @@ impl Expected {
         self.until_ms.is_some_and(|until| until <= now.mono_ms)
     }
 
-    /// The end that was told, with another outcome, unless what the scripts had come to is worse.
+    /// Returns the reported end with another outcome, unless the scripts' own outcome is worse.
     fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
@@ -88,14 +90,14 @@ impl Machine {
         let Some((boot_number, machine)) = self.boot_of(task) else { return };
         let Some(action) = self.actions.get_mut(&task.action) else { return };
         if !action.is_open_on(task.rank) {
-            // It has ended here: no boot will end it any more, and its script is not told that one would.
+            // The rank has ended here, so no reboot will end it, and its script is not told.
             return;
         }
         if action.stand(task.rank) != Stand::Accepted {
             action.accept(task.rank);
         }
         let news = !action.expected.contains_key(&task.rank);
-        // Whoever began it, and whatever boot this store had issued it to: it is in this one.
+        // Whatever store issued the Start, and for whatever boot: the task runs in this one.
         action.seen_in(task.rank, boot_number);
         action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
         let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
@@ -112,20 +114,20 @@ impl Machine {
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
     }
 
-    /// The boot that its node is in, and of which machine.
+    /// Returns the present boot of its node, and the machine.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
-    /// Is its node in the boot that its Start was issued to?
+    /// Is its node still in the boot of the rank's Start?
     fn is_in_its_boot(&self, task: TaskId) -> bool {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let boot = self.actions.get(&task.action).and_then(|action| action.boot(task.rank));
         node.is_some_and(|node| boot == Some(node.row.boot_number))
     }
 
-    /// Another boot of its node, if the rank expects one. `false`: it does not.
+    /// Handles another boot of its node, if the rank expects one; returns `false` otherwise.
     pub(super) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
         let machine = self.boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.actions.get_mut(&task.action) else { return false };
@@ -134,13 +136,13 @@ impl Machine {
             return false;
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
-            // Another machine has taken its place: what the one had come to nobody will know.
+            // Another machine has taken its place, so the task's result is unknown.
             self.lose(task, Loss::Rebooted, now);
             return true;
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
-            // A soft reboot after that one has undone it.
+            // A later soft reboot has undone it.
             self.lose(task, Loss::Rebooted, now);
             return true;
         }
@@ -149,22 +151,22 @@ impl Machine {
         } else {
             expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", now)
         };
-        // What comes after it is a boot like any other.
+        // A later boot is an ordinary one.
         action.seen_in(task.rank, boot_number);
         self.end_task(task, Ended { booted: true, ..ended }, now);
         true
     }
 
-    /// What its node tells as the end of a task, as an end; `None`: it waits for the boot still.
+    /// Converts a node's report of an end to the rank's end; `None` while it still waits for the reboot.
     pub(super) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let well = ended.outcome.went_well();
-        // Told of a boot to come it began in the one that its node is in, whichever that is for this store.
+        // A report of a coming reboot proves that the task began in the node's present boot.
         let in_its_boot = ended.reboot() == Reboot::Expected || self.is_in_its_boot(task);
         let grace = self.settings.unreachable_grace_ms;
         let Some((boot_number, machine)) = self.boot_of(task) else { return Some(ended) };
         let Some(action) = self.actions.get_mut(&task.action) else { return Some(ended) };
         if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
-            // Where it was begun by a store that was lost, only its node knows in which boot.
+            // A lost store began it, and only its node knows in which boot.
             action.seen_in(task.rank, EARLIER);
         }
         let expects = action.expected.contains_key(&task.rank);
@@ -172,7 +174,8 @@ impl Machine {
             return Some(ended);
         }
         if well && ended.expect_reboot {
-            // If it has come, it was told nobody before: a soft reboot has left it on the node, with the announcement.
+            // If the reboot has come, no controller knew of it: a soft reboot left the record and the announcement on
+            // the node.
             action.seen_in(task.rank, boot_number);
         }
         if ended.booted || !in_its_boot {
@@ -183,7 +186,7 @@ impl Machine {
             return Some(ended);
         }
         if well {
-            // Where nobody heard of it in time, the limit counts from now.
+            // If the controller learns of it late, the limit counts from now.
             let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
             let told = known.as_ref().and_then(|(expects, _)| expects.as_ref()?.within_ms);
             let within_ms = told.or(action.limit(task.rank));
@@ -214,7 +217,7 @@ impl Machine {
         None
     }
 
-    /// What is left of their limits begins to count now, for ranks that expect a boot of their node.
+    /// Starts the limits of ranks that expect a reboot of their node.
     pub(super) fn arm_boots(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.unreachable_grace_ms;
         let Some(action) = self.actions.get_mut(&id) else { return };
@@ -228,7 +231,8 @@ impl Machine {
         }
     }
 
-    /// Boots that did not come. Gives the moment to look again; a script that lives is its runner's to stop, and is looked at when its node leaves.
+    /// Ends ranks whose reboot did not come in time; returns when to check again. A live script is left to its runner,
+    /// and counts when its node goes away.
     pub(super) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.actions.get(&id)?;
@@ -236,7 +240,7 @@ impl Machine {
         for (rank, expected) in &action.expected {
             let task = action.task(*rank);
             let Some(until) = expected.until_ms else { continue };
-            // One that has left only now may be on its way; it is waited for as any other is.
+            // A node that left just now may be rebooting; it has the usual grace.
             let away = self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
             if now.mono_ms < due {
@@ -256,7 +260,7 @@ impl Machine {
         next
     }
 
-    /// The node of a task is lost to us, and with it how its scripts went on: what they had come to before stands, where it is worse.
+    /// Returns the end of a task whose node is lost. An earlier result of its scripts stands if it is worse.
     pub(super) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.actions.get(&task.action).and_then(|action| action.expected.get(&task.rank)) {
@@ -265,7 +269,7 @@ impl Machine {
         }
     }
 
-    /// A boot is expected no more: what waited for that node to come back has no reason to.
+    /// Starts actions that waited for a node's expected reboot, which is over.
     pub(super) fn boot_over(&mut self, host: &HostName, now: Now) {
         let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
         for task in tasks {
@@ -273,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// Is this node away, or about to be, because a script said that it would boot?
+    /// Is this node away, or about to be, because of an announced reboot?
     pub(super) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
             self.actions.get(&task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
@@ -281,7 +285,7 @@ impl Machine {
         self.nodes.get(host).is_some_and(|node| node.tasks.iter().any(expects))
     }
 
-    /// Ranks of an action whose nodes are to boot: they are waited for.
+    /// Returns the ranks of an action whose nodes will reboot; the action waits for them.
     pub(super) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.actions.values() {
@@ -294,7 +298,7 @@ impl Machine {
 }
 
 impl Action {
-    /// From here on a boot of its node ends this rank, so. A tombstone has no details: those that were told before stand.
+    /// Records that a reboot of its node ends this rank. A tombstone has no details, so earlier details stand.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

@@ -1,9 +1,11 @@
-//! The actions that nodes configure, as their agents say in Hello. The controller decides by them in two places:
+//! Configured actions of nodes, as their agents report in Hello. The controller uses them in two places:
 //!
-//! * An action that no node of a request configures is a typing mistake: the controller refuses the request, and nothing of it stays.
-//! * A node that does not configure an action refuses it, and nothing is wrong with that node. Only what follows jobs (`after`) has to run on each of them.
+//! * It refuses a request for an action that no node of the request configures: a typing mistake, which leaves no
+//!   trace.
+//! * A node refuses an action that it does not configure, and is not at fault. Only after-actions (`after`) must be
+//!   configured on each node.
 //!
-//! An older agent says nothing of its actions. Then the controller knows nothing, and the node decides.
+//! An older agent does not report its actions. Then the controller knows nothing, and the node decides.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +17,7 @@ use crate::idset::IdSet;
 use crate::nearest::nearest;
 
 impl Machine {
-    /// Refuses an action that every node of these ranks is known not to configure.
+    /// Refuses an action that, as known, no node of these ranks configures.
     pub(super) fn check_configured(&self, name: &ActionName, layout: &Layout, ranks: &IdSet) -> Result<(), Refusal> {
         let mut known = BTreeSet::new();
         for (_, host) in layout.pairs(ranks) {

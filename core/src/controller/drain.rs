@@ -1,16 +1,18 @@
-//! Drain: a host at fault is given no more work, for a reason that a person can act on. Exactly the hosts at fault, never over a reason that
-//! stands already, and never for what a user cancelled; but for an epilog: what was to be cleaned up there was not.
+//! Drain: keeps a host at fault from getting work, for a reason that an operator can act on. It drains exactly the
+//! hosts at fault, never replaces an existing reason, and never drains for a user's cancel, except for an epilog's: its
+//! clean-up did not happen.
 //!
 //! ```text
 //!   at fault, or by hand --> told to the hook --confirmed--> in force --undrain--> told to the hook --confirmed--> gone
 //! ```
-//! Where no hook is configured the list here is the drain, in force at once.
+//! Without a hook, the list here is the drain, in force at once.
 //!
-//! What else is found wrong with a host that is drained is kept beside that reason, and the hook is told again, and waited for: somebody may have
-//! lifted the drain in the resource manager alone.
+//! A later fault of a drained host is stored beside the first reason, and the controller tells the hook again and waits
+//! for it: an operator may have undrained the node in the resource manager alone.
 //!
-//! A script that is stuck past its limit is gone after a boot: where the site says so (`reboot-cleans`), that lifts its drain once the node has
-//! said Hello and no script lives there. Not where anything else was found wrong meanwhile, and never what an operator asked for, first or later.
+//! A boot ends a script that is stuck past its limit. With `reboot-cleans`, that lifts its drain once the node has said
+//! Hello and no script lives there. It lifts no drain with another fault, and none that an operator asked for, first or
+//! later.
 
 use serde_json::json;
 
@@ -29,29 +31,29 @@ use crate::task::Ended;
 /// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
 const MAX_REASON: usize = 200;
 
-/// What a drain is for, as far as a boot may be rid of it.
+/// Fault behind a drain; it decides whether a boot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// A script past its limit.
     Stuck,
-    /// Recovery: it ends with its cause.
+    /// Recovery: the drain ends with its cause.
     Passing,
     /// The node is not there.
     Away,
     Other,
 }
 
-/// Is what was found wrong with a host new?
+/// Effect of a fault on the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// It was not drained.
+    /// The host was not drained.
     First,
-    /// It was, for something else.
+    /// The host was drained, for another fault.
     Again,
     Known,
 }
 
-/// Is the node to blame for this end?
+/// Is the node at fault for this end?
 fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Cancelled { .. } => defect!(CancelDrains),
@@ -62,13 +64,14 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    /// Drains the host of a task whose end is its node's fault, or after whose end nobody cleans up there.
+    /// Drains the host of a task whose end is its node's fault, or after which no clean-up happens there.
     pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
         let row = &action.row;
-        // Whoever stopped it: what was to be cleaned up there was not.
+        // Whoever cancelled it, the clean-up there did not happen.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
-        // A node that does not configure what follows jobs never cleans up; it is not to blame for any other action that it does not configure.
+        // A node that does not configure an after-action never cleans up; it is not at fault for other actions that it
+        // does not configure.
         let unmeant =
             matches!(ended.outcome, Outcome::Refused { .. }) && self.is_unconfigured(task) && !self.follows(action);
         let at_fault = is_at_fault(&ended.outcome) && !unmeant || (unclean && !defect!(CancelledEpilogIsClean));
@@ -97,24 +100,24 @@ impl Machine {
             // No boot cleans up.
             _ if unfollowed.is_some() => Fault::Other,
             Outcome::Timeout { .. } => Fault::Stuck,
-            // By a boot that was asked for to be rid of it, as far as we know.
+            // As far as the controller knows, an operator rebooted the node to end the script.
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
             _ => Fault::Other,
         };
         self.drain_task(task, reason, &suffix, fault, now);
     }
 
-    /// Drains the host of a task that is past its limit, and lives.
+    /// Drains the host of a live task past its limit.
     pub(super) fn drain_stuck(&mut self, task: TaskId, what: &str, now: Now) {
         self.drain_alive(task, what, Fault::Stuck, now);
     }
 
-    /// Drains the host of a task that an operator gives up while it may be alive: that is an operator's drain.
+    /// Drains the host of a task that an operator gives up while it may be alive: an operator's drain.
     pub(super) fn drain_given_up(&mut self, task: TaskId, what: &str, now: Now) {
         self.drain_alive(task, what, Fault::Other, now);
     }
 
-    /// Drains the host of a rank on which something was begun, and that nothing cleans up after it any more.
+    /// Drains the host of a rank where something ran that no after-action will clean up.
     pub(super) fn drain_unclean(&mut self, task: TaskId, now: Now) {
         self.drain_alive(task, "had ended before this rank was known, and does not clean up there", Fault::Other, now);
     }
@@ -141,7 +144,7 @@ impl Machine {
         self.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
-    /// Of a host that is drained already the reason that stands is not overwritten.
+    /// Drains a host; the reason of an existing drain stays.
     fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, fault: Fault, now: Now) -> Told {
         let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
         let standing = self.drains.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
@@ -149,7 +152,7 @@ impl Machine {
             return self.drain_again(drain, Again { at_ms: now.wall_ms, reason, by }, fault, boot_number);
         }
         let stuck = boot_number.filter(|_| fault == Fault::Stuck);
-        // Drained again before the hook has lifted it: one that it knows of stays.
+        // Drained again before the hook has lifted it: the hook's time and notice stay ahead.
         let before =
             self.drains.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
         let (earliest_ms, telling) = before.unwrap_or_default();
@@ -164,7 +167,7 @@ impl Machine {
         Told::First
     }
 
-    /// It is drained, as far as is known here.
+    /// Adds a fault to an existing drain.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, boot_number: Option<u32>) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
@@ -189,7 +192,7 @@ impl Machine {
             unvouched: false,
             passing: None,
             confirmed: drain.confirmed && (!hook || defect!(DrainToldOnce)),
-            // A hook that is configured later hears of it.
+            // A hook that is configured later is told, too.
             told: drain.told && hook,
             ..drain
         });
@@ -204,7 +207,7 @@ impl Machine {
         }
     }
 
-    /// Drains a host for what recovery has to do there. Of one that is drained already nothing is changed.
+    /// Drains a host for recovery; leaves an existing drain unchanged.
     pub(super) fn drain_passing(&mut self, host: &HostName, reason: String, passing: Passing, now: Now) {
         if self.drain_host(host, reason.clone(), None, Fault::Passing, now) == Told::First
             && let Some(drain) = self.drains.get(host).cloned()
@@ -214,14 +217,15 @@ impl Machine {
         }
     }
 
-    /// What a host was drained for has passed.
+    /// Lifts a drain whose passing cause is over.
     pub(super) fn lift_passing(&mut self, host: &HostName, passing: &Passing) {
         if self.drains.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
             self.lift(host);
         }
     }
 
-    /// A store was put back: what it has of drains may have been lifted since, and the hook is not asked to do it again before that is known.
+    /// Marks the drains of a restored store as unvouched: an operator may have lifted them since, and the hook must not
+    /// repeat them before that is known.
     pub(super) fn doubt_drains(&mut self) {
         if !self.settings.drain_hook {
             return;
@@ -231,7 +235,7 @@ impl Machine {
         }
     }
 
-    /// The recovery is over: the hook is told again of the drains that nobody has told of since.
+    /// Tells the hook of drains that were not vouched for by the end of the recovery.
     pub(super) fn tell_doubted_drains(&mut self) {
         for drain in self.drains.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
@@ -239,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// Is it drained, and that in force?
+    /// Is the host drained, with the drain in force?
     pub(super) fn is_drained(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
     }
@@ -248,12 +252,12 @@ impl Machine {
         self.drains.get(host).is_some_and(|drain| !drain.lifted)
     }
 
-    /// Is it being drained, and not drained yet?
+    /// Is the host being drained, with the drain not in force yet?
     pub(super) fn is_draining(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// What waited for this drain is released, and resolved.
+    /// Releases and resolves ranks that waited for this drain.
     fn drain_in_force(&mut self, host: &HostName) {
         self.batch.in_force.insert(host.clone());
         for (job, attempt, rank) in self.undrained.remove(host).into_iter().flatten() {
@@ -265,14 +269,14 @@ impl Machine {
         }
     }
 
-    /// A hook that is configured no more confirms nothing: what waited for it is in force, or done. One that is configured only now is told of the
-    /// drains that stand, and they are in force again when it has confirmed them.
+    /// Applies settings. A removed hook confirms nothing: what waited for it is in force, or done. A new hook is told
+    /// of existing drains, which are in force again once it has confirmed them.
     pub(super) fn on_settings(&mut self, settings: Settings) {
         self.settings = settings;
         if !self.settings.drain_hook {
             let waiting: Vec<DrainRow> = self.drains.values().filter(|d| d.lifted || !d.confirmed).cloned().collect();
             for drain in waiting {
-                // It is there, as asked for.
+                // The drain exists, as requested.
                 let _ = self.drain_done(&drain.host, drain.telling, drain.lifted);
             }
         } else {
@@ -353,7 +357,7 @@ impl Machine {
 
     fn lift(&mut self, host: &HostName) {
         self.drain_in_force(host);
-        // Of lifting it nothing is known yet.
+        // The hook has not lifted it yet.
         self.drain_failed.remove(host);
         match self.drains.get(host).cloned() {
             Some(drain) if self.settings.drain_hook => {
@@ -363,7 +367,7 @@ impl Machine {
         }
     }
 
-    /// A node is there, and what it holds is known: was it drained for what a boot has ended?
+    /// Lifts the drain of a node whose tasks are known, if a boot has ended its cause.
     pub(super) fn reboot_cleans(&mut self, host: &HostName) {
         let Some((node, drain)) = self.nodes.get(host).zip(self.drains.get(host)) else { return };
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
@@ -382,7 +386,7 @@ impl Machine {
         self.batch.records.push(Record::Undrained { host: host.clone() });
     }
 
-    /// The hook did not do it, and is told again. What it was told before that says nothing of this.
+    /// Records that the hook failed; it is told again. Ignores answers to earlier notices.
     pub(super) fn drain_failed(&mut self, host: HostName, telling: u64, lifted: bool, why: String, now: Now) {
         let told = |drain: &DrainRow| drain.telling == telling && drain.lifted == lifted && !drain.confirmed;
         if self.drains.get(&host).is_some_and(told) {
@@ -390,7 +394,7 @@ impl Machine {
         }
     }
 
-    /// The hook has done it. What it was told before that says nothing of this.
+    /// Records that the hook has done it. Ignores answers to earlier notices.
     pub(super) fn drain_done(&mut self, host: &HostName, telling: u64, lifted: bool) -> Result<Reply, Refusal> {
         match self.drains.get(host).cloned() {
             Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {

@@ -1,5 +1,5 @@
-//! `Attempts`: the attempts of one source, each as it stands. An edge compares them with its resource manager and makes the difference vanish; it has no
-//! need of what happened in which order.
+//! `Attempts`: present state of the attempts of one source. An edge compares them with its resource manager and removes
+//! the differences; it needs no history.
 //!
 //! | asked | then |
 //! |---|---|
@@ -57,7 +57,7 @@ impl Machine {
     fn edge_action(&self, action: &Action) -> EdgeAction {
         let row = &action.row;
         let bad = action.bad().difference(&action.never_begun());
-        // Until the verdict others may fail yet.
+        // Before the verdict, other ranks may still fail.
         let failures = if row.verdict.is_some() { self.failed_checks(row.id, &bad) } else { Vec::new() };
         let hosts = self.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
         EdgeAction {

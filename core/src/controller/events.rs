@@ -1,5 +1,5 @@
-//! What a batch's ends say to people and to the resource manager: `finish` events with equal results folded, the verdict once every rank
-//! has ended, and the outbox.
+//! Events of a batch's ends, for people and the resource manager: `finish` events with equal results folded, the
+//! verdict once every rank has ended, and the outbox.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::outcome::Verdict;
 const MAX_MESSAGE: usize = 200;
 
 impl Machine {
-    /// Folds what ended in this batch into the job's event log, and decides.
+    /// Folds the ends of this batch into the job's event log, and decides the verdict.
     pub(super) fn tell(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get_mut(&id) else {
             return;
@@ -63,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// After the verdict a node's boot changes nothing of this action any more.
+    /// Drops the action's tasks from the nodes' indexes: after the verdict, a boot changes nothing.
     fn release_index(&mut self, id: ActionId) {
         let Some(action) = self.actions.get(&id) else { return };
         let Some(layout) = self.layout(id).cloned() else { return };
@@ -82,7 +82,7 @@ impl Machine {
     }
 }
 
-/// What ends that are told as one have in common.
+/// Common part of ends folded into one event.
 struct Folded {
     fresh: Fresh,
     elapsed: Vec<u64>,

@@ -1,16 +1,17 @@
-//! External actions: no agent runs them. A service outside starts one over ranks, named resources, or both, and reports each of them as it comes.
-//! It holds what it covers as scripts do; nothing is ever sent to a node for it.
+//! External actions, which no agent runs. An external service starts one over ranks, named resources, or both, and
+//! reports each end. The action holds what it covers, as scripts do; the controller sends nothing to a node for it.
 //!
 //! ```text
-//!   open --reported--> ended: ok, tolerable, failed      a failure that somebody asked for (`cancel`) is `cancelled`
-//!    |---- lease ran out ----> ended: lost               its hosts are drained: nobody knows what it left there
+//!   open --reported--> ended: ok, tolerable, failed      a failure after a `cancel` is `cancelled`
+//!    |---- lease ran out ----> ended: lost               its hosts are drained: their state is unknown
 //!    '---- resolve ----------> ended: resolved           as everywhere
 //! ```
-//! Whatever the service says (`report`) renews its lease, which is on the monotonic clock and whole again when a controller begins: it is lost for its
-//! own silence, not for ours.
+//! Every message of the service (`report`) renews its lease. The lease is on the monotonic clock and starts anew with
+//! each controller: only the service's own silence loses it.
 //!
-//! Its ranks are `accepted` from the beginning: whoever starts it has them. It waits for nothing of its attempt; what is begun after it, and any
-//! epilog, waits for its end on each rank. While an older attempt is at work on a host or a resource of it its start is refused, to be asked again.
+//! Its ranks are `accepted` from the beginning. It waits for no other action of its attempt; later actions, and every
+//! epilog, wait for its end on each rank. While an older attempt is at work on one of its hosts or resources, its start
+//! is refused, and the service asks again.
 
 use std::collections::BTreeSet;
 
@@ -45,14 +46,14 @@ impl External {
     }
 }
 
-/// As it begins: held, and in the hands of its service.
+/// Returns the row of a new external action: held, and accepted by its service.
 pub(super) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Whose job has these resources, and still has them?
+/// Checks that the job has these resources, and still holds them.
 pub(super) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
     let none = BTreeSet::new();
     let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
@@ -83,7 +84,7 @@ impl Machine {
         self.begin_or_attach(run, Some(external), now)
     }
 
-    /// Its service is there again, and may have another lease.
+    /// Attaches its service again, perhaps with another lease.
     pub(super) fn attach_external(
         &mut self,
         id: ActionId,
@@ -101,7 +102,7 @@ impl Machine {
             let text = format!("{}; asked for {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
-        // Of what is over there is nothing to be silent about, and its row is not written any more.
+        // A finished action has no lease, and its row is not written any more.
         if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
@@ -109,10 +110,12 @@ impl Machine {
         Ok(reply)
     }
 
-    /// Attempts never overlap, on a host or on a resource; nothing is sent to a service, so it is refused until the older one is done there.
+    /// Checks that no older attempt is at work there. Attempts never overlap on a host or a resource; the controller
+    /// sends nothing to a service, so it refuses the start until then.
     ///
     /// # Errors
-    /// `Unavailable`, with what is at work where; and where the attempt is none yet, and one before it is to be cleaned up after.
+    /// `Unavailable`, with the older work and its place; also if the attempt does not exist yet and an earlier one
+    /// still needs its clean-up.
     pub(super) fn check_alone(
         &self,
         run: &RunRequest,
@@ -151,7 +154,7 @@ impl Machine {
         Ok(())
     }
 
-    /// These end alike.
+    /// Ends these resources with the same outcome.
     pub(super) fn end_resources(
         &mut self,
         id: ActionId,
@@ -172,7 +175,7 @@ impl Machine {
         self.touch(id, now);
     }
 
-    /// Its service lives.
+    /// Renews the lease of its service.
     pub(super) fn heard(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) else { return };
         (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
@@ -189,7 +192,7 @@ impl Machine {
         self.touch(id, now);
     }
 
-    /// A service that was silent for the length of its lease has lost what it had not reported. Gives the moment to look again.
+    /// Ends with `lost` whatever a service had not reported when its lease ran out; returns when to check again.
     pub(super) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.actions.get(&id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
@@ -203,7 +206,7 @@ impl Machine {
             return Some(at);
         }
         let (row, mut open) = (action.row.clone(), action.open_part());
-        // An operator's word for these waits for their drains, whatever becomes of the service.
+        // The resolution of these waits for their drains, whatever the service does.
         row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
         if open.is_empty() {
             return None;
@@ -223,7 +226,8 @@ impl Machine {
         None
     }
 
-    /// What has not ended of the external actions that a choice means; a choice of ranks means no resource that it does not name.
+    /// Returns the open resources of the external actions that `which` names; a choice of ranks includes only resources
+    /// that it names.
     pub(super) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
         let is_meant = |name: &ResourceName| match &which.resources {
@@ -252,7 +256,7 @@ impl Machine {
         }
     }
 
-    /// Its service finds it in the answer to what it says next, and in the job's events.
+    /// Marks resources as cancelling. Their service sees it in the answer to its next message, and in the job's events.
     pub(super) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {
@@ -280,13 +284,13 @@ impl Action {
         Part { ranks: self.row.ranks.clone(), resources }
     }
 
-    /// What has not ended.
+    /// Returns what has not ended.
     pub(super) fn open_part(&self) -> Part {
         let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
         Part { ranks: self.open(), resources }
     }
 
-    /// Resources that did not end well, and how: `{name: result}`; `None` where there are none.
+    /// Returns resources that did not end well, with their results: `{name: result}`; `None` if there are none.
     pub(super) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
@@ -294,14 +298,14 @@ impl Action {
         (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
     }
 
-    /// What has not ended and was not asked to stop.
+    /// Returns what has not ended and is not cancelling.
     pub(super) fn not_cancelling(&self) -> Part {
         let mut part = self.open_part();
         part.subtract(&self.cancelling_part());
         part
     }
 
-    /// Its service is to stop working on these.
+    /// Asks the service to stop working on these.
     pub(super) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {
@@ -309,7 +313,7 @@ impl Action {
         }
     }
 
-    /// What of that is to stop.
+    /// Returns the cancelling part of what is open.
     pub(super) fn cancelling_part(&self) -> Part {
         let open = self.open_part();
         let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);

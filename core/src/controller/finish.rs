@@ -1,5 +1,5 @@
-//! `job add`, `job finish`, `job cancel`: what a job holds, and how it lets go of it. In one step with that, what follows the job (its epilog,
-//! its housekeeping) takes the ranks over, so that nobody finds them free in between.
+//! `job add`, `job finish`, `job cancel`: a job's hold, and its hand-over. In one step the job drops its hold and its
+//! after-actions (epilog, housekeeping) take the ranks over, so the ranks are never free in between.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ impl Machine {
     pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |_| false)?;
         let layout = layout_of(&add)?;
-        // Who names some of its hosts means the ranks that are there.
+        // A request that names some of its hosts means the existing ranks.
         let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
@@ -41,7 +41,7 @@ impl Machine {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // In recovery: what it does not name any more went back in the life that was lost.
+            // In recovery: ranks that it no longer names were released in the lost life.
             Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
@@ -67,7 +67,7 @@ impl Machine {
                 return Err(Refusal::Conflict(text));
             }
             Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
-            // An action came first: from here on it is a job that the resource manager will finish.
+            // An action came first: from now on the resource manager will finish the job.
             Some(there) => {
                 there.added = true;
                 there.hold.resources = &add.terms.resources - &there.released.resources;
@@ -94,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// What is no rank and an action of this attempt covers, with the action's name.
+    /// Returns named resources that an action of this attempt covers, with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
@@ -160,7 +160,7 @@ impl Machine {
         Ok(Reply::Failed { hosts: entry.layout.hosts_of(&ranks), ranks, resources, checks })
     }
 
-    /// The attempt that a request means: the open one, or the last.
+    /// Returns the attempt that a request means: the open one, or the last.
     pub(super) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &JobAttempt), Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
@@ -170,13 +170,13 @@ impl Machine {
         })
     }
 
-    /// What a command says to mean this attempt, where one that names none means another.
+    /// Returns the option with which a command names this attempt, if the default is another.
     pub(super) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }
     }
 
-    /// The job lets go of a part of what it holds, and what follows it holds that from the same moment on.
+    /// Hands a part of the job's hold over to its after-actions, in one step; returns the part.
     pub(super) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
         let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else {
             return Part::default();
@@ -198,7 +198,7 @@ impl Machine {
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
         self.withdraw_stale(job, number, &part.ranks, now);
-        // At its end all that was asked for has its turn before what follows.
+        // At the job's end, requested actions have their turn before the after-actions.
         if !last && !defect!(BeginsWhereLetGo) {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
         }
@@ -206,14 +206,14 @@ impl Machine {
             self.follow(job, number, &name, &part.ranks, last, now);
         }
         if last {
-            // Also of what follows jobs no more, by the configuration of now.
+            // Includes actions that the present configuration no longer lists as after-actions.
             self.nothing_more(job, number);
         }
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
         part
     }
 
-    /// What follows a job that holds no rank any more has all its ranks.
+    /// Marks the after-actions of a job without ranks as complete.
     pub(super) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
@@ -224,7 +224,7 @@ impl Machine {
         }
     }
 
-    /// Begins an action that follows the job over these ranks, or grows it by them.
+    /// Begins an after-action over these ranks, or adds them to it.
     pub(super) fn follow(
         &mut self,
         job: &JobId,
@@ -239,7 +239,7 @@ impl Machine {
             return;
         }
         if let Some(action) = self.actions.get(&id) {
-            // It was begun by hand before: what it covers it has covered.
+            // An operator began it by hand before: it has covered its own ranks.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, now);
@@ -264,7 +264,7 @@ impl Machine {
         self.begin(row, now);
     }
 
-    /// It is over these too, and begins there.
+    /// Adds ranks to an action, and begins it there.
     pub(super) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
         if let Some(action) = self.actions.get_mut(&id) {
             action.grow(new);
@@ -280,7 +280,7 @@ impl Machine {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
-        // Stored in the order of their begins, which says who waits for whom.
+        // Stored in the order of their begins, which decides who waits for whom.
         self.batch.records.push(Record::Action(Box::new(row.clone())));
         self.load_action(Action::new(row, now.mono_ms));
         self.adopt(id, &ranks, now);

@@ -1,5 +1,5 @@
-//! What an operator's word takes out of the books: an attempt that never was, of which only nodes tell; releases that the release hook will not
-//! carry out. What was asked for is finished, and never forgotten so.
+//! `job forget`: an operator removes an attempt that never existed and that only nodes reported, or releases that the
+//! release hook keeps refusing. A requested attempt is finished, never forgotten.
 
 use serde_json::json;
 
@@ -9,8 +9,11 @@ use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
 
 impl Machine {
+    /// Removes an attempt, or its releases.
+    ///
     /// # Errors
-    /// No reason; an attempt that somebody has asked for, of which a node has something still, or of which releases are owed; nothing that is owed.
+    /// No reason given; a requested attempt, one of which a node still has a task, or one with outstanding releases;
+    /// nothing to drop.
     pub(super) fn job_forget(
         &mut self,
         job: &JobId,

@@ -1,7 +1,7 @@
-//! What is shown of holds: what a job keeps for itself, and what its actions are done with and have not let go of.
+//! View of holds: ranks that a job holds, and finished ranks that its actions still hold.
 //!
-//! A job that goes on holds what it has, and no operator has to look at that unasked. What nobody may come for is shown with all that waits: of a
-//! store that was rebuilt, and what is no rank where no rank is left.
+//! A running job holds its ranks, and operators need not see that unasked. Holds that may have been forgotten are
+//! always shown: those of a rebuilt store, and named resources without a rank.
 
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
@@ -15,7 +15,7 @@ use crate::job::Part;
 use crate::task::NO_SCRIPT;
 
 impl Machine {
-    /// What is held; of jobs only what nobody may come for, but for `all`.
+    /// Returns the holds; without `all`, only those of jobs that may have been forgotten.
     pub(super) fn held(&self, all: bool, now: Now) -> Vec<PsRow> {
         self.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all, now)).collect()
     }
@@ -60,7 +60,7 @@ impl Machine {
         rows
     }
 
-    /// Why an action holds what it is done with: what else it waits for, by its release policy.
+    /// Explains why an action holds its finished ranks: what else its release policy waits for.
     fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout, now: Now) -> String {
         let row = &action.row;
         let ran_nothing =

@@ -1,7 +1,7 @@
-//! What goes into the controller's machine and what comes out of it.
+//! Inputs and outputs of the controller's machine.
 //!
-//! One writer: inputs are handled in batches; the batch's [`Record`]s are committed in one transaction; only then do its [`Effect`]s
-//! leave. A failed commit discards the machine, which is rebuilt from the store.
+//! One writer handles inputs in batches: it commits the batch's [`Record`]s in one transaction, and only then releases
+//! its [`Effect`]s. A failed commit discards the machine, which is rebuilt from the store.
 
 use std::collections::BTreeMap;
 
@@ -37,24 +37,24 @@ pub struct Settings {
     pub cluster: ClusterId,
     /// Not accepted within: `lost (offline)`.
     pub start_grace_ms: u64,
-    /// Added to a task's limit before a node that is away makes it `lost (unreachable)`.
+    /// Added to a task's limit before an absent node makes it `lost (unreachable)`.
     pub unreachable_grace_ms: u64,
-    /// How long a Start may wait on its node before nothing may claim it.
+    /// How long a Start may wait on its node; later no runner may claim it.
     pub not_after_ms: u64,
     /// How long an older session of a host has to answer a probe.
     pub probe_ms: u64,
-    /// Agents per second that may redial; the window is their number over this, at least a second.
+    /// Agents per second that may redial; the window is their number divided by this, at least a second.
     pub redial_per_second: u64,
-    /// Default limits by action, for requests that name none.
+    /// Default limits by action, for requests without one.
     pub timeouts: BTreeMap<ActionName, u64>,
-    /// An attempt whose actions have all ended is closed and pruned after this time, or when there are more than `keep_attempts`.
+    /// A finished attempt is closed and pruned after this time, or when there are more than `keep_attempts`.
     pub retention_ms: u64,
     pub keep_attempts: usize,
-    /// What follows a job on each rank that it lets go, one after the other: its epilog, its housekeeping.
+    /// After-actions of a job on each rank of a hand-over, in order: its epilog, its housekeeping.
     pub after: Vec<ActionName>,
-    /// What a job keeps its number of ranks by (`keep`): once that has succeeded the surplus goes back.
+    /// Action after whose success a job with `keep` releases its surplus ranks.
     pub keep_after: ActionName,
-    /// When an action lets go of ranks that it is done with; all at once where none is named.
+    /// When an action drops its hold on finished ranks; together if absent.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
     /// `lost` ranks are forgiven within a job's tolerance, as `tolerable` ones are.
     pub tolerate_lost: bool,
@@ -66,15 +66,16 @@ pub struct Settings {
     pub release_hook: bool,
 }
 
-/// When an action lets go of the ranks that it is done with.
+/// When an action drops its hold on finished ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// When all that the job has let go of so far is done.
+    /// When all ranks handed over so far have ended.
     #[default]
     Together,
     /// Each rank as it comes.
     Each,
-    /// What has come by `first_ms` after the first; then in batches, each waiting twice as long as the one before, at most `ceiling_ms`.
+    /// Ranks that ended within `first_ms` after the first; then in batches, each waiting twice as long as the one
+    /// before, at most `ceiling_ms`.
     Batches { first_ms: u64, ceiling_ms: u64 },
 }
 
@@ -87,7 +88,8 @@ pub type Client = u64;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first is a Hello.
+    /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first is a
+    /// Hello.
     Message {
         session: SessionId,
         names: Option<Vec<String>>,
@@ -103,7 +105,7 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// These are gone, and wait for no answer any more.
+    /// These clients have disconnected, and wait for no answer.
     HungUp {
         clients: Vec<Client>,
     },
@@ -113,7 +115,7 @@ pub enum Input {
     StoreFull(bool),
 }
 
-/// Who carries entries of the outbox on: each has its own, in its own order.
+/// Receiver of outbox entries: each has its own entries, in its own order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edge {
@@ -123,13 +125,13 @@ pub enum Edge {
     ReleaseHook,
 }
 
-/// One thing the resource manager must be told, at least once, in order per job.
+/// Notice for the resource manager, told at least once, in order per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
     /// Grows over all jobs; what an edge remembers.
     pub sequence: u64,
     pub epoch: u64,
-    /// Who is told.
+    /// Receiver of the notice.
     pub edge: Edge,
     pub job: JobId,
     pub attempt: Attempt,
@@ -143,7 +145,7 @@ pub enum Effect {
         session: SessionId,
         message: ToAgent,
     },
-    /// One Start to many: `start` with the rank and boot of each. Encoded once.
+    /// Start for many ranks: `start` with the rank and boot of each. Encoded once.
     Fan {
         start: Box<Start>,
         to: Vec<(SessionId, Rank, BootId)>,
@@ -157,7 +159,7 @@ pub enum Effect {
         client: Client,
         reply: Result<Reply, Refusal>,
     },
-    /// To those who follow the job's event log.
+    /// Publish to followers of the job's event log.
     Publish {
         job: JobId,
         sequence: u64,
@@ -171,7 +173,7 @@ pub enum Effect {
         last: bool,
         lost: bool,
     },
-    /// There is something new for those who tell the resource manager: in the outbox, or of drains.
+    /// There are new notices for the resource manager: in the outbox, or of drains.
     OutboxGrew,
     WakeAt {
         mono_ms: u64,
@@ -184,7 +186,8 @@ pub enum Effect {
     },
 }
 
-/// A change of what is durable. Applying the records of a batch in order, in one transaction, is the whole of the store's writing.
+/// A change of what is durable. Applying the records of a batch in order, in one transaction, is the whole of the
+/// store's writing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// The number of this batch's commit: the first record of each.
@@ -196,12 +199,12 @@ pub enum Record {
     Node(NodeRow),
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Of an action that is there: these ranks stand so now, all else is as it was.
+    /// Delta of an existing action: the new states of these ranks; everything else is unchanged.
     Moved {
         action: ActionId,
         stands: Box<Stands>,
     },
-    /// Of an attempt that is there: these ranks are held so now, all else is as it was.
+    /// Delta of an existing attempt: the new holds of these ranks; everything else is unchanged.
     Given {
         job: JobId,
         attempt: Attempt,
@@ -210,7 +213,7 @@ pub enum Record {
     /// A rank that is not plainly `ok` or not plainly waiting.
     Rank(Box<RankRow>),
     Drain(DrainRow),
-    /// Lifted, and nobody has to hear of it any more.
+    /// The drain is lifted, and no notice is outstanding.
     Undrained {
         host: HostName,
     },
@@ -225,11 +228,11 @@ pub enum Record {
     },
     /// No new starts; `None`: again as usual.
     Quiet(Option<Quiet>),
-    /// One entry that a hook has carried out.
+    /// A hook has carried out one entry.
     OutboxDone {
         sequence: u64,
     },
-    /// Everything of a closed attempt, its outbox too; with the job's last one its event log goes as well.
+    /// Removes a closed attempt, with its outbox; with the job's last attempt also its event log.
     Prune {
         job: JobId,
         attempt: Attempt,
@@ -237,7 +240,7 @@ pub enum Record {
     },
 }
 
-/// What handling a batch gave: commit `records`, in order and whole, before any of `effects` leaves.
+/// Output of a batch: commit `records`, in order and whole, before releasing any of `effects`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
     pub records: Vec<Record>,
@@ -249,11 +252,11 @@ pub struct Output {
 pub struct Snapshot {
     /// The controller's lives, and the number of the last commit.
     pub history: History,
-    /// `controller backup` made this copy at that time, in milliseconds since 1970.
+    /// Time at which `controller backup` made this copy, in milliseconds since 1970.
     pub stamp: Option<u64>,
-    /// What the anchor file beside the store says: the newest commit that this directory has seen.
+    /// Newest commit in the anchor file beside the store: the newest that this directory has seen.
     pub anchor: Option<Commit>,
-    /// The last one, also when it is over.
+    /// The last recovery, even if it is over.
     pub recovery: Option<RecoveryRow>,
     pub nodes: Vec<NodeRow>,
     pub attempts: Vec<AttemptRow>,

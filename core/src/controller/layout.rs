@@ -7,7 +7,7 @@ use crate::ids::{HostName, Rank};
 use crate::idset::{IdSet, Positions};
 use crate::targets::Targets;
 
-/// A copy is the same layout. One rank is looked up, by itself or by its host, without walking all of them.
+/// Layout; a clone shares its data. Looking up one rank, or its host, does not walk all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout(Arc<Inner>);
 
@@ -72,7 +72,7 @@ impl Layout {
         self.0.by_name.get(found).and_then(|at| self.0.positions.id(u64::from(*at)))
     }
 
-    /// The hosts of some ranks, in rank order. Ranks that are not in the layout have none.
+    /// Returns the hosts of some ranks, in rank order. Ranks outside the layout have none.
     pub fn hosts_of(&self, ranks: &IdSet) -> HostList {
         if ranks == self.ranks() {
             return self.hosts().clone();
@@ -80,7 +80,7 @@ impl Layout {
         self.hosts().select(&self.0.positions.select(ranks))
     }
 
-    /// These of its ranks with the host of each, in rank order.
+    /// Returns these of its ranks with their hosts, in rank order.
     pub fn pairs(&self, ranks: &IdSet) -> impl Iterator<Item = (Rank, &str)> {
         let ranks = ranks.intersection(self.ranks());
         let positions = self.0.positions.select(&ranks);
@@ -96,10 +96,10 @@ impl Layout {
         hosts.iter().map(|host| self.rank(host).ok_or_else(|| host.to_owned())).collect()
     }
 
-    /// The ranks that `targets` chooses.
+    /// Returns the ranks that `targets` chooses.
     ///
     /// # Errors
-    /// A text that names the first rank or host which is not of this layout.
+    /// A text that names the first rank or host outside this layout.
     pub fn choose(&self, targets: &Targets) -> Result<IdSet, String> {
         match targets {
             Targets::Ranks(ranks) => match ranks.difference(self.ranks()).first() {
@@ -112,22 +112,22 @@ impl Layout {
         }
     }
 
-    /// Has the other one each of its ranks, on the same host?
+    /// Does `whole` have each of its ranks, on the same host?
     pub fn is_part_of(&self, whole: &Self) -> bool {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }
 
-    /// The part of it on these hosts; `None`: it does not have all of them.
+    /// Returns the part on these hosts; `None` if one is missing.
     pub fn on(&self, hosts: &HostList) -> Option<Self> {
         let ranks: Option<IdSet> = hosts.iter().map(|host| self.rank(host)).collect();
         let ranks = ranks?;
         Self::new(ranks.clone(), self.hosts_of(&ranks)).ok()
     }
 
-    /// Both, where they do not contradict each other.
+    /// Merges two layouts.
     ///
     /// # Errors
-    /// As [`Layout::new`], or a rank that has two hosts.
+    /// As [`Layout::new`], or a rank with two hosts.
     pub fn merge(&self, other: &Self) -> Result<Self, String> {
         let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks().iter().zip(self.hosts().iter()).collect();
         for (rank, host) in other.ranks().iter().zip(other.hosts().iter()) {

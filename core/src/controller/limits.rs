@@ -1,5 +1,5 @@
-//! What time does: start-grace, nodes that stay away, processes that were left behind. All on the monotonic clock, and counted only while this
-//! controller listens: a restart or a clock step makes nothing late.
+//! Time limits: start-grace, absent nodes, lingering processes. All use the monotonic clock and count only while this
+//! controller runs, so neither a restart nor a clock step makes anything late.
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;
@@ -13,11 +13,11 @@ use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
-/// What begins within this time after it was sent is not remembered apart: that is what most ranks of a large action do.
+/// Tasks that begin within this time after sending need no time of their own: most ranks of a large action do.
 const AT_ONCE_MS: u64 = 1_000;
 
 impl Action {
-    /// A script of this rank is past its limit. `false`: that was told already.
+    /// Records that a script of this rank is past its limit; `false` if that was known.
     pub(super) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
         if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) {
             return false;
@@ -28,7 +28,7 @@ impl Action {
         true
     }
 
-    /// Was a script of this rank told of as past its limit?
+    /// Was a script of this rank reported past its limit?
     pub(super) fn was_overdue(&self, rank: Rank) -> bool {
         self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
     }
@@ -40,7 +40,7 @@ impl Action {
         });
     }
 
-    /// The node of this rank is drained for what its scripts left behind.
+    /// Records that the rank's node is drained for lingering processes.
     pub(super) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
@@ -57,13 +57,13 @@ impl Action {
         is_news
     }
 
-    /// What came late, at last, of a rank that was given up as lost.
+    /// Returns the last late result of a rank that was given up as lost.
     pub(super) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
         let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
         row.late.last().cloned()
     }
 
-    /// Its node has told how long it may take there.
+    /// Records the limit that the node reported for this rank.
     pub(super) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
         let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
         else {
@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Its node is there: it has the time that a Start may take from now on, however long it was away.
+    /// Starts the time for accepting a Start, because the node is there now, however long it was away.
     pub(super) fn arm_start(&mut self, task: TaskId, now: Now) {
         if let Some(action) = self.actions.get_mut(&task.action) {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
@@ -110,7 +110,7 @@ impl Machine {
         self.check_by(task.action, now.mono_ms.saturating_add(self.settings.start_grace_ms));
     }
 
-    /// Its scripts run: from here on, and not from when it was sent, its limit counts; it may have waited for its turn on its node.
+    /// Starts a task's limit when its scripts begin, not when it was sent: it may have waited for its turn on its node.
     pub(super) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.actions.get_mut(&task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
@@ -119,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// What a node holds has this limit there.
+    /// Records the limit that a node reported for its task.
     pub(super) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.host_of(task).as_ref() != Some(host) {
             return;
@@ -129,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// A node left: tasks that it had accepted may become unreachable.
+    /// Schedules checks for accepted tasks of a node that left: they may become unreachable.
     pub(super) fn watch_absence(&mut self, host: &HostName, now: Now) {
         let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
         let ids: Vec<ActionId> =
@@ -141,7 +141,7 @@ impl Machine {
         }
     }
 
-    /// What its scripts left behind has the action's limit once more, from when it is known here.
+    /// Starts the action's limit once more for lingering processes, from when the controller knows of them.
     pub(super) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.actions.get_mut(&task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
@@ -156,7 +156,8 @@ impl Machine {
         }
     }
 
-    /// Drains the nodes on which processes were left behind for too long. Gives the moment to look again. Without a limit nothing passes.
+    /// Drains the nodes on which processes were left behind for too long. Gives the moment to look again. Without a
+    /// limit nothing passes.
     fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.actions.get_mut(&id)?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
@@ -169,7 +170,7 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
-        // Once, also for the controller after this one: whoever lifts the drain has seen it.
+        // Drains once, also over later controllers: the operator who lifts the drain has seen it.
         due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
         for (task, limit) in due {
             let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
@@ -196,7 +197,7 @@ impl Machine {
     }
 
     pub(super) fn on_tick(&mut self, now: Now) {
-        // The next moment is asked for anew, whatever this one was.
+        // The next moment is computed anew.
         self.batch.wake_ms = None;
         self.probes_due(now);
         self.open_gate_if_due(now);
@@ -239,13 +240,13 @@ impl Machine {
         self.batch.touched.insert(id);
     }
 
-    /// Gives up Starts that were not accepted in time. A rank that waits for an earlier action to end there has all the time that takes.
-    /// Gives the moment to look again.
+    /// Gives up Starts that were not accepted in time; returns when to check again. A rank that waits for an earlier
+    /// action has unlimited time.
     fn check_starts(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.start_grace_ms;
         let action = self.actions.get(&id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
-        // A node that is to boot, as a script said, comes back, or that ends by its own limit.
+        // A node with an announced reboot comes back, or that task ends by its own limit.
         let to_boot = self.to_boot(id);
         let held = self.may_be_held_back(id);
         let is_kept = |rank: &Rank| self.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
@@ -269,7 +270,8 @@ impl Machine {
         next
     }
 
-    /// Not accepted within start-grace: lost, and fenced where the node can hear it; else its Hello is answered with the fence.
+    /// Gives up a Start past start-grace: lost, and fenced at a connected node; otherwise the answer to its Hello
+    /// fences it.
     fn give_up_start(&mut self, task: TaskId, now: Now) {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
@@ -279,8 +281,9 @@ impl Machine {
         }
     }
 
-    /// Accepted on nodes that are away past the task's limit, the grace, and past the moment after which nothing can begin.
-    /// Gives the moment to look again. Without a limit nothing passes: it waits, is seen in `ps`, and is an operator's to resolve.
+    /// Gives up accepted tasks of nodes that are away past the task's limit, the grace, and the last moment at which
+    /// something can begin. Returns when to check again. A task without a limit waits, is shown in `ps`, and can be
+    /// resolved by an operator.
     fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.actions.get(&id)?;
@@ -296,7 +299,7 @@ impl Machine {
             let task = TaskId { action: id, rank };
             let Some(limit) = action.limit(rank) else { continue };
             let limit_at = action.armed(rank).saturating_add(after(limit));
-            // Nobody has to be looked for before that.
+            // No check is needed before that.
             let at = if now.mono_ms < limit_at {
                 limit_at
             } else {

@@ -1,6 +1,7 @@
-//! The machine itself: what it holds, how a batch goes through it, and what it gives back.
+//! Machine of the controller: its state, the path of a batch through it, and its output.
 //!
-//! Nothing here does I/O or reads a clock. Collections are ordered, so that one history of inputs gives one history of outputs.
+//! No code here does I/O or reads a clock. Collections are ordered, so that one history of inputs gives one history of
+//! outputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,18 +34,18 @@ pub struct Machine {
     pub(super) settings: Settings,
     pub(super) epoch: Epoch,
     pub(super) history: History,
-    /// The highest epoch that an agent said it has obeyed, when it refused ours.
+    /// Highest epoch that an agent reported when it refused this controller's.
     pub(super) highest_seen: Option<Epoch>,
     pub(super) nodes: BTreeMap<HostName, Node>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
-    /// Those of them that wait for an older one to answer a probe.
+    /// Sessions that wait for an older session to answer a probe.
     pub(super) probing: BTreeSet<SessionId>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) actions: BTreeMap<ActionId, Action>,
     pub(super) drains: BTreeMap<HostName, DrainRow>,
-    /// Ranks that nobody holds, and that wait for the drain of their host.
+    /// Ranks without a hold that wait for the drain of their host.
     pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Of drains that the hook is told of: since when it fails, and why. Not stored: it is told again.
+    /// Notices of drains that the hook fails: since when, and why. Not stored: they are told again.
     pub(super) drain_failed: BTreeMap<HostName, (u64, String)>,
     pub(super) outbox: Outbox,
     pub(super) outbox_last: u64,
@@ -55,11 +56,11 @@ pub struct Machine {
     pub(super) recovery: Recovery,
     /// No new starts.
     pub(super) quiet: Option<Quiet>,
-    /// Who is answered when nothing is open any more.
+    /// Clients to answer when no action is open.
     pub(super) quiet_waits: BTreeSet<Client>,
-    /// Until then a node that is not known may be one that has not come yet: the store that was begun with knew none, for it is new, or was lost.
+    /// Until then an unknown node may still come: the store knew no node at its start, because it is new or was lost.
     pub(super) young_until_ms: u64,
-    /// When closed attempts were last looked through for those past their retention.
+    /// Time of the last search for closed attempts past their retention.
     pub(super) pruned_ms: u64,
     pub(super) batch: Batch,
 }
@@ -69,22 +70,23 @@ pub struct Machine {
 pub(super) struct Node {
     pub(super) row: NodeRow,
     pub(super) session: Option<SessionId>,
-    /// Of the last session that stood: what this machine said in this boot before that one counts for nothing, also when it has ended.
+    /// Counter of the last session: messages of this machine's boot from earlier sessions do not count, even after this
+    /// one ended.
     pub(super) link: Option<u64>,
-    /// The actions that it configures, as its last session told; `None`: no session has told.
+    /// Configured actions, from its last session; `None`: never reported.
     pub(super) actions: Option<BTreeSet<ActionName>>,
     /// Boots of this machine before the one in `row`, the newest last.
     pub(super) over: Vec<BootId>,
-    /// CLOCK_MONOTONIC since when there is no session, or there is one.
+    /// CLOCK_MONOTONIC since when it has a session, or has none.
     pub(super) since_ms: u64,
-    /// Tasks on it of actions that have no verdict yet.
+    /// Tasks on it of actions without a verdict.
     pub(super) tasks: BTreeSet<TaskId>,
-    /// What the agent told of live tasks, and when that began (monotonic).
+    /// Reported phases of live tasks, and when each began (monotonic).
     pub(super) live: BTreeMap<TaskId, (Phase, u64)>,
     /// The last few that ended badly, oldest first.
     pub(super) failed: Vec<TaskId>,
     pub(super) note: Option<String>,
-    /// What its last Hello left to be settled, and what it has that this store does not know.
+    /// Unfinished part of its last Hello, and its tasks that this store does not know.
     pub(super) unsettled: Unsettled,
 }
 
@@ -94,7 +96,7 @@ pub(super) struct Job {
     pub(super) events_last: u64,
 }
 
-/// What the inputs of one batch have given so far.
+/// Output of one batch so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Batch {
     pub(super) records: Vec<Record>,
@@ -102,11 +104,11 @@ pub(super) struct Batch {
     /// Actions to look at when the batch ends: fold their ends into events, decide, store.
     pub(super) touched: BTreeSet<ActionId>,
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
-    /// Ranks that are held otherwise than before, of attempts of which perhaps nothing else has changed.
+    /// Ranks with changed holds, in attempts that may be otherwise unchanged.
     pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
-    /// What somebody has let go of: released when nobody else holds it.
+    /// Parts whose hold was dropped: released if no other hold is left.
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
-    /// Milestones that were said, by who said them.
+    /// Reported milestones, by reporter.
     pub(super) said: BTreeMap<Saying, IdSet>,
     /// Hosts whose drain has come into force, or was lifted.
     pub(super) in_force: BTreeSet<HostName>,
@@ -186,7 +188,8 @@ impl Machine {
             machine.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
             machine.arm(id, now);
-            // A crash between the last end and the verdict: both are one commit, but a store restored by hand may hold such a thing.
+            // A crash between the last end and the verdict: both are one commit, but a store restored by hand may
+            // contain this state.
             machine.batch.touched.insert(id);
         }
         let output = machine.close_batch(now);
@@ -199,7 +202,7 @@ impl Machine {
         }
     }
 
-    /// What nobody holds, and was not released: a drain was not in force yet, or the clock of a batch is wound anew.
+    /// Finds ranks without a hold that are not released: a drain was not in force yet, or a batch's clock starts anew.
     fn let_go_again(&mut self) {
         for (job, entry) in &self.jobs {
             for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
@@ -233,7 +236,8 @@ impl Machine {
         }
     }
 
-    /// A batch: every input in order, then what the batch as a whole has changed. Commit the records, then let the effects leave.
+    /// A batch: every input in order, then what the batch as a whole has changed. Commit the records, then let the
+    /// effects leave.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         for input in inputs {
             match input {
@@ -257,7 +261,8 @@ impl Machine {
         self.close_batch(now)
     }
 
-    /// Everything that could grow, by its name; 0 each, but for sessions, when all is over and past its retention.
+    /// Returns the size of everything that can grow, by name; 0 each, except sessions, when everything is over and past
+    /// its retention.
     pub fn sizes(&self) -> [(&'static str, usize); 10] {
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
@@ -276,7 +281,8 @@ impl Machine {
     }
 
     fn close_batch(&mut self, now: Now) -> Output {
-        // What ends lets others begin, a verdict lets go, and what is let go may begin what follows: until nothing is left to look at.
+        // An end lets others begin, a verdict drops holds, and a dropped hold may begin after-actions: repeats until
+        // nothing changes.
         let mut changed = BTreeSet::new();
         self.tell_milestones(now);
         loop {
@@ -312,7 +318,8 @@ impl Machine {
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
     }
 
-    /// Records the attempts that changed: first of all, for the others refer to them; but behind what forgets attempts of their job.
+    /// Records changed attempts before all else, because other records refer to them, but after the pruning of attempts
+    /// of their job.
     fn record_attempts(&mut self) {
         let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
@@ -340,7 +347,7 @@ impl Machine {
         self.batch.records = records;
     }
 
-    /// Gives back what was let go of and is held by nobody.
+    /// Releases parts without a hold.
     fn release_all(&mut self, now: Now) {
         for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
             self.release(&job, attempt, part, now);
@@ -352,7 +359,7 @@ impl Machine {
         self.history.newest()
     }
 
-    /// Numbers the batch's commit, and marks what leaves for nodes with it.
+    /// Numbers the batch's commit, and marks messages for nodes with it.
     fn commit_batch(&mut self) {
         if !self.batch.records.is_empty() {
             self.history.last += 1;
@@ -368,7 +375,7 @@ impl Machine {
         }
     }
 
-    // What inputs give; used by every room of this machine.
+    // Outputs of inputs; used by every room of this machine.
 
     pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
         self.batch.effects.push(Effect::Reply { client, reply });
@@ -484,7 +491,7 @@ impl Node {
 
 #[cfg(test)]
 impl Machine {
-    /// A part of a row was written for everything that changed: what was applied adds up to what is held here.
+    /// Asserts that the deltas in the store add up to the machine's rows.
     pub(super) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);

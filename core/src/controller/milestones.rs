@@ -1,6 +1,6 @@
-//! Milestones as they are said: by scripts while they run and again with their end, by services for their actions, by hand. What is news is told
-//! once per rank, and once for the job when all its ranks have said it ([`crate::milestone`]). What was said is in the attempt's row, so that it
-//! is told once over any crash.
+//! Milestones: reported by running scripts and again with their end, by services for their actions, and by hand. A new
+//! one is logged once per rank, and once for the job when all its ranks have reported it ([`crate::milestone`]). The
+//! attempt's row stores them, so that each is logged once over any crash.
 
 use serde_json::{Map, json};
 
@@ -13,7 +13,7 @@ use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
 
-/// What was said, and by whom: all that say the same in one batch are told in one event.
+/// Report of a milestone: equal reports of one batch are one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Saying {
     job: JobId,
@@ -26,7 +26,7 @@ pub(super) struct Saying {
 }
 
 impl Machine {
-    /// A script said so, whatever has become of its task meanwhile.
+    /// Records a script's report, whatever became of its task meanwhile.
     pub(super) fn task_says(&mut self, task: TaskId, name: &str) {
         let Some(action) = self.actions.get(&task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
@@ -35,11 +35,12 @@ impl Machine {
         let Ok(name) = MilestoneName::new(name) else { return };
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
-        // What there is no room for was noted.
+        // A report without room was noted.
         let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0));
     }
 
-    /// The service of an external action said so, of some of its ranks; where the action is over none, of all the job's.
+    /// Records a report by the service of an external action, for some of its ranks; if the action covers none, for all
+    /// the job's.
     pub(super) fn service_says(&mut self, id: ActionId, name: &MilestoneName, ranks: &IdSet) -> Result<(), Refusal> {
         not_an_event(name)?;
         let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else { return Ok(()) };
@@ -74,7 +75,7 @@ impl Machine {
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
-    /// Notes it, to be told when the batch ends. The ranks of which it is news.
+    /// Notes a report, logged at the end of the batch. Returns the ranks for which it is new.
     fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
         let Some(entry) = self.jobs.get_mut(&saying.job).and_then(|entry| entry.attempts.get_mut(&saying.attempt))
         else {
@@ -87,16 +88,16 @@ impl Machine {
                 }
                 Ok(news)
             }
-            // That there is no room was told with the last that there was room for.
+            // The last name with room was logged with a remark about that.
             Err(TooMany) => Err(TooMany),
         }
     }
 
-    /// What was said in this batch, into the event logs; then what the jobs have reached by that.
+    /// Logs this batch's reports, and then the milestones that jobs reached by them.
     pub(super) fn tell_milestones(&mut self, now: Now) {
         for (saying, ranks) in std::mem::take(&mut self.batch.said) {
             let Saying { job, attempt, name, action, by } = saying;
-            // Forgotten in this very batch: nobody is told.
+            // Pruned in this very batch: nothing is logged.
             let Some(entry) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&attempt)) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
@@ -111,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// There is room for no other name: whoever waits for one waits no longer.
+    /// Logs that there is no room for another name: waiting for one ends.
     fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number));
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
@@ -122,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// Something was said, or some need not say it any more: what the job has reached by now.
+    /// Logs milestones that the job has reached, after a report or after ranks that need not report any more.
     pub(super) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

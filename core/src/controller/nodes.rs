@@ -1,4 +1,4 @@
-//! Nodes as operators see them: there or away, drained, held; and the chain from a node to the script that is stuck on it.
+//! View of nodes for operators: online or offline, drained, held; and the chain from a node to the script stuck on it.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// Hosts of ranks that have not been given back: a job goes on there, or an action holds them.
+    /// Returns hosts of unreleased ranks: a job goes on there, or an action holds them.
     pub(super) fn held_hosts(&self) -> BTreeSet<&str> {
         let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
         let mut hosts = BTreeSet::new();
@@ -71,7 +71,7 @@ impl Machine {
         hosts
     }
 
-    /// Rows of the jobs and actions that hold a rank of this host, each with the reason.
+    /// Returns rows of the jobs and actions that hold a rank of this host, each with the reason.
     fn held_on(&self, host: &HostName, now: Now) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for (job, entry) in &self.jobs {
@@ -84,7 +84,7 @@ impl Machine {
         rows
     }
 
-    /// Commands to type next about the node itself; none while a script of a job is open there.
+    /// Returns the commands to type next about the node itself; none while a job's script is open there.
     fn next_of_node(&self, node: &Node, is_open: bool) -> Vec<String> {
         let host = &node.row.host;
         let drain = self.drains.get(host);
@@ -92,7 +92,7 @@ impl Machine {
             (None, _) => {
                 vec![format!("ssh {host} perilog doctor"), format!("ssh {host} systemctl status perilog-agent")]
             }
-            // First what is stuck there.
+            // The stuck script comes first.
             _ if is_open => Vec::new(),
             (Some(_), Some(drain)) if drain.lifted => vec![format!("perilog undrain {host} --forget")],
             (Some(_), Some(_)) => vec![format!("perilog undrain {host}")],
@@ -100,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// Refuses a job that is not known, and points an operator who typed a node's name at `why`.
+    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
     pub(super) fn no_job(&self, job: &JobId) -> Refusal {
         let hint = match self.nodes.contains_key(job.as_str()) {
             true => format!("; {job} is a node: perilog why {job}"),

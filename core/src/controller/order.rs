@@ -1,17 +1,17 @@
-//! What may begin on a rank, of one attempt:
+//! Order of an attempt's actions on a rank:
 //!
-//! * what prepares it (a prolog, a check) when whatever prepares it and was begun before has ended there;
-//! * what follows the job (its epilog) when everything that prepares it has ended there, whichever was begun first, and a service outside too: an
-//!   epilog grows by ranks on which others were begun after it.
+//! * a setup action (a prolog, a check) begins when earlier setup actions have ended there;
+//! * an after-action (its epilog) begins when all setup actions and external actions have ended there, whichever began
+//!   first: an epilog may grow by ranks where others began after it.
 //!
-//! So an epilog never runs beside its prolog, and comes after it. And nothing of an attempt begins on a host on which something of an attempt
-//! before it has not ended: attempts never overlap there.
+//! So an epilog never runs beside its prolog, and comes after it. An attempt begins nothing on a host where an earlier
+//! attempt has not ended: attempts never overlap there.
 //!
-//! Each waits only for what is before it, by attempt, by kind, and then by begin, or for what is at work there and waits for nobody: so nobody
-//! waits in a circle. `ps` names what it waits for.
+//! Each action waits only for those before it (by attempt, by kind, and then by begin), or for work that waits for
+//! nothing; so no circle can form. `ps` names what an action waits for.
 //!
-//! The node's own guard keeps the same order. It is kept here as well, because a Start that waits on its node runs towards its not-after, and
-//! because the node does not know what it is to do yet.
+//! The node's own guard keeps the same order. The controller keeps it as well, because a Start that waits on its node
+//! approaches its not-after, and because the node does not know its later tasks yet.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -26,12 +26,13 @@ use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Machine {
-    /// Is there anything before it that has not ended there?
+    /// Is the action blocked there by an earlier one?
     pub(super) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
 
-    /// What keeps an action from beginning on a rank: one of its attempt, or one of an attempt before that, which has not ended on that host.
+    /// Returns the action that blocks this one on a rank: one of its attempt, or of an earlier attempt, which has not
+    /// ended on that host.
     pub(super) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
         let action = self.actions.get(&id)?;
         let row = &action.row;
@@ -52,7 +53,7 @@ impl Machine {
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
                 (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
-                // It is there already, and waits for nobody.
+                // It was sent already, and waits for nothing.
                 (false, true) => other.stand(rank) != Stand::Waiting,
                 (true, true) | (false, false) => earlier,
             };
@@ -60,7 +61,7 @@ impl Machine {
         })
     }
 
-    /// Does it follow the job? All else prepares its ranks, or works on them meanwhile.
+    /// Is it an after-action? All others prepare its ranks, or work on them meanwhile.
     pub(super) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.settings.after.contains(&action.row.name)
     }
@@ -69,12 +70,12 @@ impl Machine {
         attempt.actions.iter().filter_map(|id| self.actions.get(id))
     }
 
-    /// Has anything of this attempt not ended?
+    /// Is an action of this attempt open?
     fn is_at_work(&self, attempt: &JobAttempt) -> bool {
         self.of(attempt).any(|action| action.is_open())
     }
 
-    /// Ranks of an action ended: whoever waits for that may begin there.
+    /// Starts actions that waited for the end of these ranks.
     pub(super) fn start_later(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get_mut(&id) else { return };
         let freed = action.take_freed();
@@ -92,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// Others follow jobs from now on: whoever waited for that may have nothing to wait for.
+    /// Starts waiting actions after the list of after-actions changed.
     pub(super) fn reordered(&mut self, now: Now) {
         let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -102,7 +103,7 @@ impl Machine {
         }
     }
 
-    /// Actions of newer attempts that wait, and which of their ranks are on the hosts of these.
+    /// Returns waiting actions of newer attempts, with their ranks on these hosts.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.jobs.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -117,15 +118,15 @@ impl Machine {
         found
     }
 
-    /// Has this node been away for longer than a Start may take, while we listened? Its Hello fences what ended by that. One that is to boot
-    /// is away on purpose.
+    /// Has this node been away for longer than a Start may take, while this controller ran? Its Hello fences tasks that
+    /// ended by that. A node with an announced reboot does not count.
     fn is_down(&self, node: &Node, now: Now) -> bool {
         let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
         away && !self.is_to_boot(&node.row.host)
     }
 
-    /// Starts what of these ranks may begin, on every node that is there; nodes that are known to be down are given up at once; nodes that nobody has heard of are named at once,
-    /// unless none has had the time to be heard of.
+    /// Starts these ranks where they may begin, on every connected node. Gives up nodes that are down, and names nodes
+    /// that never connected, unless they may still come.
     pub(super) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.actions.get(&id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
@@ -137,14 +138,14 @@ impl Machine {
         if let Some(action) = self.actions.get_mut(&id) {
             action.ready(&ready, now.mono_ms);
         }
-        // What is sent is committed with the batch that sends it.
+        // Starts are committed with the batch that sends them.
         self.touch(id, now);
         self.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
-                // What is asked for may run there already, begun by the store that was lost.
+                // The task may run there already, begun by a lost store.
                 None if now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.is_down(node, now) => down.push(rank),

@@ -1,5 +1,5 @@
-//! What is to be carried on, by who carries it and in order. A hook that was away for a day finds a job's thousands of releases here, and takes
-//! them one by one: none of that walks all of them.
+//! Outbox: entries by receiver, in order. A hook that was away for a day finds thousands of a job's releases here, and
+//! takes them one by one: no operation walks all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,12 @@ use crate::controller::io::{Edge, OutboxEntry};
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
-/// The largest whole number that every JSON reader takes as it is: 2^53 - 1 microseconds since 1970, the year 2255.
+/// Largest integer that every JSON reader represents exactly: 2^53 - 1 microseconds since 1970, the year 2255.
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// What comes before the first entry of a controller that begins, or takes over, now: microseconds since 1970. A store that was put back goes on past all that
-/// its later life can have used, so that nothing an edge remembers of that is taken for new, nor anything new for that.
+/// Returns the number before the first entry of a controller that starts, or takes over, now: microseconds since 1970.
+/// A restored store thus continues past every number that its later life can have used, so an edge never confuses old
+/// and new entries.
 pub(super) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -22,9 +23,9 @@ pub(super) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Outbox {
     entries: BTreeMap<(Edge, u64), OutboxEntry>,
-    /// What waits for the release hook, by job.
+    /// Entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
-    /// Which of them it did not carry out, and why. Not stored: it is told again.
+    /// Entries that the hook failed, and why. Not stored: they are told again.
     failed: BTreeMap<u64, String>,
 }
 
@@ -62,8 +63,8 @@ impl Outbox {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Of each job the oldest that the release hook has not carried out: the next one only after it, so that they come in order. Those of `first`
-    /// come first; of `except` are the jobs that wait for another try, and must keep no other job waiting.
+    /// Returns each job's oldest entry for the release hook; the next one follows only after it, which keeps the order.
+    /// Those of `first` come first; `except` names jobs that wait for another try, and must delay no other job.
     pub(super) fn oldest_releases(
         &self,
         first: &[JobId],
@@ -101,7 +102,7 @@ impl Outbox {
         }
     }
 
-    /// One entry was carried out, whoever did.
+    /// Removes an entry that its receiver has carried out.
     pub(super) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for edge in [Edge::Manager, Edge::ReleaseHook] {
@@ -111,13 +112,13 @@ impl Outbox {
         }
     }
 
-    /// Is there anything of this attempt that the release hook has not carried out?
+    /// Does the release hook still owe an entry of this attempt?
     pub(super) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    /// Is anybody still to be told of this attempt?
+    /// Is a notice about this attempt outstanding?
     pub(super) fn owes(&self, job: &JobId, attempt: Attempt) -> bool {
         self.is_hooked(job, attempt)
     }
@@ -188,7 +189,7 @@ mod tests {
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
         };
-        // Nobody need ever follow the manager's; that is nothing to worry about.
+        // A site may have no follower of the manager's entries, so they do not count.
         let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }]);
         assert_eq!(outbox.owed(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));

@@ -1,4 +1,4 @@
-//! What a node tells while its session stands: accepted, moved, finished. A task gets its outcome in one place only ([`Machine::end_task`]).
+//! Reports of a node's session: accepted, moved, finished. Only [`Machine::end_task`] gives a task its outcome.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ impl Machine {
         self.end_task(task, self.lost(task, why, now), now);
     }
 
-    /// The one place where a task gets its outcome. Its node is drained, where the outcome is the node's fault.
+    /// Gives a task its outcome; the only place that does. Drains its node if the outcome is the node's fault.
     pub(super) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
         let Some(ended) = self.weigh(task, ended, now) else { return };
         let ended = if self.is_undone(task, &ended) {
@@ -32,7 +32,7 @@ impl Machine {
         let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
-        // Its node was drained when the limit passed: that was for this end.
+        // The node was drained when the limit passed, which covers this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
@@ -55,12 +55,13 @@ impl Machine {
         self.touch(task.action, now);
     }
 
-    /// A prolog that went well in a boot that is over. A soft reboot ends all processes and leaves /run, and with it what tells of their ends.
+    /// Was this the good end of a prolog in a boot that is over? A soft reboot ends all processes, but leaves /run with
+    /// the records of their ends.
     fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.actions.get(&task.action) else { return false };
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         if self.is_frozen_action(task.action) {
-            // What a boot undid is settled when somebody has vouched for the attempt.
+            // Reboots count when the attempt was vouched for.
             return false;
         }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
@@ -70,7 +71,7 @@ impl Machine {
             && !defect!(BootKeepsProlog)
     }
 
-    /// Does the job go on with what ended like this there? Where it sheds the ranks that failed a check it does not.
+    /// Does the job go on with ranks of this outcome? Not if it sheds ranks that failed a check.
     pub(super) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
@@ -101,7 +102,7 @@ impl Machine {
                 action.limited(task.rank, limit_ms);
                 self.touch(task.action, now);
             }
-            // Too late for us: it must not begin. If it has begun, Cancel stops it.
+            // Too late for this controller: it must not begin. If it has begun, Cancel stops it.
             Stand::Ended => {
                 self.send_cancel(id, task, "it has ended for the controller");
             }
@@ -134,8 +135,8 @@ impl Machine {
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 
-    /// A script is past its limit: told once, and its node is drained once. Whoever lifts that drain has seen it, also where another controller
-    /// hears of the script after that.
+    /// Handles a script past its limit: logged once, and its node drained once. The operator who lifts that drain has
+    /// seen it, even if another controller hears of the script later.
     pub(super) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let Some(action) = self.actions.get_mut(&task.action) else { return };
@@ -150,15 +151,15 @@ impl Machine {
         self.event(&job, now, "overdue", context);
         self.touch(task.action, now);
         if ended {
-            // By an operator's word, and what drained its node for that was his to lift.
+            // An operator resolved it, and may lift the drain of its node.
             return;
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_stuck(task, &what, now);
     }
 
-    /// Drains the host of a task that was given up as lost, and lives: the operator who lifts the drain for its loss could not know. Once: who lifts it
-    /// after this has seen it.
+    /// Drains the host of a live task that was given up as lost: the operator who lifted the drain for the loss could
+    /// not know. Once only, because the operator who lifts this one has seen it.
     pub(super) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let Some(action) = self.actions.get_mut(&task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -171,14 +172,14 @@ impl Machine {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.actions.get(&task.action).filter(|_| !is_orphan) else {
-            // Of an attempt that is closed and pruned; or an orphan.
+            // It belongs to a pruned attempt, or is an orphan.
             if self.unknown_ended(host, task, now) {
                 self.batch.effects.push(ack);
             }
             return;
         };
         let stand = action.stand(task.rank);
-        // Where an operator's word becomes the outcome, what scripts had done is told beside it.
+        // If a resolution becomes the outcome, the scripts' own results are logged beside it.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if stand != Stand::NotMine && self.is_anothers(host, task) {
             self.batch.effects.push(ack);
@@ -200,7 +201,7 @@ impl Machine {
             Stand::NotMine => {}
         }
         self.batch.effects.push(ack);
-        // It may have been the last script that lived there.
+        // This may have been the last live script there.
         self.reboot_cleans(host);
     }
 
@@ -221,10 +222,11 @@ impl Machine {
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
         }
-        // Of what a boot undid it is said that it was.
+        // A result that a boot undid is reported as undone.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
         if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
-            // Whoever lifts a drain for its being away, or alive, could not know how it ended; nor is a boot rid of that.
+            // Drains the node again: the operator who undrained it knew only that the task was lost or alive, not how
+            // it ended. `reboot-cleans` does not apply to a failure.
             self.drain_for(task, &ended, now);
         }
         self.event(&job, now, "late", context);
@@ -237,11 +239,11 @@ impl Machine {
         );
     }
 
-    /// What was to clean up after what has come to this end, and was cancelled before it was sent to its node: whoever lifted the drain for that could not
-    /// know that this would run, or how it would end.
+    /// Returns the after-action that should have cleaned up after this end, but was cancelled before it was sent to its
+    /// node: the operator who lifted the drain for that could not know that this would run, or how it would end.
     pub(super) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.actions.get(&task.action).filter(|action| !self.follows(action))?;
-        // A service that was stopped says nothing of what it had done by then.
+        // A stopped service does not report the work that it had done.
         let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
         if !(ended.has_run() || by_service) {
             return None;

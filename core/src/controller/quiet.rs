@@ -1,5 +1,6 @@
-//! Quiet: nothing new is begun, so that the daemon can be replaced, or the machine room. What was begun goes on, what follows a job is taken, and
-//! scripts never notice. Durable: a controller that comes up again stays quiet until somebody says `resume`.
+//! Quiesce: the controller begins nothing new, so that the daemon, or the machine room, can be replaced. Running
+//! actions go on, after-actions still begin, and scripts never notice. Stored: a restarted controller stays quiesced
+//! until an operator types `resume`.
 
 use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
 use crate::controller::machine::Machine;
@@ -7,11 +8,11 @@ use crate::defect;
 use crate::duration::Span;
 use crate::ids::ActionName;
 
-/// Who may wait for quiet at once; each is a person, or the script of one.
+/// Most clients that wait for quiescence; each is an operator or an operator's script.
 const MAX_WAITS: usize = 64;
 
 impl Machine {
-    /// May an action of this name be begun now? What follows jobs always may.
+    /// Checks whether an action of this name may begin now; after-actions always may.
     pub(super) fn may_begin(&self, action: &ActionName, now: Now) -> Result<(), Refusal> {
         if self.store_full && action.as_str() == "prolog" {
             let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
@@ -54,7 +55,7 @@ impl Machine {
         None
     }
 
-    /// Whoever waited for quiet, and does not any more, leaves room for another.
+    /// Removes clients that disconnected while waiting.
     pub(super) fn hung_up(&mut self, clients: &[Client]) {
         self.quiet_waits.retain(|client| !clients.contains(client));
     }
@@ -76,7 +77,7 @@ impl Machine {
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
     }
 
-    /// At the end of a batch: answers who waited, when nothing is open.
+    /// Answers waiting clients at the end of a batch, if no action is open.
     pub(super) fn tell_quiet(&mut self) {
         if self.quiet_waits.is_empty() || self.actions.values().any(|action| action.is_open()) {
             return;
@@ -86,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// What an operator should know before all else.
+    /// Returns the most important notes for an operator.
     pub(super) fn standing_notes(&self, now: Now) -> Vec<String> {
         let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
         let quiet = self.quiet.as_ref();

@@ -1,8 +1,9 @@
-//! Giving back: what nobody holds any more is released, once, in fragments that add up to the whole; the last one says so (`final`).
+//! Giving back: what nobody holds any more is released, once, in fragments that add up to the whole; the last one says
+//! so (`final`).
 //!
 //! Who holds: the job, until `job finish`; each action, until it lets go of what it is done with, as its policy says
-//! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in force, and not before: then the
-//! resource manager gives nobody a node on which something may still be wrong.
+//! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in
+//! force, and not before: then the resource manager gives nobody a node on which something may still be wrong.
 
 use std::collections::BTreeSet;
 
@@ -141,7 +142,8 @@ impl Machine {
         self.give(job, number, &free, now);
     }
 
-    /// Gives this part back. The resource manager is told, but for ranks that it does not hold for the attempt any more.
+    /// Gives this part back. The resource manager is told, but for ranks that it does not hold for the attempt any
+    /// more.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
         let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
         if attempt.complete || free.is_empty() {
@@ -195,7 +197,8 @@ impl Machine {
         }
     }
 
-    /// The resource manager lists these ranks as held: those that were given back it is told of again, unless that is on its way.
+    /// The resource manager lists these ranks as held: those that were given back it is told of again, unless that is
+    /// on its way.
     pub(super) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let ranks = attempt.released.ranks.intersection(listed);
@@ -227,7 +230,8 @@ impl Machine {
     }
 }
 
-/// As it is told: what the event log has, which event it is, and for who looks at what waits since when it does. `context` stays as it was.
+/// As it is told: what the event log has, which event it is, and for who looks at what waits since when it does.
+/// `context` stays as it was.
 fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());

@@ -1,5 +1,5 @@
-//! What the service of an external action reports ([`crate::controller::external`]): of which attempt it is, and what its words come to. What has ended
-//! has ended: the same report again is nothing new, another one is recorded as late.
+//! What the service of an external action reports ([`crate::controller::external`]): of which attempt it is, and what
+//! its words come to. What has ended has ended: the same report again is nothing new, another one is recorded as late.
 
 use std::collections::BTreeSet;
 
@@ -51,8 +51,8 @@ impl Machine {
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
-    /// The attempt that a report is of. A service that names none, and began before another attempt did, means the one that it works for: where the
-    /// open one has no such action, and just one of the others has it open.
+    /// The attempt that a report is of. A service that names none, and began before another attempt did, means the one
+    /// that it works for: where the open one has no such action, and just one of the others has it open.
     fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
         let of = |number| self.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));

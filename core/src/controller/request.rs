@@ -23,7 +23,8 @@ pub enum Request {
     Report(Box<Report>),
     /// A job and what it holds; again the same is the same.
     JobAdd(Box<JobAdd>),
-    /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets` and `resources` are `None`.
+    /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets`
+    /// and `resources` are `None`.
     JobFinish {
         job: JobId,
         attempt: Option<Attempt>,
@@ -36,7 +37,8 @@ pub enum Request {
         attempt: Option<Attempt>,
         why: String,
     },
-    /// An attempt never was, of which only nodes tell; or, with `releases`, the release hook is not to be told any more of what it is owed of the job.
+    /// An attempt never was, of which only nodes tell; or, with `releases`, the release hook is not to be told any more
+    /// of what it is owed of the job.
     JobForget {
         job: JobId,
         attempt: Option<Attempt>,
@@ -68,13 +70,15 @@ pub enum Request {
         /// At once, whatever the drain hook makes of it: it is not told.
         forget: bool,
     },
-    /// The drain hook has drained this host, or lifted its drain, as it was told by that telling ([`DrainRow::telling`]): a newer one is still owed.
+    /// The drain hook has drained this host, or lifted its drain, as it was told by that telling
+    /// ([`DrainRow::telling`]): a newer one is still owed.
     DrainDone {
         host: HostName,
         telling: u64,
         lifted: bool,
     },
-    /// What the release hook is to be told next, of each job its oldest: of those in `first`, in that order, then of any that are not in `except`.
+    /// What the release hook is to be told next, of each job its oldest: of those in `first`, in that order, then of
+    /// any that are not in `except`.
     Releases {
         first: Vec<JobId>,
         except: BTreeSet<JobId>,
@@ -175,7 +179,8 @@ pub struct AttemptsOf {
     pub limit: usize,
 }
 
-/// An external action: `run` says of what, `nodes` and `targets` which ranks; with `resources` none where none are named.
+/// An external action: `run` says of what, `nodes` and `targets` which ranks; with `resources` none where none are
+/// named.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionStart {
     pub run: RunRequest,
@@ -223,7 +228,8 @@ pub enum Hooked {
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
-/// What a resource manager has of a source's attempts, all of them. Carried out in one step; the same again changes nothing.
+/// What a resource manager has of a source's attempts, all of them. Carried out in one step; the same again changes
+/// nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assert {
     pub source: Source,
@@ -296,7 +302,8 @@ pub enum Confirm {
     Over,
     /// It goes on.
     Running,
-    /// It is over, and its nodes were given back before the store was put back: nothing of it begins, and nobody is told.
+    /// It is over, and its nodes were given back before the store was put back: nothing of it begins, and nobody is
+    /// told.
     Gone,
 }
 
@@ -313,8 +320,8 @@ pub struct JobAdd {
     pub terms: Terms,
 }
 
-/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`. Ranks and resources: all where
-/// neither is named, or else just what is.
+/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`.
+/// Ranks and resources: all where neither is named, or else just what is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Which {
     pub job: JobId,
@@ -366,7 +373,8 @@ pub enum Reply {
         /// What an operator should know of all of it.
         notes: Vec<String>,
     },
-    /// What ended with this report; what it said of things that had ended otherwise; what has not ended; and what of that is to stop.
+    /// What ended with this report; what it said of things that had ended otherwise; what has not ended; and what of
+    /// that is to stop.
     Reported {
         ended: Part,
         late: Part,
@@ -395,7 +403,8 @@ pub enum Reply {
     },
     /// What was let go of just now.
     Finished(Part),
-    /// `resources`: what is no rank; each is `{resource, action, outcome, result, message, checks}`. `checks`, of ranks: each is `{check, message, ranks, hosts}`.
+    /// `resources`: what is no rank; each is `{resource, action, outcome, result, message, checks}`. `checks`, of
+    /// ranks: each is `{check, message, ranks, hosts}`.
     Failed {
         ranks: IdSet,
         hosts: HostList,

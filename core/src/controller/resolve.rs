@@ -1,5 +1,6 @@
-//! `resolve`: an operator's word in the place of an outcome that will not come. Where a script may live, nobody gets the node before its drain is in
-//! force, and until then the word waits: a verdict that it completes says that something may begin elsewhere.
+//! `resolve`: an operator's word in the place of an outcome that will not come. Where a script may live, nobody gets
+//! the node before its drain is in force, and until then the word waits: a verdict that it completes says that
+//! something may begin elsewhere.
 //!
 //! ```text
 //!   no Start was sent ------------------------------------> resolved
@@ -76,7 +77,8 @@ impl Machine {
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
-    /// Drains the host of a task that may live, and keeps one from beginning that has not. `true`: its drain is not in force yet.
+    /// Drains the host of a task that may live, and keeps one from beginning that has not. `true`: its drain is not in
+    /// force yet.
     fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
         let stand = self.actions.get(&task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {

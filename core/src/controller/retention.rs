@@ -1,5 +1,5 @@
-//! Retention: attempts that are over are forgotten, by age and past a number, so that neither the store nor this machine grows without end. Nothing
-//! is lost with them that is owed to somebody:
+//! Retention: attempts that are over are forgotten, by age and past a number, so that neither the store nor this
+//! machine grows without end. Nothing is lost with them that is owed to somebody:
 //!
 //! | an attempt                                                          | is forgotten |
 //! |---------------------------------------------------------------------|--------------|
@@ -10,8 +10,8 @@
 //! | of a bare `run`, which nobody finishes: nothing was asked of it     | past its retention, its ranks given back to nobody |
 //! | ... and what follows jobs has ended on all that it holds            | also past `keep-attempts` |
 //!
-//! Of a job the older attempts go first. What the resource manager's own reader has not fetched goes with it: an outbox without a reader must not grow for ever
-//! (docs/decisions/0005-idle-attempts-are-closed.md).
+//! Of a job the older attempts go first. What the resource manager's own reader has not fetched goes with it: an outbox
+//! without a reader must not grow for ever (docs/decisions/0005-idle-attempts-are-closed.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 

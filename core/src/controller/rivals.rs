@@ -1,5 +1,5 @@
-//! Two sessions that claim one host. The newer of one agent replaces the older; an agent of another machine or boot has to wait until
-//! the older session has answered a probe, or failed to.
+//! Two sessions that claim one host. The newer of one agent replaces the older; an agent of another machine or boot has
+//! to wait until the older session has answered a probe, or failed to.
 
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
@@ -8,7 +8,8 @@ use crate::defect;
 use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};
 
-/// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of reboots.
+/// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of
+/// reboots.
 const BOOTS_KEPT: usize = 8;
 
 impl Node {
@@ -142,7 +143,8 @@ impl Machine {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
     }
 
-    /// The older session is gone: whoever waited for its answer stands now, unless its agent has come back by another one meanwhile.
+    /// The older session is gone: whoever waited for its answer stands now, unless its agent has come back by another
+    /// one meanwhile.
     pub(super) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {

@@ -1,5 +1,5 @@
-//! What the store keeps: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record) puts them there, a
-//! [`Snapshot`](crate::controller::io::Snapshot) gives all of them back.
+//! What the store keeps: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record)
+//! puts them there, a [`Snapshot`](crate::controller::io::Snapshot) gives all of them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,14 +49,15 @@ pub struct AttemptRow {
     pub unvouched: bool,
     /// Added or vouched for in recovery: what had begun of it is not known, so each rank that it held counts as begun.
     pub recovered: bool,
-    /// Ranks that the resource manager does not hold for it any more, as it said: an after-action begins there only on a host that is drained and
-    /// held by no other attempt, and they are given back without telling.
+    /// Ranks that the resource manager does not hold for it any more, as it said: an after-action begins there only on
+    /// a host that is drained and held by no other attempt, and they are given back without telling.
     pub disowned: IdSet,
     /// A person has vouched for the hosts of its disowned ranks: they are cleaned up after.
     pub by_hand: bool,
 }
 
-/// Who adds attempts, and says which of them exist: an edge to a resource manager, and the instance of that which it speaks for.
+/// Who adds attempts, and says which of them exist: an edge to a resource manager, and the instance of that which it
+/// speaks for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// Such as `flux`.
@@ -93,13 +94,15 @@ pub struct DrainRow {
     /// A hook has said that it drained the host: one that is configured later is told of those that stand.
     #[serde(default)]
     pub told: bool,
-    /// Drained for a script that was stuck in this boot of it (its number), and for nothing else: another boot is rid of it.
+    /// Drained for a script that was stuck in this boot of it (its number), and for nothing else: another boot is rid
+    /// of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
     /// What was found wrong there last, since it was drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
-    /// Names what the hook is told of it now: milliseconds since 1970, with each telling more. It says which one it has carried out.
+    /// Names what the hook is told of it now: milliseconds since 1970, with each telling more. It says which one it has
+    /// carried out.
     #[serde(default)]
     pub telling: u64,
     /// Since when the hook is asked for what it has not carried out: milliseconds since 1970.
@@ -152,7 +155,8 @@ impl DrainRow {
         }
     }
 
-    /// What was found wrong there last: what the hook is told. Where the first reason still stands in the resource manager it leaves that alone.
+    /// What was found wrong there last: what the hook is told. Where the first reason still stands in the resource
+    /// manager it leaves that alone.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -201,8 +205,8 @@ pub struct ActionRow {
     pub external: Option<Box<External>>,
     /// Scripts that were told of as past their limit, and of which open ranks: the last of each rank.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Open ranks whose nodes were drained for what their scripts had left behind; and ranks given up as lost, or given back as never
-    /// begun, whose nodes were drained because they lived.
+    /// Open ranks whose nodes were drained for what their scripts had left behind; and ranks given up as lost, or given
+    /// back as never begun, whose nodes were drained because they lived.
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
     pub limits: BTreeMap<u64, IdSet>,

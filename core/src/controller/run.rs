@@ -132,9 +132,9 @@ impl Machine {
         )))
     }
 
-    /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what follows a job is begun by
-    /// hand over all that it holds (`held`), or by `job finish`: of a part of them it would have come to its end before the others were let go,
-    /// and would not follow there.
+    /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what
+    /// follows a job is begun by hand over all that it holds (`held`), or by `job finish`: of a part of them it would
+    /// have come to its end before the others were let go, and would not follow there.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -173,8 +173,8 @@ impl Machine {
         Err(Refusal::Conflict(text))
     }
 
-    /// The attempt that a request means. A request without one means the open attempt; one for a closed or older attempt is refused,
-    /// unless it only attaches.
+    /// The attempt that a request means. A request without one means the open attempt; one for a closed or older
+    /// attempt is refused, unless it only attaches.
     pub(super) fn choose_attempt(
         &self,
         job: &JobId,
@@ -271,7 +271,8 @@ impl Machine {
         }
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have what it gave back.
+            // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have
+            // what it gave back.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {

@@ -70,7 +70,8 @@ impl Machine {
         match (host, message) {
             (None, FromAgent::Hello(page)) => self.on_hello(id, names, page, now),
             (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session", now),
-            // Between its Hello and our Welcome an agent has nothing else to say; what an eager one says is told again in `Finished`.
+            // Between its Hello and our Welcome an agent has nothing else to say; what an eager one says is told again
+            // in `Finished`.
             (None, _) => {}
             (Some(host), message) => self.on_agent(id, &host, message, now),
         }
@@ -222,8 +223,9 @@ impl Machine {
         self.host_of(task).is_some() && !self.is_anothers(host, task)
     }
 
-    /// Is that task another host's? Then what this one says of it counts for nothing, and is shown. Its session stands: an attempt that came
-    /// again on other hosts (its job's number did, or the store was lost) would lock its first hosts out for ever.
+    /// Is that task another host's? Then what this one says of it counts for nothing, and is shown. Its session stands:
+    /// an attempt that came again on other hosts (its job's number did, or the store was lost) would lock its first
+    /// hosts out for ever.
     pub(super) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
         let external = self.is_external(task.action);
         let Some(of) = self.host_of(task).filter(|of| of != host || external) else { return false };

@@ -1,5 +1,5 @@
-//! Settling the difference: what a node holds against what we think it holds, at once when its session stands; and then each
-//! completion as it comes.
+//! Settling the difference: what a node holds against what we think it holds, at once when its session stands; and then
+//! each completion as it comes.
 //!
 //! | we think        | the node's Hello               | then |
 //! |-----------------|--------------------------------|------|

@@ -1,4 +1,5 @@
-//! What records mean: the reference against which any store is right. The simulator's disk and the tests' store are this.
+//! What records mean: the reference against which any store is right. The simulator's disk and the tests' store are
+//! this.
 
 use crate::controller::io::{Edge, Record, Snapshot};
 

@@ -1,9 +1,11 @@
-//! Where some ranks of a row stand, and nothing of the others: what is written of an action, or of an attempt, while its ranks come one by one.
+//! Where some ranks of a row stand, and nothing of the others: what is written of an action, or of an attempt, while
+//! its ranks come one by one.
 //!
-//! A row has all its ranks. Scattered, as they are when thousands come in any order, that is a text of a hundred kilobytes, and a row for each
-//! completion would be gigabytes. So a row is written whole when something else of it changes, and anew when what was written beside it since
-//! weighs as much as it does; in between a part is written, which stands in place of what the row says of these ranks. To write a part twice, or
-//! one that the row has already, changes nothing.
+//! A row has all its ranks. Scattered, as they are when thousands come in any order, that is a text of a hundred
+//! kilobytes, and a row for each completion would be gigabytes. So a row is written whole when something else of it
+//! changes, and anew when what was written beside it since weighs as much as it does; in between a part is written,
+//! which stands in place of what the row says of these ranks. To write a part twice, or one that the row has already,
+//! changes nothing.
 
 use std::collections::BTreeMap;
 

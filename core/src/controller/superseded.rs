@@ -1,5 +1,6 @@
-//! Another attempt takes the place of the open one. Nobody will finish that one any more, so this is its finish: what of it has not begun never
-//! does, what runs goes on, and wherever something was begun for it what follows jobs comes after that, and has the ranks until then.
+//! Another attempt takes the place of the open one. Nobody will finish that one any more, so this is its finish: what
+//! of it has not begun never does, what runs goes on, and wherever something was begun for it what follows jobs comes
+//! after that, and has the ranks until then.
 //!
 //! ```text
 //!   held by the job --nothing was begun there------------------> released
@@ -76,7 +77,8 @@ impl Machine {
         }
     }
 
-    /// Services outside are to stop, as by `job cancel`: they find it in the answer to what they say next, and in the job's events.
+    /// Services outside are to stop, as by `job cancel`: they find it in the answer to what they say next, and in the
+    /// job's events.
     fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
@@ -109,8 +111,8 @@ impl Machine {
 }
 
 impl Action {
-    /// All that it covers, but for what came to an end without a Start. What a service outside was asked for it has begun; of what another controller
-    /// began nobody knows better.
+    /// All that it covers, but for what came to an end without a Start. What a service outside was asked for it has
+    /// begun; of what another controller began nobody knows better.
     fn begun(&self) -> IdSet {
         let mut never = self.row.ended.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));

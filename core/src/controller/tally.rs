@@ -69,8 +69,8 @@ impl Action {
         ranks
     }
 
-    /// Those of them that the job has let go of, where it goes on with others, and the action was over others too: one of which nothing was begun
-    /// did not go well.
+    /// Those of them that the job has let go of, where it goes on with others, and the action was over others too: one
+    /// of which nothing was begun did not go well.
     pub(super) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
@@ -97,7 +97,8 @@ pub(super) fn blamed(ended: &Ended) -> Option<&Step> {
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// The last line of the script that the outcome is about, for one-line reports. Of the last one that failed, where the outcome is about none.
+/// The last line of the script that the outcome is about, for one-line reports. Of the last one that failed, where the
+/// outcome is about none.
 pub(super) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,

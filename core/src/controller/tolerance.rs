@@ -1,8 +1,8 @@
-//! What a job forgives: `tolerable` ranks up to its tolerance, `lost` ones where the site says so. Everything else is fatal, whatever a user
-//! asks for: a generic failure of a prolog is nobody's to ignore (flux-core #6842).
+//! What a job forgives: `tolerable` ranks up to its tolerance, `lost` ones where the site says so. Everything else is
+//! fatal, whatever a user asks for: a generic failure of a prolog is nobody's to ignore (flux-core #6842).
 //!
-//! Within the tolerance an action succeeds without the ranks that failed. They are told in a non-fatal exception, with what each check said,
-//! and go back where the job asked for that (`shrink`, `keep`).
+//! Within the tolerance an action succeeds without the ranks that failed. They are told in a non-fatal exception, with
+//! what each check said, and go back where the job asked for that (`shrink`, `keep`).
 
 use std::collections::BTreeMap;
 

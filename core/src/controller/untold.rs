@@ -77,8 +77,8 @@ impl Machine {
         rows
     }
 
-    /// Drains that the hook has not carried out, or not lifted, and that no rank waits for: those that stand alike together. A drain is as old as
-    /// it is; that it was lifted, as what the hook has said against it since.
+    /// Drains that the hook has not carried out, or not lifted, and that no rank waits for: those that stand alike
+    /// together. A drain is as old as it is; that it was lifted, as what the hook has said against it since.
     fn untold_drains(&self, now: Now) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {

@@ -23,8 +23,8 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`, `external`, `telling`,
-    /// `draining`, `held`.
+    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
+    /// `external`, `telling`, `draining`, `held`.
     pub state: String,
     /// Why it waits, or what runs.
     pub why: String,
@@ -166,7 +166,8 @@ pub struct StatusView {
     /// The store may be behind what its nodes obeyed: what it owes waits until each job was vouched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
-    /// Releases that the release hook has not carried out. What is kept for a program that follows the outbox is not counted: there may be none.
+    /// Releases that the release hook has not carried out. What is kept for a program that follows the outbox is not
+    /// counted: there may be none.
     pub outbox: u64,
     /// What an operator should know: a full disk, agents that obey another controller.
     pub notes: Vec<String>,
@@ -203,10 +204,12 @@ pub struct EdgeAction {
     /// `None`: it has not ended.
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Ranks that failed, and their hosts; with the verdict `ok` within the tolerance of the job. Empty until the verdict.
+    /// Ranks that failed, and their hosts; with the verdict `ok` within the tolerance of the job. Empty until the
+    /// verdict.
     pub bad: IdSet,
     pub bad_hosts: HostList,
-    /// Each is `{check, message, ranks, hosts}`, as in the reply of `Failed`; an outcome stands in the place of the check where a script reported none.
+    /// Each is `{check, message, ranks, hosts}`, as in the reply of `Failed`; an outcome stands in the place of the
+    /// check where a script reported none.
     pub failures: Vec<serde_json::Value>,
 }
 

@@ -253,7 +253,8 @@ fn describe(phase: &Phase) -> (&'static str, String) {
             let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();
             ("running", format!("{script} ({index} of {of}){progress}"))
         }
-        // What its process does is told of each node (`perilog why`, the job's log): here ranks that stand alike stay one line.
+        // What its process does is told of each node (`perilog why`, the job's log): here ranks that stand alike stay
+        // one line.
         Phase::Overdue { script, limit_ms, .. } => {
             ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }

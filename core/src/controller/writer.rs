@@ -1,5 +1,5 @@
-//! The writer's step: inputs to a batch, the batch to the disk, and only then its effects to the world. It does no I/O: the daemon and the simulator
-//! drive the same one.
+//! The writer's step: inputs to a batch, the batch to the disk, and only then its effects to the world. It does no I/O:
+//! the daemon and the simulator drive the same one.
 //!
 //! ```text
 //!   begin(stored) ─┐
@@ -7,9 +7,9 @@
 //!   disk(full) ────┘                                             └─ failed(batch) ────> no machine: begin again from the store
 //! ```
 //!
-//! Effects are inside the batch until [`Writer::committed`] gives them out: no driver can let one leave before. A batch that cannot be committed takes the
-//! machine with it, which knew of what the disk does not have. The driver then ends every session and answers who asked; it loads the store again
-//! when there is room.
+//! Effects are inside the batch until [`Writer::committed`] gives them out: no driver can let one leave before. A batch
+//! that cannot be committed takes the machine with it, which knew of what the disk does not have. The driver then ends
+//! every session and answers who asked; it loads the store again when there is room.
 
 use crate::controller::io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 use crate::controller::machine::Machine;
@@ -22,7 +22,8 @@ pub const FULL_EVERY_MS: u64 = 5_000;
 #[derive(Debug)]
 pub struct Writer {
     settings: Settings,
-    /// Of the process: two controllers of one epoch are told apart by it. A machine that is built anew within the process keeps it.
+    /// Of the process: two controllers of one epoch are told apart by it. A machine that is built anew within the
+    /// process keeps it.
     nonce: u64,
     /// `None`: nothing was begun yet, or the last batch could not be committed.
     machine: Option<Machine>,

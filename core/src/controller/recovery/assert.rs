@@ -1,11 +1,11 @@
-//! `Assert`: what an edge says of the attempts of its source, all of them in one step. The same again changes nothing.
+//! `Assert`: an edge's list of all attempts of its source, applied in one step. Repeating it changes nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
-//! | listed and known, same owner and hosts | asserted; it holds what is listed; `ended`: as `job finish`. Of ranks that were given back, and told, it is told again: the resource manager has forgotten it |
+//! | listed and known, same owner and hosts | asserted; it holds the listed ranks; `ended`: as `job finish`. Released ranks are told again, because the resource manager has forgotten their release |
 //! | listed and unknown | as `job add`, and counts as begun on all its ranks |
-//! | listed, and contradicts what is known | refused and shown; nothing is changed by it |
-//! | known of this source and instance, and not listed | over: no setup action of it begins, nothing is told; its ranks are disowned ([`super::vouch`]) |
+//! | listed, and contradicts the store | refused and shown; changes nothing |
+//! | known of this source and instance, and not listed | over: no setup action of it begins, no notice is sent; its ranks are disowned ([`super::vouch`]) |
 //! | of another source or instance, or of none | untouched |
 //!
 //! It begins no setup action, tells no release, and lifts no drain.
@@ -111,7 +111,8 @@ impl Machine {
         Ok(added)
     }
 
-    /// Its resource manager has it no more: nobody is told of it, and what cleans up after it begins where that harms nobody.
+    /// Closes an attempt that its resource manager no longer has: no notice is sent, and after-actions begin where they
+    /// can harm no other job.
     pub(super) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
         let owed = self.drop_owed(job, number);
         let left = self.unreleased(job, number);
@@ -122,7 +123,7 @@ impl Machine {
         self.close_attempt(job, number, "its resource manager has it no more", now);
     }
 
-    /// What was to be told of an attempt is told to nobody. Returns the sequences.
+    /// Drops an attempt's outstanding notices; returns their sequences.
     pub(super) fn drop_owed(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
         let owed = self.outbox.forget(job, number);
         for sequence in &owed {
@@ -135,12 +136,12 @@ impl Machine {
         owed
     }
 
-    /// A drain that stands in the resource manager: ours, which this store may not know; or another's, which is as good as ours.
+    /// Adopts a drain that exists in the resource manager, whether perilog or an operator made it.
     fn adopt_drain(&mut self, listed: ListedDrain, now: Now) {
         match self.drains.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
                 self.put_drain(DrainRow { unvouched: false, ..drain.clone() });
-                // As told: it is there.
+                // The drain exists, so the notice counts as confirmed.
                 let _ = self.drain_done(&listed.host, drain.telling, false);
             }
             Some(_) => {}
@@ -157,7 +158,7 @@ impl Machine {
     }
 }
 
-/// Is what is listed under this name another job? Numbers of jobs come again.
+/// Is the listed job of this name another one? Job numbers repeat.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

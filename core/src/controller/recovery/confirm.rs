@@ -1,4 +1,4 @@
-//! What a person sees of a recovery, and says in it (`perilog controller recover`).
+//! View of a recovery for operators, and their decisions in it (`perilog controller recover`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +65,7 @@ impl Machine {
         }
     }
 
-    /// What an operator should know of a recovery before all else.
+    /// Returns the note about a recovery.
     pub(in crate::controller) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
             let jobs = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
@@ -92,7 +92,8 @@ impl Machine {
         })
     }
 
-    /// A new epoch above every one that an agent has told of. What this store does not know of them is lost: it is in recovery.
+    /// Takes over: begins a new epoch above every one that agents reported. Their unknown commits prove a lost life, so
+    /// recovery begins.
     fn take_over(&mut self, uid: u32, now: Now) -> Reply {
         let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
@@ -102,7 +103,7 @@ impl Machine {
         Reply::TookOver { epoch: self.epoch.number }
     }
 
-    /// Begins a life with an epoch above that one; every session begins anew under it.
+    /// Begins a life with an epoch above `above`; every session starts anew under it.
     pub(super) fn raise_epoch(&mut self, above: u64, now: Now) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
         self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
@@ -131,7 +132,7 @@ impl Machine {
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         waiting.extend(self.orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
-        // Its nodes can tell which tasks they have, and not on which other nodes the job is.
+        // The attempt's nodes report their own tasks, but not the job's other nodes.
         let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
         waiting.retain(is_known);
@@ -182,8 +183,8 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// A person says that its nodes were given back in the life that was lost, and cleaned up by then: nothing of it begins, and nobody is told. What
-    /// runs goes on to its end; orphans of it are given up.
+    /// Closes an attempt by an operator's word that its nodes were released and cleaned up in the lost life: nothing of
+    /// it begins, and no notice is sent. Running tasks go on to their end; its orphans are given up.
     fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
         let orphans = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId, OrphanState)> =
@@ -220,8 +221,9 @@ impl Machine {
         self.assert_attempt(job, number, now);
     }
 
-    /// Adopts the orphans of an attempt, each on the rank that its own node told. Gives those up that contradict what is known: what runs gets a TERM, and
-    /// its end is acknowledged. Returns the ranks that the job had handed over in the lost life: an after-action is there.
+    /// Adopts the orphans of an attempt, each on the rank that its own node reported. Gives up orphans that contradict
+    /// the store: running ones get TERM, and their end is acknowledged. Returns the ranks that the job had handed over
+    /// in the lost life, shown by an after-action.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, OrphanState)> = self
             .orphans()
@@ -277,8 +279,8 @@ impl Machine {
         handed
     }
 
-    /// Asks the nodes of these ranks, which told of them: each rank is in the boot that its node is in, and its node answers a Start from what it has. An
-    /// unclaimed one begins by that: it waits where something else keeps it back.
+    /// Sends Starts for reported ranks: each rank is in its node's present boot, and a node answers a Start for a task
+    /// that it has with the task's state. An unclaimed one begins by that, so it waits while another action blocks it.
     fn ask_for_ends(&mut self, id: ActionId, ranks: &IdSet, unclaimed: &IdSet) {
         let Some(layout) = self.layout(id).cloned() else { return };
         let not_after_ms = self.settings.not_after_ms;
@@ -299,17 +301,18 @@ impl Machine {
         }
     }
 
-    /// What is left of an attempt, for who asks.
+    /// Is this attempt unvouched?
     pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
         self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }
 
-    /// All that an attempt has not given back is named by who asserts it anew with fewer ranks.
+    /// Reduces an attempt to these ranks: an assertion with fewer ranks names everything that is not released.
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
         self.disown(job, number, &gone);
         self.let_go(job, number, &Part::of_ranks(gone.clone()), now);
-        // A hook or a person adds it: no source will speak for the hosts that are not named. They were cleaned up in the life that was lost.
+        // A hook or an operator adds it, so no source will vouch for the other hosts. They were cleaned up in the lost
+        // life.
         let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.source.is_none()) else { return };
         let reason = "given back before the store was put back";
         for id in attempt.actions.clone() {

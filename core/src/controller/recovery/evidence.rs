@@ -1,13 +1,13 @@
-//! Is this store behind what its nodes have obeyed?
+//! Evidence that this store is behind what its nodes have obeyed:
 //!
 //! | evidence | found | then |
 //! |---|---|---|
 //! | a stamp: `controller backup` made this copy | at load | recovery |
-//! | the anchor file is ahead, or of a life that the store does not know | at load | recovery, in an epoch above the anchor's |
+//! | the anchor file is ahead, or names a life that the store does not know | at load | recovery, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's; or the store knows fewer than three nodes, or no attempt | at its Hello | recovery |
 //! | the same of one host alone | at its Hello | that host is not welcomed, and shown |
-//! | ... of a life before the last recovery, or that this recovery has judged | at its Hello | known to be lost: only its tasks matter, [`super::orphans`] |
-//! | ... of the very life that runs | at its Hello | this process was put back: recovery, in an epoch of its own |
+//! | the same, from a life before the last recovery, or one that this recovery has judged | at its Hello | known to be lost: only its tasks matter, [`super::orphans`] |
+//! | the same, from the very life that runs | at its Hello | this process was put back: recovery, in an epoch of its own |
 //! | a node of another cluster | at its Hello | nothing; shown |
 //!
 //! Recovery is committed in the batch whose Welcome makes the node forget the evidence.
@@ -21,11 +21,11 @@ use crate::mark::{Commit, Place};
 use crate::message::Hello;
 use crate::utc;
 
-/// Where fewer nodes are known than this, one host's evidence is enough.
+/// Number of known nodes below which one host's evidence is enough.
 const FEW_NODES: usize = 3;
 
 impl Machine {
-    /// What the store itself and its directory say.
+    /// Judges the evidence of the store itself and its directory.
     pub(in crate::controller) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>, now: Now) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
@@ -41,7 +41,7 @@ impl Machine {
         self.enter_recovery(why, now);
     }
 
-    /// What a node's Hello says of the store. `false`: its host is not welcomed.
+    /// Judges the evidence in a node's Hello. `false`: its host is not welcomed.
     pub(in crate::controller) fn judge_hello(&mut self, id: SessionId, hello: &Hello, now: Now) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.settings.cluster {

@@ -1,7 +1,7 @@
-//! What is frozen until somebody vouches for it, and how it thaws.
+//! Gate: freezes attempts until they are vouched for, and thaws them.
 //!
-//! At a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have passed. What has not been vouched for
-//! in a recovery stays frozen past that.
+//! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
+//! passed. In a recovery, an unvouched attempt stays frozen beyond that.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ use crate::task::Ended;
 
 use super::Gate;
 
-/// The least that a start waits for nodes that do not come.
+/// Shortest wait of a start for absent nodes.
 const SHUT_MS: u64 = 5_000;
-/// ... and in windows of the agents' redials: each of them comes within one, if its first try succeeds.
+/// The same in windows of the agents' redials: each agent dials within one, if its first try succeeds.
 const SHUT_WINDOWS: u64 = 3;
 
 /// How long a start waits for nodes that do not come.
@@ -30,7 +30,7 @@ pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
 }
 
 impl Machine {
-    /// Shuts the gate at a start; a store that knows no node has nothing to wait for.
+    /// Shuts the gate at a start; a store without nodes has none to wait for.
     pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
         let until_ms = now.mono_ms.saturating_add(shut_ms(missing.len(), self.settings.redial_per_second));
@@ -69,14 +69,14 @@ impl Machine {
         }
     }
 
-    /// Attempts that nobody has asserted.
+    /// Returns unasserted attempts.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
         let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// A recovery begins: what may still owe something is frozen. An attempt that was given back whole and told, or a bare run whose actions have all
-    /// ended, owes nothing.
+    /// Begins a recovery: freezes attempts with unfinished work. An attempt that was released whole and told, or a bare
+    /// run whose actions have all ended, has none.
     pub(super) fn freeze_all(&mut self) {
         let mut owing = Vec::new();
         for (job, entry) in &self.jobs {
@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Is nothing of this attempt to be begun, told or given back yet?
+    /// Is this attempt frozen, so that nothing of it begins, is told or released?
     pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.recovery.freezes() && self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
@@ -112,7 +112,7 @@ impl Machine {
             && self.actions.get(&id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
-    /// Somebody who may has spoken for this attempt: it exists, and holds what it holds here.
+    /// Asserts an attempt, by the word of its source or an operator: it exists, and holds its ranks.
     pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
         let in_recovery = self.recovery.is_on();
         let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
@@ -131,7 +131,7 @@ impl Machine {
         self.thaw_action(id, now);
     }
 
-    /// What waited goes on; limits count from now.
+    /// Thaws an attempt: waiting actions go on, and limits count from now.
     fn thaw(&mut self, job: &JobId, number: Attempt, now: Now) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         attempt.asserted = true;
@@ -182,7 +182,7 @@ impl Machine {
         self.start_ready(id, &ranks, now);
     }
 
-    /// An unclaimed task of an asserted attempt: it begins, unless somebody does not want it any more.
+    /// Begins an unclaimed task of an asserted attempt, unless it was cancelled.
     pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
         let Some(action) = self.actions.get(&task.action) else { return };
         match action.must_not_begin(task.rank) {
@@ -192,7 +192,7 @@ impl Machine {
         }
     }
 
-    /// A setup action that nobody has asked for again, on a rank that its job does not hold any more: it never begins.
+    /// Is this a setup action without a new request, on a rank that its job no longer holds? It never begins.
     pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
         let Some(row) = self.actions.get(&task.action).filter(stale).map(|action| &action.row) else { return false };
@@ -207,7 +207,7 @@ impl Machine {
         self.end_task(task, ended, now);
     }
 
-    /// The job lets go of these ranks: setup actions that nobody has asked for again do not begin there.
+    /// Withdraws setup actions without a new request on ranks of a hand-over.
     pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
@@ -229,20 +229,21 @@ impl Machine {
         }
     }
 
-    /// The node does not hold this task, and its attempt is frozen.
+    /// Records that the node does not hold this task of a frozen attempt.
     pub(in crate::controller) fn leave_absent(&mut self, task: TaskId) {
         if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.absent.insert(task);
         }
     }
 
-    /// Has this task's node said that it does not hold it, while its attempt is frozen? How it ended is settled when the attempt thaws.
+    /// Has this task's node reported that it does not hold it, while its attempt is frozen? Its end is decided when the
+    /// attempt thaws.
     pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
     }
 
-    /// May recovery keep this action from beginning on any rank?
+    /// May recovery keep this action from beginning on some rank?
     pub(in crate::controller) fn may_be_held_back(&self, id: ActionId) -> bool {
         let Some(action) = self.actions.get(&id) else { return false };
         let disowned = || {
@@ -252,7 +253,7 @@ impl Machine {
         action.row.unvouched || self.has_orphans() || disowned()
     }
 
-    /// Why recovery keeps this action from beginning on a rank; `None`: it does not.
+    /// Returns why recovery keeps this action from beginning on a rank; `None` if it does not.
     pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
         let action = self.actions.get(&id)?;
         let row = &action.row;
@@ -278,7 +279,7 @@ impl Machine {
         self.orphan_before(job, &host)
     }
 
-    /// Ends the recovery when nothing is left that somebody must vouch for. The gate is as open as after any start.
+    /// Ends the recovery when no attempt needs a word any more. The gate is as open as after any start.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
         let waits = || self.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.is_some_and(|seen| !seen.admits(self.epoch));

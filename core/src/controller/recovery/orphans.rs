@@ -1,5 +1,5 @@
-//! Orphans: tasks that a node has and this store does not know, of a life that it has lost. They are the only witnesses of what ran: an orphan is never
-//! acknowledged, forgotten or cancelled unasked.
+//! Orphans: tasks of a node that this store does not know, from a life that it has lost. They are the only evidence of
+//! what ran: the controller never acknowledges, forgets or cancels an orphan unasked.
 //!
 //! | the task's commit | the task | then |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | foreign, or not told | unclaimed, live, ended | an orphan |
 //! | foreign, or not told | tombstone | answers for an after-action; past the retention, out of recovery: Forget |
 //!
-//! No setup action of another job begins on a host with an orphan. The host is drained when the orphan was not adopted within a while, and that drain
-//! ends with it. A request that makes the orphan's task, on its host, adopts it: the node answers the Start from what it has. Or a person says what it
-//! is ([`super::confirm`]).
+//! No setup action of another job begins on a host with an orphan. If no request adopts the orphan in time, its host is
+//! drained, and that drain ends with the orphan. A request for the orphan's task, on its host, adopts it: the node
+//! answers the Start with the task's state. An operator can also decide about it ([`super::confirm`]).
 
 use std::collections::BTreeSet;
 
@@ -26,10 +26,10 @@ use crate::message::{Held, HeldState, ToAgent};
 use super::Unsettled;
 use super::gate::shut_ms;
 
-/// Tombstones of unknown tasks that are remembered of one node: as many as an agent keeps, where nothing else is configured.
+/// Most tombstones of unknown tasks kept of one node: as many as an agent keeps by default.
 const MAX_TOMBSTONES: usize = 4_096;
 
-/// A task that this store does not know.
+/// Task that this store does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Orphan {
     pub(super) job: JobId,
@@ -37,7 +37,7 @@ pub(in crate::controller) struct Orphan {
     pub(super) action: ActionName,
     pub(super) userid: Option<u32>,
     pub(super) state: OrphanState,
-    /// A person gave it up: its end is acknowledged.
+    /// Has an operator given it up? Then its end is acknowledged.
     pub(super) given_up: bool,
 }
 
@@ -59,7 +59,7 @@ impl OrphanState {
 }
 
 impl Machine {
-    /// A task of a Hello that this store does not know. Returns whether its tombstone is to be forgotten.
+    /// Handles a task of a Hello that this store does not know. Returns whether its tombstone is to be forgotten.
     pub(in crate::controller) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         let state = match &held.state {
@@ -100,13 +100,13 @@ impl Machine {
         false
     }
 
-    /// Is it a task of a lost life, on another host than the one that this store has for it?
+    /// Is it a task of a lost life, on another host than the store has for it?
     pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.host_of(held.task).is_some_and(|of| of != *host)
     }
 
-    /// Its Hello is settled: what had been given up stays so, and a drain for orphans that are no longer there ends.
+    /// Completes a Hello: orphans given up before stay so, and a drain for orphans that are gone ends.
     pub(in crate::controller) fn orphans_told(&mut self, id: SessionId, host: &HostName, before: Unsettled, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
@@ -141,7 +141,7 @@ impl Machine {
         }
     }
 
-    /// The end of a task that this store does not know. Returns whether it is to be acknowledged.
+    /// Handles the end of a task that this store does not know. Returns whether to acknowledge it.
     pub(in crate::controller) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
@@ -153,7 +153,7 @@ impl Machine {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// An action covers these ranks from now on: where a node has a task of it as an orphan, that is its task.
+    /// Adopts orphans of an action on these ranks: its node's task becomes the action's.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         if !self.has_orphans() {
             return;
@@ -170,7 +170,7 @@ impl Machine {
         }
     }
 
-    /// It is no orphan any more.
+    /// Removes an orphan.
     pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
@@ -189,7 +189,7 @@ impl Machine {
         }
     }
 
-    /// Does any node have orphans, as it told last?
+    /// Does any node have orphans, by its last report?
     pub(in crate::controller) fn has_orphans(&self) -> bool {
         !self.recovery.orphan_hosts.is_empty()
     }
@@ -217,7 +217,7 @@ impl Machine {
         self.recovery.orphans_ms
     }
 
-    /// Drains the hosts of orphans that nobody has adopted.
+    /// Drains the hosts of orphans that no request adopted.
     pub(in crate::controller) fn drain_orphans(&mut self, now: Now) {
         if self.recovery.orphans_ms.is_none_or(|at| at > now.mono_ms) {
             return;
@@ -238,7 +238,7 @@ impl Machine {
         }
     }
 
-    /// A person gave this orphan up: nothing of it begins, what runs gets a TERM, and its end is acknowledged.
+    /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, state: OrphanState, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let session = node.session;
@@ -258,13 +258,13 @@ impl Machine {
         }
     }
 
-    /// Hosts of orphans, by the attempt that they say they are of.
+    /// Returns the hosts and tasks of orphans.
     pub(super) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
         let nodes = self.recovery.orphan_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
         nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, orphan)| (host, *task, orphan)))
     }
 
-    /// Attempts that orphans say they are of.
+    /// Returns the attempts that orphans name.
     pub(super) fn orphan_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
         self.orphans().map(|(_, _, orphan)| (orphan.job.clone(), orphan.attempt)).collect()
     }

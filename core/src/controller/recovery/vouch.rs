@@ -1,15 +1,16 @@
-//! Ranks that the resource manager does not hold for their attempt any more (*disowned*), and that were not cleaned up: it may have given their hosts to
-//! other jobs. An after-action begins there only where the resource manager, or a person, vouches for the host now:
+//! Disowned ranks: the resource manager no longer holds them for their attempt, and they were not cleaned up. It may
+//! have given their hosts to other jobs. An after-action begins there only if the resource manager, or an operator,
+//! vouches for the host now:
 //!
 //! | the host | then |
 //! |---|---|
 //! | is held by an asserted attempt of the same job | not disowned: the after-action begins |
 //! | has a tombstone of that after-action | the tombstone is its outcome |
 //! | is drained, in force, and no other attempt holds it; the attempt's source is an edge, and no recovery is on | begins, alone; the drain is lifted when it ended well |
-//! | a person confirmed job and hosts | not disowned any more: begins |
-//! | otherwise | waits, and `ps` says for what |
+//! | an operator confirmed job and hosts | no longer disowned: begins |
+//! | otherwise | waits, and `ps` shows the reason |
 //!
-//! Disowned ranks are given back without telling: nobody waits for them.
+//! Disowned ranks are released without a notice: the resource manager does not wait for them.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 
 impl Machine {
-    /// The resource manager does not hold these ranks for this attempt any more.
+    /// Marks ranks as disowned: the resource manager no longer holds them for this attempt.
     pub(in crate::controller) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
@@ -35,7 +36,7 @@ impl Machine {
         self.recovery.cleaning.insert((job.clone(), number));
     }
 
-    /// An attempt is superseded that nobody has vouched for: the resource manager has nothing of it any more.
+    /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has nothing of it any more.
     pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
         if self.is_unvouched(job, older) {
             let left = self.unreleased(job, older);
@@ -44,7 +45,8 @@ impl Machine {
         }
     }
 
-    /// A person vouches for the hosts of disowned ranks: they are cleaned up after. Nobody is told of them all the same.
+    /// Vouches for the hosts of disowned ranks, by an operator's word: after-actions clean up there, but no notice is
+    /// sent.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt) {
         if let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| attempt.wants_a_word_on_hosts()) {
             attempt.by_hand = true;
@@ -57,7 +59,7 @@ impl Machine {
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Why an after-action of this attempt does not begin on a rank; `None`: it may.
+    /// Returns why an after-action of this attempt may not begin on a rank; `None` if it may.
     pub(super) fn must_not_clean(
         &self,
         number: Attempt,
@@ -101,18 +103,18 @@ impl Machine {
         others.filter(|(of, _)| **of != number).any(|(_, attempt)| holds(attempt))
     }
 
-    /// A bare run whose actions have all ended: no resource manager will finish it, and nothing of it runs.
+    /// Is this a bare run whose actions have all ended? No resource manager will finish it, and nothing of it runs.
     pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
-    /// An attempt, other than this one, that has something of a host.
+    /// Returns a job of another attempt that has something of this host.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let holds = |attempt: &JobAttempt| {
             let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
             rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.is_spent(attempt)
         };
-        // Of two attempts that are both disowned there the older cleans up first.
+        // Of two attempts that are both disowned there, the older cleans up first.
         let waits = |attempt: &JobAttempt| {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
         };
@@ -122,7 +124,8 @@ impl Machine {
             .map(|(of, _, _)| of)
     }
 
-    /// Drains the hosts of disowned ranks, and begins what waits there once it may. Returns whether something was changed.
+    /// Drains the hosts of disowned ranks, and begins waiting after-actions once they may. Returns whether something
+    /// changed.
     pub(in crate::controller) fn clean_disowned(&mut self, now: Now) -> bool {
         if self.recovery.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;
@@ -167,7 +170,7 @@ impl Machine {
         changed
     }
 
-    /// Disowned ranks are given back: what their hosts were drained for has passed, unless something else was found wrong there.
+    /// Lifts the drains of released disowned ranks, unless another fault was found there.
     pub(in crate::controller) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
@@ -175,7 +178,7 @@ impl Machine {
         hosts.iter().for_each(|host| self.lift_passing(host, &passing));
     }
 
-    /// The node has a tombstone of this task, which the store did not know: that is how it ended.
+    /// Ends a task by its node's tombstone, which the store did not know.
     fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return false };
         let Some(session) = node.session else { return false };

@@ -200,7 +200,8 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
     }
 }
 
-/// A service had what the attempt before had, and a `job add` without that came after it: it was released by a job that did not have it.
+/// A service had what the attempt before had, and a `job add` without that came after it: it was released by a job that
+/// did not have it.
 #[test]
 fn a_job_is_not_added_without_what_a_service_of_it_has() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();

@@ -78,7 +78,8 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
     }
 }
 
-/// Of ranks that come one by one only a part is written: the word of one that is settled must not come again with the row.
+/// Of ranks that come one by one only a part is written: the word of one that is settled must not come again with the
+/// row.
 #[test]
 fn a_word_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);

@@ -53,7 +53,8 @@ fn an_action_that_no_node_of_the_request_configures_is_refused_and_leaves_nothin
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
 }
 
-/// Nothing is wrong with a node that does not configure a check; with one that does not configure what cleans up there is.
+/// Nothing is wrong with a node that does not configure a check; with one that does not configure what cleans up there
+/// is.
 #[test]
 fn a_node_that_does_not_configure_an_action_is_drained_only_where_that_follows_jobs() {
     for (of, action, why, drained) in [

@@ -100,7 +100,8 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     assert!(matches!(&again, Err(Refusal::Conflict(text)) if text == "typo is not drained"), "{again:?}");
 }
 
-/// Somebody lifted a drain in the resource manager alone: nobody here has heard of that, and what goes wrong there next is told again.
+/// Somebody lifted a drain in the resource manager alone: nobody here has heard of that, and what goes wrong there next
+/// is told again.
 #[test]
 fn what_else_is_wrong_with_a_drained_host_is_told_and_waited_for() {
     let (mut b, n) = bench(2, hooked);
@@ -228,7 +229,8 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     assert_eq!(b.store.drains, []);
 }
 
-/// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog ran; its rank went back with neither.
+/// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog ran; its rank went
+/// back with neither.
 #[test]
 fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
@@ -273,7 +275,8 @@ fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
     }
 }
 
-/// Found by a review: the same of one that was lost by then, and of which its node told when it was back that it had run.
+/// Found by a review: the same of one that was lost by then, and of which its node told when it was back that it had
+/// run.
 #[test]
 fn what_ran_after_its_epilog_was_cancelled_and_was_lost_drains_its_node_when_it_tells() {
     let ran = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };

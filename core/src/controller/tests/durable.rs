@@ -83,8 +83,9 @@ const JOBS: [&str; 2] = ["j0", "j1"];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever happens: the sets of an action stay a partition of its ranks, an outcome once stored never changes (but for a prolog's ok
-    /// before its verdict), a verdict is told once, and the machine can be loaded from its store at any moment.
+    /// Whatever happens: the sets of an action stay a partition of its ranks, an outcome once stored never changes (but
+    /// for a prolog's ok before its verdict), a verdict is told once, and the machine can be loaded from its store at
+    /// any moment.
     #[test]
     fn outcomes_are_final_and_told_once(steps in proptest::collection::vec(step(), 1..60)) {
         let mut b = Bench::new();
@@ -152,8 +153,8 @@ proptest! {
     }
 }
 
-/// Found by a review: an edge that remembered its place was told nothing of what a store that was put back gave it next, and said that it had
-/// applied it.
+/// Found by a review: an edge that remembered its place was told nothing of what a store that was put back gave it
+/// next, and said that it had applied it.
 #[test]
 fn a_store_that_was_put_back_uses_no_sequence_again() {
     let mut b = Bench::new();

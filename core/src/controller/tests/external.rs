@@ -1,4 +1,5 @@
-//! What a service outside runs: what it covers, what its reports come to, and what becomes of the rest when it is silent.
+//! What a service outside runs: what it covers, what its reports come to, and what becomes of the rest when it is
+//! silent.
 
 use std::collections::BTreeSet;
 
@@ -429,7 +430,8 @@ fn what_is_over_has_the_lease_that_it_had() {
     assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
 }
 
-/// Found by a review: what a service had done by the time when it was stopped, nobody knows; but an operator may have answered for it.
+/// Found by a review: what a service had done by the time when it was stopped, nobody knows; but an operator may have
+/// answered for it.
 #[test]
 fn a_service_that_was_stopped_after_its_epilog_was_cancelled_drains_its_node_again() {
     for stopped in [true, false] {

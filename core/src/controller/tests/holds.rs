@@ -22,7 +22,8 @@ fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// Found by a review: resources of a job that was finished by the names of all its ranks stayed held, and nothing showed them.
+/// Found by a review: resources of a job that was finished by the names of all its ranks stayed held, and nothing
+/// showed them.
 #[test]
 fn with_its_last_rank_a_job_lets_go_of_what_is_no_rank() {
     for parts in [&["0-3"][..], &["0-1", "3", "2"], &["n[0-3]"]] {
@@ -147,7 +148,8 @@ fn lingers() -> Phase {
     Phase::Lingering { processes: vec![Process { pid: 7, command: "mountd".into() }] }
 }
 
-/// Found by a review: what had been told of a stuck script was not stored, and the next controller drained its node once more.
+/// Found by a review: what had been told of a stuck script was not stored, and the next controller drained its node
+/// once more.
 #[test]
 fn who_lifts_the_drain_of_a_stuck_script_is_not_overruled_by_the_next_controller() {
     for phase in [overdue(), lingers()] {

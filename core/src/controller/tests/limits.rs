@@ -71,7 +71,8 @@ fn a_limit_that_a_node_told_is_known_after_a_restart_and_told_again_by_hello() {
     assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
 }
 
-/// An agent that comes up with another configuration tells what holds from then on, also where that is what was asked for here.
+/// An agent that comes up with another configuration tells what holds from then on, also where that is what was asked
+/// for here.
 #[test]
 fn the_limit_that_a_node_told_last_stands() {
     let mut b = Bench::new();
@@ -186,7 +187,8 @@ fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
     };
     let (n0, effects) = up(&mut b, 30 * 86_400_000);
     assert_eq!(effects, [send(n0, ToAgent::Forget { tasks: vec![t] })]);
-    // A younger one is of a store that was lost, for all we know: without it the task would run again when it is asked for again.
+    // A younger one is of a store that was lost, for all we know: without it the task would run again when it is asked
+    // for again.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (n0, effects) = up(&mut b, 30 * 86_400_000 - 1);
     assert_eq!(effects, []);

@@ -178,7 +178,8 @@ fn what_operators_say() {
     assert!(matches!(b.ask(older).0, Err(Refusal::AttemptClosed(_))));
 }
 
-/// It may say so until it is given back, however long its epilog takes; then it is waited for no more, though the job has ended since.
+/// It may say so until it is given back, however long its epilog takes; then it is waited for no more, though the job
+/// has ended since.
 #[test]
 fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
     for late in [false, true] {

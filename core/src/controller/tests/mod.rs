@@ -161,7 +161,8 @@ impl Bench {
         let mut effects = self.says(session, FromAgent::Hello(hello(host, boot, session.0, held)));
         assert!(matches!(effects.first(), Some(Effect::Send { message: ToAgent::Welcome { .. }, .. })), "{effects:?}");
         effects.remove(0);
-        // Whoever is asked whether its session lives says so at once; two machines of one name are not brought up like this.
+        // Whoever is asked whether its session lives says so at once; two machines of one name are not brought up like
+        // this.
         let probe = |effect: &Effect| match effect {
             Effect::Send { session, message: ToAgent::Probe { nonce } } => Some((*session, *nonce)),
             _ => None,

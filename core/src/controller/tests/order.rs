@@ -1,4 +1,5 @@
-//! An epilog comes after what prepares its ranks and never beside it, whichever was begun first: it grows by ranks on which others were begun.
+//! An epilog comes after what prepares its ranks and never beside it, whichever was begun first: it grows by ranks on
+//! which others were begun.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +85,8 @@ fn a_node_that_comes_back_hears_of_its_prolog_first() {
     assert_eq!(released(&b), ["0", "1"]);
 }
 
-/// Who failed a check went back early, through the epilog; the others were prepared by something else when the user cancelled.
+/// Who failed a check went back early, through the epilog; the others were prepared by something else when the user
+/// cancelled.
 #[test]
 fn after_a_shrink_a_cancel_waits_for_the_prolog() {
     let (mut b, n) = bench(2, |_| {});
@@ -138,7 +140,8 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
     assert_eq!(begun(&runs(&mut b, n[0], "epilog", 0)), one("sweep", 0));
 }
 
-/// An epilog by hand has covered all that the job holds. Whether it runs or has ended: nothing would follow what comes now.
+/// An epilog by hand has covered all that the job holds. Whether it runs or has ended: nothing would follow what comes
+/// now.
 #[test]
 fn nothing_prepares_ranks_where_an_epilog_has_been() {
     for ended in [false, true] {
@@ -166,7 +169,8 @@ fn nothing_prepares_ranks_where_an_epilog_has_been() {
     }
 }
 
-/// `after = ["epilog", "housekeeping"]`: in that order on each rank, when the prolog has ended there; the rank goes back when both have.
+/// `after = ["epilog", "housekeeping"]`: in that order on each rank, when the prolog has ended there; the rank goes
+/// back when both have.
 #[test]
 fn housekeeping_comes_after_the_epilog_and_neither_beside_a_prolog() {
     let after = ["epilog", "housekeeping"].map(|name| ActionName::new(name).unwrap());
@@ -184,7 +188,8 @@ fn housekeeping_comes_after_the_epilog_and_neither_beside_a_prolog() {
     assert_eq!(released(&b), ["0-1"]);
 }
 
-/// Found by the simulator: by a configuration in which it follows jobs no more, what waited for the epilog was cancelled when the node told of that.
+/// Found by the simulator: by a configuration in which it follows jobs no more, what waited for the epilog was
+/// cancelled when the node told of that.
 #[test]
 fn what_waits_for_the_epilog_begins_after_it_though_it_follows_jobs_no_more() {
     let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();

@@ -294,7 +294,8 @@ fn a_job_that_somebody_will_finish_is_not_pruned_for_being_idle() {
     assert_eq!(b.store.attempts, []);
 }
 
-/// A clock that was wound for one policy went on for ever under the next: the machine asked to be woken at a moment that had passed, and again.
+/// A clock that was wound for one policy went on for ever under the next: the machine asked to be woken at a moment
+/// that had passed, and again.
 #[test]
 fn a_policy_that_changes_while_a_batch_waits_leaves_no_clock_behind() {
     let batches = ReleasePolicy::Batches { first_ms: 10_000, ceiling_ms: 60_000 };
@@ -314,7 +315,8 @@ fn a_policy_that_changes_while_a_batch_waits_leaves_no_clock_behind() {
     }
 }
 
-/// A prolog beside or after the epilog would be left in place when its ranks are given back; an epilog of a part would leave out the rest.
+/// A prolog beside or after the epilog would be left in place when its ranks are given back; an epilog of a part would
+/// leave out the rest.
 #[test]
 fn what_prepares_ranks_begins_only_where_the_job_holds_them_and_an_epilog_covers_all_of_it() {
     let (mut b, n) = bench(4, |_| {});

@@ -76,7 +76,8 @@ fn what_waits_for_a_drain_stays() {
     }
 }
 
-/// Nobody says of a bare `run` when it is over. Its job may run: past a number it goes only where what follows jobs has ended.
+/// Nobody says of a bare `run` when it is over. Its job may run: past a number it goes only where what follows jobs has
+/// ended.
 #[test]
 fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
     let (mut b, n) = at(0, |_| {});

@@ -1,10 +1,11 @@
-//! What one completion costs does not grow with the job: no record, event or effect of one rank has all ranks in it. Counted, not timed.
+//! What one completion costs does not grow with the job: no record, event or effect of one rank has all ranks in it.
+//! Counted, not timed.
 
 use super::*;
 use crate::idset::IdSet;
 
-/// Ranks in an order that scatters them: a set of those that have come is in pieces, up to a third as many as there are ranks. `count`: a power of
-/// two.
+/// Ranks in an order that scatters them: a set of those that have come is in pieces, up to a third as many as there are
+/// ranks. `count`: a power of two.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     // Odd: no divisor in common.
     let stride = count * 5 / 8 + 1;

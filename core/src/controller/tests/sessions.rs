@@ -15,7 +15,8 @@ fn a_certificate_for_another_host_is_turned_away() {
     assert_eq!(b.store.nodes, []);
 }
 
-/// Certificates name a host in one form, small letters without a final dot; a site may write it otherwise, in R as in agent.toml.
+/// Certificates name a host in one form, small letters without a final dot; a site may write it otherwise, in R as in
+/// agent.toml.
 #[test]
 fn a_certificate_names_its_host_in_whatever_letters() {
     let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.", "n0", true), ("n0", "n00", false)];
@@ -47,8 +48,8 @@ fn a_newer_session_of_the_same_agent_replaces_the_older_whose_late_frames_are_dr
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late));
 }
 
-/// The agent was killed with its Hello on the way; its successor came, was asked for a task, accepted it and was killed too; then the Hello
-/// arrived, which knew nothing of the task: it was said to be lost while it ran.
+/// The agent was killed with its Hello on the way; its successor came, was asked for a task, accepted it and was killed
+/// too; then the Hello arrived, which knew nothing of the task: it was said to be lost while it ran.
 #[test]
 fn a_hello_from_before_the_last_session_counts_for_nothing_also_when_that_has_ended() {
     let mut b = Bench::new();
@@ -118,7 +119,8 @@ fn a_dead_session_gives_way_when_the_probe_is_not_answered_or_its_transport_ends
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));
 }
 
-/// While a clone waited for the old session's answer the true agent redialled; when the old session closed the clone was let in beside it.
+/// While a clone waited for the old session's answer the true agent redialled; when the old session closed the clone
+/// was let in beside it.
 #[test]
 fn a_rival_of_a_session_that_was_replaced_has_to_wait_for_the_one_that_stands() {
     let (mut b, old, clone, _) = rivals();

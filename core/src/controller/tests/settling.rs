@@ -218,7 +218,8 @@ fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_h
     assert_eq!(b.store.ranks[0].late.len(), 1);
 }
 
-/// Found by the simulator: an operator had lifted the drain of a node that was away, and its rank went back while a script of it lived.
+/// Found by the simulator: an operator had lifted the drain of a node that was away, and its rank went back while a
+/// script of it lived.
 #[test]
 fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let t = task("prolog", "j", 0);
@@ -226,7 +227,8 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
     let lives = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
-    // Lifted before the node comes with it, in Hello or after; or not at all: who lifts it knows that the node was away.
+    // Lifted before the node comes with it, in Hello or after; or not at all: who lifts it knows that the node was
+    // away.
     for (lifted, by_hello) in [(true, true), (true, false), (false, true)] {
         let mut b = Bench::new();
         let (n0, _) = b.up("n0", "b1", vec![]);
@@ -306,7 +308,8 @@ fn a_milestone_told_twice_is_an_event_once() {
     assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
 }
 
-/// A job's number came again on other nodes while one of its first was away: the old node was turned away at each Hello, for ever.
+/// A job's number came again on other nodes while one of its first was away: the old node was turned away at each
+/// Hello, for ever.
 #[test]
 fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let mut b = Bench::new();
@@ -361,7 +364,8 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     assert_eq!(b.told("j").iter().filter(|name| **name == "late").count(), 1);
 }
 
-/// A controller lost its store, and whoever waited asked again before the nodes had come: they were `lost (unknown node)` while their scripts ran.
+/// A controller lost its store, and whoever waited asked again before the nodes had come: they were `lost (unknown
+/// node)` while their scripts ran.
 #[test]
 fn an_empty_store_knows_no_node_and_calls_none_unknown_before_it_had_time_to_come() {
     let mut b = Bench::new();

@@ -1,4 +1,5 @@
-//! Nodes as operators see them. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained nor who is held.
+//! Nodes as operators see them. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained
+//! nor who is held.
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
@@ -110,7 +111,8 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     assert_eq!(verdicts[0]["hosts"], "n0");
 }
 
-/// Found by a trial: a prolog whose directory held no executable file was `ok` on every node, and only `perilog logs` knew.
+/// Found by a trial: a prolog whose directory held no executable file was `ok` on every node, and only `perilog logs`
+/// knew.
 #[test]
 fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     let skipped = || vec!["/etc/perilog/prolog.d/10-hello is skipped: not executable".to_owned()];

@@ -1,4 +1,5 @@
-//! An attempt that another takes the place of: what was begun for it is cleaned up after, and the other one waits for that, host by host.
+//! An attempt that another takes the place of: what was begun for it is cleaned up after, and the other one waits for
+//! that, host by host.
 
 use super::release::{add, bench, contexts, job};
 use super::*;
@@ -138,7 +139,8 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     assert_eq!(begun(&effects), named("prolog", "2"));
 }
 
-/// Found by a review: by a configuration in which nothing follows jobs any more an epilog that waited passed for what prepares a rank.
+/// Found by a review: by a configuration in which nothing follows jobs any more an epilog that waited passed for what
+/// prepares a rank.
 #[test]
 fn an_epilog_that_waits_is_begun_though_nothing_follows_jobs_any_more() {
     let (mut b, n) = bench(1, |_| {});
@@ -213,7 +215,8 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             assert_eq!(b.ask(request("prolog")).0, Ok(Reply::Resolved { tasks: 1, waiting: 1 }));
             // The epilog was not sent: nothing can run.
             assert_eq!(b.ask(request("epilog")).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
-            // ... and for the prolog, which may live, the new one waits until its node is drained, and so does the release.
+            // ... and for the prolog, which may live, the new one waits until its node is drained, and so does the
+            // release.
             assert_eq!((waits(&mut b).len(), released(&b)), (1, vec![]));
             let row = b.store.drains[0].clone();
             let done = Request::DrainDone { host: row.host, telling: row.telling, lifted: false };
@@ -274,7 +277,8 @@ fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
     (ended.to_string(), open.to_string(), cancelling.to_string())
 }
 
-/// A service knows of no requeue: what it says without an attempt is of the one that it works for, and the answer says that it is to stop.
+/// A service knows of no requeue: what it says without an attempt is of the one that it works for, and the answer says
+/// that it is to stop.
 #[test]
 fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
     let failed = || Said::Failed { check: None, message: "stopped".into() };

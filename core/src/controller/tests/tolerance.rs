@@ -120,7 +120,8 @@ fn a_node_that_dies_is_told_in_the_same_exception_as_a_check_that_failed() {
     assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
 }
 
-/// A21: of a node that is lost while the job runs, its prolog long over, the job's next action tells; `perilog run JOB check` is one.
+/// A21: of a node that is lost while the job runs, its prolog long over, the job's next action tells; `perilog run JOB
+/// check` is one.
 #[test]
 fn an_action_in_mid_job_tells_of_a_node_that_was_lost_since_and_within_the_tolerance_the_job_goes_on() {
     for (tolerate, expect) in [("1", Verdict::Ok), ("0", Verdict::Lost)] {
@@ -292,7 +293,8 @@ fn a_limit_that_passed_while_nobody_heard_the_node_drains_it_all_the_same() {
     b.up("n0", "b", overdue());
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert_eq!(told(&b), 1);
-    // Another controller tells it no second time; and where somebody has lifted the drain, another session does not put it back.
+    // Another controller tells it no second time; and where somebody has lifted the drain, another session does not put
+    // it back.
     let mut b = b.restart();
     let (session, _) = b.up("n0", "b", overdue());
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
