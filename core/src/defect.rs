@@ -1,9 +1,10 @@
-//! Deliberate defects: what a tired engineer would write and a review might miss. They exist to show that the simulator and the tests can
-//! fail: `cargo xtask mutate` switches each on, alone, and names the seed or the test that turned red.
+//! Deliberate defects: what a tired engineer would write and a review might miss. They exist to show that the simulator
+//! and the tests can fail: `cargo xtask mutate` switches each on, alone, and names the seed or the test that turned
+//! red.
 //!
-//! A site reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` that is the constant `false`, and this table is not compiled.
-//! With it the question is whether that one was switched on, by [`switch_on`], once for the whole process. What no debug assertions are compiled
-//! into cannot have it: no release build can contain a defect.
+//! A site reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` that is the constant `false`, and this
+//! table is not compiled. With it the question is whether that one was switched on, by [`switch_on`], once for the
+//! whole process. What no debug assertions are compiled into cannot have it: no release build can contain a defect.
 
 #[cfg(all(feature = "defects", not(debug_assertions)))]
 compile_error!("deliberate defects are for the simulator and for tests; a release build must not contain them");
@@ -26,7 +27,8 @@ macro_rules! defect {
     };
 }
 
-/// Switches on the defect of this name (`Option<String>`), if there is one. Nothing, and nothing is evaluated, without the feature `defects`.
+/// Switches on the defect of this name (`Option<String>`), if there is one. Nothing, and nothing is evaluated, without
+/// the feature `defects`.
 #[cfg(not(feature = "defects"))]
 #[macro_export]
 macro_rules! switch_on_defect {

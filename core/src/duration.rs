@@ -1,9 +1,9 @@
 //! A length of time as RFC 23 (Flux Standard Duration) writes it: `500ms`, `30`, `1.5m`, `infinity`.
 //!
-//! Kept in whole milliseconds: nothing here is timed more finely. A text that is finer is rounded, but what is above zero never becomes
-//! zero, since zero often means "no limit". Stricter than Flux's reader: an empty text, a bare unit, `-0`, surrounding white space and
-//! numbers past every clock are refused. Of C's hexadecimal numbers whole ones are read (`0x10` is 16), those with a point or a binary
-//! exponent are refused; in `0x1d` the `d` is a digit, as in C.
+//! Kept in whole milliseconds: nothing here is timed more finely. A text that is finer is rounded, but what is above
+//! zero never becomes zero, since zero often means "no limit". Stricter than Flux's reader: an empty text, a bare unit,
+//! `-0`, surrounding white space and numbers past every clock are refused. Of C's hexadecimal numbers whole ones are
+//! read (`0x10` is 16), those with a point or a binary exponent are refused; in `0x1d` the `d` is a digit, as in C.
 
 mod parse;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Which of the variables that came from outside a script may see. Never by prefix: `FLUX_CONNECTOR_PATH` or `SLURM_CONF` would be code
-//! execution as root; the node names each one.
+//! Which of the variables that came from outside a script may see. Never by prefix: `FLUX_CONNECTOR_PATH` or
+//! `SLURM_CONF` would be code execution as root; the node names each one.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,8 @@ pub fn check_name(name: &str) -> Result<(), usize> {
     }
 }
 
-/// Names that the loader, a shell or an interpreter obeys before a script's first line: whoever sets one from outside runs code as the script's user.
+/// Names that the loader, a shell or an interpreter obeys before a script's first line: whoever sets one from outside
+/// runs code as the script's user.
 #[rustfmt::skip]
 const OBEYED: &[&str] = &[
     "PATH", "IFS", "ENV", "BASH_ENV", "BASHOPTS", "SHELLOPTS", "CDPATH", "GLOBIGNORE", "PS4", "PROMPT_COMMAND", "ZDOTDIR", "FPATH", "GCONV_PATH", "LOCPATH",

@@ -3,8 +3,8 @@
 //! ```text
 //! {"timestamp":1552593348.09283,"name":"release","context":{"final":true,"ranks":"all"}}
 //! ```
-//! What the names mean is said elsewhere (RFC 21: [`JobEvent`]; and the controller's own). Keys of an event beside these three are skipped, as
-//! readers of RFC 21 must.
+//! What the names mean is said elsewhere (RFC 21: [`JobEvent`]; and the controller's own). Keys of an event beside
+//! these three are skipped, as readers of RFC 21 must.
 
 mod job;
 
@@ -34,8 +34,8 @@ impl Event {
         (timestamp.is_finite() && timestamp > 0.0).then(|| Self { timestamp, name: name.into(), context })
     }
 
-    /// An event of a clock that counts milliseconds since the epoch. One that stands at the epoch itself is taken to be a millisecond on,
-    /// because RFC 18 has no event at zero.
+    /// An event of a clock that counts milliseconds since the epoch. One that stands at the epoch itself is taken to be
+    /// a millisecond on, because RFC 18 has no event at zero.
     pub fn at_millis(wall_ms: u64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Self {
         Self { timestamp: wall_ms.max(1) as f64 / 1000.0, name: name.into(), context }
     }
@@ -90,8 +90,8 @@ impl Event {
 /// Reads a whole log; the empty text is the empty log.
 ///
 /// # Errors
-/// [`ParseError`] of the first line that is no event, or of a last line without a newline. Its position is in that line, whose number
-/// (from 1) it names.
+/// [`ParseError`] of the first line that is no event, or of a last line without a newline. Its position is in that
+/// line, whose number (from 1) it names.
 pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
     let mut events = Vec::new();
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {

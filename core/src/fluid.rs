@@ -1,12 +1,13 @@
-//! A Flux job id, a 64-bit FLUID, in the forms in which RFC 19 writes it: F58 (`ƒuZZybuNNy`, plain `fuZZybuNNy`), decimal, hexadecimal
-//! (`0x17e9fb8df16c2e`) and dotted hexadecimal (`0017.e9fb.8df1.6c2e`).
+//! A Flux job id, a 64-bit FLUID, in the forms in which RFC 19 writes it: F58 (`ƒuZZybuNNy`, plain `fuZZybuNNy`),
+//! decimal, hexadecimal (`0x17e9fb8df16c2e`) and dotted hexadecimal (`0017.e9fb.8df1.6c2e`).
 //!
-//! Flux itself hands the same id out in different forms: stock prologs and epilogs get F58 in `FLUX_JOB_ID`, housekeeping gets the decimal
-//! number. A [`JobId`] is opaque and has one form, so that they meet: the plain F58 that [`Fluid::job`] gives.
+//! Flux itself hands the same id out in different forms: stock prologs and epilogs get F58 in `FLUX_JOB_ID`,
+//! housekeeping gets the decimal number. A [`JobId`] is opaque and has one form, so that they meet: the plain F58 that
+//! [`Fluid::job`] gives.
 //!
-//! Which form a text has is decided as in RFC 19: a `.` makes it dotted, a leading `f` or `ƒ` F58, a leading `0x` hexadecimal, and what is
-//! left is decimal. Stricter than Flux's decoder, which wraps a number of 2^64 and more to a small one: it is refused. The forms for people,
-//! in words and in emoji, are refused too; no program hands them out.
+//! Which form a text has is decided as in RFC 19: a `.` makes it dotted, a leading `f` or `ƒ` F58, a leading `0x`
+//! hexadecimal, and what is left is decimal. Stricter than Flux's decoder, which wraps a number of 2^64 and more to a
+//! small one: it is refused. The forms for people, in words and in emoji, are refused too; no program hands them out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -66,7 +67,8 @@ impl FromStr for Fluid {
     /// White space around the id is ignored (RFC 19).
     ///
     /// # Errors
-    /// [`ParseError`] with the position of the first character that does not fit the form, or of a number that needs more than 64 bits.
+    /// [`ParseError`] with the position of the first character that does not fit the form, or of a number that needs
+    /// more than 64 bits.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let id = text.trim();
         let before = text.len() - text.trim_start().len();

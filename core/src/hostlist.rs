@@ -1,12 +1,14 @@
 //! An ordered list of host names, with duplicates, as RFC 29 writes it: `n[0-3,7]-ib,login1`.
 //!
-//! The position of a name is its meaning (the ranks of a job are the positions in its hostlist), so nothing here sorts or merges. Names
-//! are any printable ASCII but space, `,`, `[` and `]`; whether a name is a legal host is not this module's question.
+//! The position of a name is its meaning (the ranks of a job are the positions in its hostlist), so nothing here sorts
+//! or merges. Names are any printable ASCII but space, `,`, `[` and `]`; whether a name is a legal host is not this
+//! module's question.
 //!
-//! Where Flux's decoder differs from RFC 29 the RFC is followed: white space does not separate, and the leading zeros of the first id pad
-//! all ids of its brackets (`[005,4]` is 005,004). Two texts that the decoder keeps or alters are refused instead, because reading them
-//! another way would name another host: more zeros than the first id has (`[1,01]`), and a second pair of brackets
-//! (`foo[1-2]x[3-4]`: RFC 29 has one idlist in an expression, and no bracket in a name). An empty expression names nobody (`a,,b`).
+//! Where Flux's decoder differs from RFC 29 the RFC is followed: white space does not separate, and the leading zeros
+//! of the first id pad all ids of its brackets (`[005,4]` is 005,004). Two texts that the decoder keeps or alters are
+//! refused instead, because reading them another way would name another host: more zeros than the first id has
+//! (`[1,01]`), and a second pair of brackets (`foo[1-2]x[3-4]`: RFC 29 has one idlist in an expression, and no bracket
+//! in a name). An empty expression names nobody (`a,,b`).
 
 mod fold;
 mod parse;
@@ -37,11 +39,13 @@ struct Names {
 }
 
 impl HostList {
-    /// Most names of a list: sixteen times the largest machine we plan for, and the most that Flux expands from one range.
+    /// Most names of a list: sixteen times the largest machine we plan for, and the most that Flux expands from one
+    /// range.
     pub const MAX_HOSTS: usize = 1 << 20;
     /// Longest name: a DNS name (RFC 1035).
     pub const MAX_NAME: usize = 253;
-    /// Most text of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without it a text of 300 bytes could ask for 265 MB.
+    /// Most text of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without it a text of 300 bytes could
+    /// ask for 265 MB.
     pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
 
     pub fn new() -> Self {
@@ -63,8 +67,8 @@ impl HostList {
     /// Appends one name.
     ///
     /// # Errors
-    /// [`ParseError`] if `name` is empty, longer than [`HostList::MAX_NAME`], has a character that RFC 29 allows in no name, or the list
-    /// is full.
+    /// [`ParseError`] if `name` is empty, longer than [`HostList::MAX_NAME`], has a character that RFC 29 allows in no
+    /// name, or the list is full.
     pub fn push(&mut self, name: &str) -> Result<(), ParseError> {
         let err = |at, expected: &str| Err(ParseError::new("host name", name, at, expected));
         if name.is_empty() {

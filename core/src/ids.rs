@@ -78,8 +78,8 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A job as the resource manager names it: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`: it stands in paths and arguments of root's
-    /// scripts. Opaque. A Flux id is kept in its f58 plain form (`f...`).
+    /// A job as the resource manager names it: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`: it stands in
+    /// paths and arguments of root's scripts. Opaque. A Flux id is kept in its f58 plain form (`f...`).
     JobId, "job id", check_job
 }
 text_id! {
@@ -87,11 +87,13 @@ text_id! {
     ActionName, "action name", check_action
 }
 text_id! {
-    /// A node as certificates, hostlists and operators name it: 1-253 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
+    /// A node as certificates, hostlists and operators name it: 1-253 of `[A-Za-z0-9._-]`, not starting with `.` or
+    /// `-`.
     HostName, "host name", check_host
 }
 text_id! {
-    /// Something a job holds that is no rank, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or `-`.
+    /// Something a job holds that is no rank, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or
+    /// `-`.
     ResourceName, "resource name", check_resource
 }
 text_id! {
@@ -170,8 +172,8 @@ impl fmt::Display for Rank {
     }
 }
 
-/// One try of a job's launch, ordered by the resource manager: a non-negative decimal number with up to nine digits after the point
-/// (Flux: the timestamp of `alloc`; Slurm: the restart count). `1.50` and `1.5` are the same attempt.
+/// One try of a job's launch, ordered by the resource manager: a non-negative decimal number with up to nine digits
+/// after the point (Flux: the timestamp of `alloc`; Slurm: the restart count). `1.50` and `1.5` are the same attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Attempt {
@@ -186,8 +188,9 @@ impl Attempt {
         Self { whole, nano: 0 }
     }
 
-    /// The attempt that a Flux job begins with an `alloc` of this time (RFC 18: seconds since the epoch). Flux writes microseconds, and whoever asks for an
-    /// attempt of a job rounds so: a hook and an edge name the same one. `None`: no time since the epoch.
+    /// The attempt that a Flux job begins with an `alloc` of this time (RFC 18: seconds since the epoch). Flux writes
+    /// microseconds, and whoever asks for an attempt of a job rounds so: a hook and an edge name the same one. `None`:
+    /// no time since the epoch.
     pub fn of_alloc(timestamp: f64) -> Option<Self> {
         format!("{timestamp:.6}").parse().ok()
     }
@@ -278,13 +281,15 @@ impl ClusterId {
     /// The "cluster" of tasks that a host runs for itself, without a controller (`io.perilog.Agent.Exec`).
     pub const LOCAL: Self = Self(Uuid::from_u128(0x7065_7269_6c6f_6700_8000_6c6f_6361_6c00));
 
-    /// The id of a cluster that is known by name: the name decides, so a controller that lost its store meets its own actions again.
+    /// The id of a cluster that is known by name: the name decides, so a controller that lost its store meets its own
+    /// actions again.
     pub fn from_name(name: &str) -> Self {
         Self(Uuid::new_v5(&Self::LOCAL.0, name.as_bytes()))
     }
 }
 
-/// An action of an attempt of a job: a name-based UUID (v5, RFC 9562), so that the same thing asked twice is the same action.
+/// An action of an attempt of a job: a name-based UUID (v5, RFC 9562), so that the same thing asked twice is the same
+/// action.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ActionId(pub Uuid);
@@ -361,7 +366,8 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// The text is what Flux wrote, all 17 digits of a double: the hook reads it from the eventlog, the edge from the journal.
+    /// The text is what Flux wrote, all 17 digits of a double: the hook reads it from the eventlog, the edge from the
+    /// journal.
     #[test]
     fn an_alloc_names_one_attempt() {
         for (written, attempt) in [

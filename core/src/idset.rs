@@ -1,11 +1,12 @@
 //! A set of ids (ranks, cores) as RFC 22 writes them: `0-3,7`.
 //!
-//! Kept as sorted, disjoint ranges that do not touch, so that what a set costs depends on how broken up it is, never on how large its ids
-//! are: `0-4294967295` is one entry. It is the same set exactly when it has the same ranges, so equality and hashing are those of the map.
-//! A copy shares them until one of the two changes: the ranks of a job go to each of its nodes, and are compared with themselves.
+//! Kept as sorted, disjoint ranges that do not touch, so that what a set costs depends on how broken up it is, never on
+//! how large its ids are: `0-4294967295` is one entry. It is the same set exactly when it has the same ranges, so
+//! equality and hashing are those of the map. A copy shares them until one of the two changes: the ranks of a job go to
+//! each of its nodes, and are compared with themselves.
 //!
-//! Reading is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more to small ones. An
-//! id above `u32::MAX` is refused here, and so is `5-5`: a range has at least two ids.
+//! Reading is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more to
+//! small ones. An id above `u32::MAX` is refused here, and so is `5-5`: a range has at least two ids.
 
 mod parse;
 mod positions;
@@ -210,7 +211,8 @@ impl IdSet {
         self.map().len()
     }
 
-    /// Is looking up each range of this in `other` cheaper than walking both? One rank of a large job must not cost what all of them do.
+    /// Is looking up each range of this in `other` cheaper than walking both? One rank of a large job must not cost
+    /// what all of them do.
     fn is_small_beside(&self, other: &Self) -> bool {
         self.pieces().saturating_mul(8) < other.pieces()
     }

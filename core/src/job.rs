@@ -1,7 +1,9 @@
-//! What a job is to perilog beyond its actions: what it was given, what of that it still holds, and what it was promised to be forgiven.
+//! What a job is to perilog beyond its actions: what it was given, what of that it still holds, and what it was
+//! promised to be forgiven.
 //!
-//! A job is made of **ranks** and of named **resources** that are no ranks (a rabbit, a licence). Both are handed out once, held by the job
-//! and by its actions, and given back in parts ([`Part`]) that are disjoint and add up to the whole.
+//! A job is made of **ranks** and of named **resources** that are no ranks (a rabbit, a licence). Both are handed out
+//! once, held by the job and by its actions, and given back in parts ([`Part`]) that are disjoint and add up to the
+//! whole.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,7 +65,8 @@ impl fmt::Display for Part {
     }
 }
 
-/// How many ranks of a job may fail named checks before that is the job's failure: `2`, or `10%` of its ranks, rounded down.
+/// How many ranks of a job may fail named checks before that is the job's failure: `2`, or `10%` of its ranks, rounded
+/// down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Tolerance {

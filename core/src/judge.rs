@@ -1,9 +1,9 @@
 //! From what is left of a task to its outcome: the one place where `ok` is made.
 //!
-//! *A unit that is gone reads Result=success, status 0*, and so does one whose job is still queued (measured, systemd 252). So a unit is
-//! believed only when it is loaded, carries the claim's invocation, and has no job pending; and `ok` needs all of: a runner's claim, exit 0,
-//! systemd's `success`, and a complete `result.json` of the same invocation that says that every script ran. Where unit and result differ
-//! the worse stands and the note shows both.
+//! *A unit that is gone reads Result=success, status 0*, and so does one whose job is still queued (measured, systemd
+//! 252). So a unit is believed only when it is loaded, carries the claim's invocation, and has no job pending; and `ok`
+//! needs all of: a runner's claim, exit 0, systemd's `success`, and a complete `result.json` of the same invocation
+//! that says that every script ran. Where unit and result differ the worse stands and the note shows both.
 
 mod boot;
 mod report;
@@ -183,7 +183,8 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
     }
 }
 
-/// What the runner says of its scripts. Only the runner knows whether TERM reached them: one that came too late changes nothing.
+/// What the runner says of its scripts. Only the runner knows whether TERM reached them: one that came too late changes
+/// nothing.
 fn of_result(result: &RunResult) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let all_ran = result.ran >= result.of;

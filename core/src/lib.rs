@@ -1,7 +1,7 @@
 //! The pure heart of perilog. Knows nothing else: no clock, file, socket, thread, random number or async.
 //!
-//! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R, RFC 20), [`duration`]
-//!   (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`]
+//! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R,
+//!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`]
 //! * what a task is and how it ends: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * what the two sides say: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]

@@ -1,14 +1,15 @@
 //! Commits of the controller's store, numbered through over all its lives, and the marks of them that nodes keep.
 //!
-//! A store that was put back from a copy does not know that it is behind. Nodes know: each intent, each tombstone and the epoch that an agent
-//! obeyed last carry the commit that caused them. A commit that is in the store's [`History`] is the store's own past; any other one belongs to a
-//! future that the store has lost, or to another controller.
+//! A store that was put back from a copy does not know that it is behind. Nodes know: each intent, each tombstone and
+//! the epoch that an agent obeyed last carry the commit that caused them. A commit that is in the store's [`History`]
+//! is the store's own past; any other one belongs to a future that the store has lost, or to another controller.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, Epoch};
 
-/// A commit of a store: the controller's life that made it, and its number. Numbers grow by one with each commit and go on over all lives.
+/// A commit of a store: the controller's life that made it, and its number. Numbers grow by one with each commit and go
+/// on over all lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Commit {
     pub epoch: Epoch,
@@ -22,7 +23,8 @@ pub struct Mark {
     pub commit: Commit,
 }
 
-/// The controller that a node obeyed last, and the newest of its commits that the node knows by nothing else: the contents of `epoch.json`.
+/// The controller that a node obeyed last, and the newest of its commits that the node knows by nothing else: the
+/// contents of `epoch.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obeyed {
     #[serde(flatten)]

@@ -102,8 +102,8 @@ pub enum FromAgent {
     EpochRefused {
         seen: Epoch,
     },
-    /// The intent is on disk. From here on the task ends in an outcome. `limit_ms`: how long it may take, by this node's configuration and its
-    /// Start; `None`: it has no limit, or an older agent does not say.
+    /// The intent is on disk. From here on the task ends in an outcome. `limit_ms`: how long it may take, by this
+    /// node's configuration and its Start; `None`: it has no limit, or an older agent does not say.
     Accepted {
         task: TaskId,
         limit_ms: Option<u64>,
@@ -117,7 +117,8 @@ pub enum FromAgent {
         task: TaskId,
         ended: Box<Ended>,
     },
-    /// A script said that this host will boot, and that this is the task's end. Said again whenever that end would be another one.
+    /// A script said that this host will boot, and that this is the task's end. Said again whenever that end would be
+    /// another one.
     ExpectsBoot {
         task: TaskId,
         /// What is left of the task's limit; `None`: it has none.
@@ -151,7 +152,8 @@ pub struct Hello {
     pub version: String,
     /// The newest commit of a controller that this host has obeyed; `None`: none, or an older agent does not say.
     pub newest: Option<Mark>,
-    /// The actions that this node configures, in the first page; `None`: an older agent does not say, or they are more than [`MAX_ACTIONS`].
+    /// The actions that this node configures, in the first page; `None`: an older agent does not say, or they are more
+    /// than [`MAX_ACTIONS`].
     pub actions: Option<BTreeSet<ActionName>>,
     pub tasks: Vec<Held>,
     pub more: bool,
@@ -204,8 +206,8 @@ pub enum Phase {
     Starting,
     /// A script runs; `index` counts from 1.
     Running { script: String, index: u32, of: u32, progress: Option<String> },
-    /// Past its limit. `doing`: the process that says most about why, as it stood when the limit passed (pid, state, command, wait
-    /// channel); empty where nothing could be seen.
+    /// Past its limit. `doing`: the process that says most about why, as it stood when the limit passed (pid, state,
+    /// command, wait channel); empty where nothing could be seen.
     Overdue {
         script: String,
         limit_ms: u64,

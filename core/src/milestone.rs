@@ -1,12 +1,13 @@
-//! Milestones of one attempt of a job: points such as `data-out` that its ranks reach, each said once, and which the job has reached when all of
-//! its ranks have.
+//! Milestones of one attempt of a job: points such as `data-out` that its ranks reach, each said once, and which the
+//! job has reached when all of its ranks have.
 //!
 //! "All" are the ranks that the job was given, but for
 //! * those that failed within its tolerance: it went on without them;
-//! * those that were given back while it held others still (shrunk, kept in surplus, finished early): it went on without them too.
+//! * those that were given back while it held others still (shrunk, kept in surplus, finished early): it went on
+//!   without them too.
 //!
-//! A rank that failed and was not forgiven stays one of all: nobody says for it what it has not said, but an operator may. So a milestone may
-//! never be reached; whoever waits for one is told so when everything has been given back.
+//! A rank that failed and was not forgiven stays one of all: nobody says for it what it has not said, but an operator
+//! may. So a milestone may never be reached; whoever waits for one is told so when everything has been given back.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use crate::ids::MilestoneName;
 use crate::idset::IdSet;
 
-/// Most names of one attempt. A job has a handful of stages; each name may hold a scattered set of its ranks, and comes from scripts.
+/// Most names of one attempt. A job has a handful of stages; each name may hold a scattered set of its ranks, and comes
+/// from scripts.
 pub const MAX_NAMES: usize = 64;
 
-/// What a waiter can wait for that is no milestone: the events of a job's log, and `clean`, its last release. No operator or service may call a
-/// milestone so; a script that does is told of, and waited for by nobody.
+/// What a waiter can wait for that is no milestone: the events of a job's log, and `clean`, its last release. No
+/// operator or service may call a milestone so; a script that does is told of, and waited for by nobody.
 #[rustfmt::skip]
 pub const EVENTS: [&str; 23] = [
     "action-start", "attempt", "attempt-closed", "attempt-forgotten", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
@@ -96,8 +98,9 @@ impl Milestones {
         self.said.values().any(|said| !said.job)
     }
 
-    /// What the job has reached just now: each with the ranks that did not have to say it. `given`: all its ranks; `forgiven`: those that failed
-    /// within its tolerance; `released`: those that were given back, of which the ones that had left early are waited for no more.
+    /// What the job has reached just now: each with the ranks that did not have to say it. `given`: all its ranks;
+    /// `forgiven`: those that failed within its tolerance; `released`: those that were given back, of which the ones
+    /// that had left early are waited for no more.
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
         all.subtract(&self.left.intersection(released));

@@ -1,6 +1,7 @@
 //! How a task ended, and what the outcomes of an action add up to.
 //!
-//! Unknown is never success: there is no default outcome, and [`Outcome::Ok`] is made in one place only ([`crate::judge`]).
+//! Unknown is never success: there is no default outcome, and [`Outcome::Ok`] is made in one place only
+//! ([`crate::judge`]).
 
 use std::fmt;
 
@@ -57,7 +58,8 @@ pub fn signal_number(text: &str) -> Option<u8> {
         .or_else(|| text.parse().ok().filter(|n| (1..=64).contains(n)))
 }
 
-/// The signals that scripts can be sent: HUP, INT, KILL, USR1, USR2, TERM. Any other would stop or end the runner itself.
+/// The signals that scripts can be sent: HUP, INT, KILL, USR1, USR2, TERM. Any other would stop or end the runner
+/// itself.
 pub const SENT: [u8; 6] = [1, 2, 9, 10, 12, 15];
 
 /// Confirms that a signal can be sent to scripts.

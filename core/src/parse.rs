@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A malformed text. `at` is a byte offset into `input`; [`ParseError::column`] counts characters from 1, as a person does.
+/// A malformed text. `at` is a byte offset into `input`; [`ParseError::column`] counts characters from 1, as a person
+/// does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// What the text was meant to be, as a noun: "idset", "job id".

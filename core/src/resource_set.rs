@@ -1,15 +1,18 @@
-//! R: the resources of a job or of an instance, as RFC 20 (version 1) writes them, and the parts of it that are given back.
+//! R: the resources of a job or of an instance, as RFC 20 (version 1) writes them, and the parts of it that are given
+//! back.
 //!
 //! ```text
 //! {"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"0-47","gpu":"0-3"}}],"nodelist":["node[186-189]"],
 //!  "starttime":0.0,"expiration":0.0,"properties":{"pdebug":"19-22"}},"scheduling":{...}}
 //! ```
-//! A rank is the smallest thing that is ever given back: a fragment has all of a rank, or nothing. [`ResourceSet::fragment`] and
-//! [`ResourceSet::without`] are, for the same ranks, disjoint, and their [`ResourceSet::union`] has every rank, host, child and property of
-//! the whole. As in Flux a part has neither times nor `nslots` (they are of the whole), and `scheduling`, which only the scheduler that
-//! wrote it understands, rides along with each part that is not empty.
+//! A rank is the smallest thing that is ever given back: a fragment has all of a rank, or nothing.
+//! [`ResourceSet::fragment`] and [`ResourceSet::without`] are, for the same ranks, disjoint, and their
+//! [`ResourceSet::union`] has every rank, host, child and property of the whole. As in Flux a part has neither times
+//! nor `nslots` (they are of the whole), and `scheduling`, which only the scheduler that wrote it understands, rides
+//! along with each part that is not empty.
 //!
-//! Reading is strict: what Flux would guess at, wrap or drop is refused with its place. Keys that RFC 20 does not know are skipped.
+//! Reading is strict: what Flux would guess at, wrap or drop is refused with its place. Keys that RFC 20 does not know
+//! are skipped.
 
 mod form;
 #[cfg(test)]
@@ -28,12 +31,12 @@ use crate::{HostList, IdSet};
 /// Kind of resource (`core`, `gpu`) -> its ids on a rank.
 type Children = BTreeMap<String, IdSet>;
 
-/// Most kinds of resource on one rank. Entries of R_lite may add to ranks that others have named: without it a text of 1 MiB, half of it ranks
-/// and half of it kinds for all of them, asks for a hundred million sets.
+/// Most kinds of resource on one rank. Entries of R_lite may add to ranks that others have named: without it a text of
+/// 1 MiB, half of it ranks and half of it kinds for all of them, asks for a hundred million sets.
 const MAX_KINDS: usize = 64;
 
-/// Most ranges of ids of all kinds on one rank: every second core of 2,048. Without it ranks that each have another core, and then all a scattered
-/// lot of others, ask for as many copies of that lot.
+/// Most ranges of ids of all kinds on one rank: every second core of 2,048. Without it ranks that each have another
+/// core, and then all a scattered lot of others, ask for as many copies of that lot.
 const MAX_RANGES: usize = 1_024;
 
 /// Resources by rank, each rank on its host.
@@ -83,8 +86,9 @@ impl ResourceSet {
     /// Reads the JSON text of an R.
     ///
     /// # Errors
-    /// [`InvalidR`]: no JSON, another version than 1, a key that is missing or is something else than RFC 20 has there, ranks and hosts that
-    /// are not one for one, a property of a rank that is not here, more hosts than one [`HostList`] has, more than 64 kinds of resource on a rank.
+    /// [`InvalidR`]: no JSON, another version than 1, a key that is missing or is something else than RFC 20 has there,
+    /// ranks and hosts that are not one for one, a property of a rank that is not here, more hosts than one
+    /// [`HostList`] has, more than 64 kinds of resource on a rank.
     pub fn from_json(text: &str) -> Result<Self, InvalidR> {
         let mut json = serde_json::Deserializer::from_str(text);
         let r = form::read(&mut json)?;
@@ -141,7 +145,8 @@ impl ResourceSet {
     /// Both. A rank that is in both has the children of both; times and slots are kept where both say the same.
     ///
     /// # Errors
-    /// [`InvalidR`]: a rank that is on two hosts or has too many kinds of resource, or parts of what two schedulers wrote.
+    /// [`InvalidR`]: a rank that is on two hosts or has too many kinds of resource, or parts of what two schedulers
+    /// wrote.
     pub fn union(&self, other: &Self) -> Result<Self, InvalidR> {
         let mut by_rank: BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
         for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {

@@ -1,7 +1,7 @@
 //! "Which ranks": as an idset or as a hostlist, wherever an operator or a program names some.
 //!
-//! A text of nothing but digits, `,`, `-`, `[` and `]` is an idset; anything else is a hostlist. (A host whose name is a bare number can
-//! be named by its rank only.)
+//! A text of nothing but digits, `,`, `-`, `[` and `]` is an idset; anything else is a hostlist. (A host whose name is
+//! a bare number can be named by its rank only.)
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +27,8 @@ pub enum UnknownTarget {
 }
 
 impl Targets {
-    /// The ranks that are meant where `hosts` are those of ranks 0, 1, 2...; a host that stands for several ranks means all of them.
+    /// The ranks that are meant where `hosts` are those of ranks 0, 1, 2...; a host that stands for several ranks means
+    /// all of them.
     ///
     /// # Errors
     /// [`UnknownTarget`]: the first rank or host named here that is not in `hosts`.
@@ -77,7 +78,8 @@ fn is_idset(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || b",-[]".contains(&b))
 }
 
-/// The text that was read, in its canonical form. It reads back as the same targets, but for hosts that are all bare numbers.
+/// The text that was read, in its canonical form. It reads back as the same targets, but for hosts that are all bare
+/// numbers.
 impl fmt::Display for Targets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,8 @@
 //! What a task is on its node: the order to start it, what the node decided to run, and what it left behind.
 //!
-//! These are the contents of the files in a task's directory (`intent.json`, `claim`, `steps.jsonl`, `result.json`, `outcome.json`,
-//! and the tombstone); the agent writes and reads them, the runner reads the first and writes the next three.
+//! These are the contents of the files in a task's directory (`intent.json`, `claim`, `steps.jsonl`, `result.json`,
+//! `outcome.json`, and the tombstone); the agent writes and reads them, the runner reads the first and writes the next
+//! three.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +20,11 @@ mod tombstone;
 pub use ended::Ended;
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
-/// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran nothing.
+/// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran
+/// nothing.
 pub const NO_TASK: u8 = 66;
-/// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of sysexits.h).
+/// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of
+/// sysexits.h).
 pub const NOT_OURS: u8 = 75;
 /// ... that could not write its claim.
 pub const NO_CLAIM: u8 = 73;
@@ -192,12 +195,14 @@ impl Intent {
         self.start.timeout_ms.into_iter().chain(self.plan.timeout_ms).min()
     }
 
-    /// Made from the unit of a task whose directory was gone: nothing may be claimed by it, it stands for what has begun.
+    /// Made from the unit of a task whose directory was gone: nothing may be claimed by it, it stands for what has
+    /// begun.
     pub const fn is_rebuilt(&self) -> bool {
         self.not_after_boottime_ms == 0
     }
 
-    /// CLOCK_BOOTTIME in milliseconds: what stays of it is kept at least as long. Of a rebuilt one only when it was found is known.
+    /// CLOCK_BOOTTIME in milliseconds: what stays of it is kept at least as long. Of a rebuilt one only when it was
+    /// found is known.
     pub fn kept_until_boottime_ms(&self) -> u64 {
         self.not_after_boottime_ms.max(self.accepted_boottime_ms)
     }
@@ -244,7 +249,8 @@ pub enum Claim {
     Withdrawn(Outcome),
 }
 
-/// A line of `steps.jsonl`. `seq` counts tries of scripts from 0 within the task. Times are milliseconds: `at_ms` since the epoch.
+/// A line of `steps.jsonl`. `seq` counts tries of scripts from 0 within the task. Times are milliseconds: `at_ms` since
+/// the epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepRecord {
@@ -281,7 +287,8 @@ pub enum StepRecord {
         at_ms: u64,
         limit_ms: u64,
         forensics: String,
-        /// The one line of it that says most: `4711 D mount in rpc_wait_bit_killable`. Empty where nothing could be seen.
+        /// The one line of it that says most: `4711 D mount in rpc_wait_bit_killable`. Empty where nothing could be
+        /// seen.
         #[serde(default)]
         doing: String,
     },
@@ -408,7 +415,8 @@ impl UnitFacts {
         self.main_code != 0 && self.main_pid == 0
     }
 
-    /// Will its job bring a main process? A stop that waits for its turn, on a node that goes down, brings none after the one that has gone.
+    /// Will its job bring a main process? A stop that waits for its turn, on a node that goes down, brings none after
+    /// the one that has gone.
     pub fn is_to_start(&self) -> bool {
         self.job_pending && self.main_code == 0
     }

@@ -1,6 +1,8 @@
-//! A moment as a text that needs no time zone: `2026-11-20T03:12:07Z` (RFC 3339), for sentences that people on any host read.
+//! A moment as a text that needs no time zone: `2026-11-20T03:12:07Z` (RFC 3339), for sentences that people on any host
+//! read.
 
-/// `wall_ms`: milliseconds since 1970 (UTC). The calendar is Gregorian, the algorithm that of Howard Hinnant's `civil_from_days`.
+/// `wall_ms`: milliseconds since 1970 (UTC). The calendar is Gregorian, the algorithm that of Howard Hinnant's
+/// `civil_from_days`.
 pub(crate) fn second(wall_ms: u64) -> String {
     let seconds = wall_ms / 1000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);

@@ -91,7 +91,8 @@ pub fn survive(plan: &Plan, trace: Trace) -> History {
     })
 }
 
-/// Seeds from `first` on, on `threads` threads, until `go_on` says no or `most_failed` have failed. `heard` is told how far it is after each.
+/// Seeds from `first` on, on `threads` threads, until `go_on` says no or `most_failed` have failed. `heard` is told how
+/// far it is after each.
 pub fn run(
     first: u64,
     threads: usize,

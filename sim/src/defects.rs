@@ -1,4 +1,5 @@
-//! Deliberate defects, where this program was built with them: what `cargo xtask mutate` asks for (`--defects`, `--defect NAME`).
+//! Deliberate defects, where this program was built with them: what `cargo xtask mutate` asks for (`--defects`,
+//! `--defect NAME`).
 
 #[cfg(feature = "defects")]
 pub(crate) fn switch_on(name: &str) -> Result<(), String> {

@@ -64,7 +64,8 @@ pub struct History {
     pub outcomes: u64,
     /// How often each trap was sprung.
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// How often what a controller or a resource manager remembers was put back ([`crate::plan::Fault::of_memory`]), and recoveries that were entered.
+    /// How often what a controller or a resource manager remembers was put back ([`crate::plan::Fault::of_memory`]),
+    /// and recoveries that were entered.
     pub memory: BTreeMap<&'static str, u64>,
 }
 

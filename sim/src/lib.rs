@@ -1,11 +1,12 @@
 //! A seeded world around perilog's two machines, and the truth that they are held against.
 //!
-//! A [`plan::Plan`] (made from a seed, or kept as a file) says what is done to a world of nodes, network, store and people; [`run`] lets it
-//! happen to the *same* `perilog_core::agent::Machine` and `perilog_core::controller::Machine` that the daemons run, and checks after every step
-//! what ARCHITECTURE.md promises: against the scripts that really ran (`truth`), never against what a machine believes. One plan is one
-//! history, byte for byte.
+//! A [`plan::Plan`] (made from a seed, or kept as a file) says what is done to a world of nodes, network, store and
+//! people; [`run`] lets it happen to the *same* `perilog_core::agent::Machine` and `perilog_core::controller::Machine`
+//! that the daemons run, and checks after every step what ARCHITECTURE.md promises: against the scripts that really ran
+//! (`truth`), never against what a machine believes. One plan is one history, byte for byte.
 //!
-//! Not here: D-Bus, TLS, SQLite, processes. That the daemons' edges are as the world models them is for the tests on real nodes to show.
+//! Not here: D-Bus, TLS, SQLite, processes. That the daemons' edges are as the world models them is for the tests on
+//! real nodes to show.
 
 pub mod campaign;
 pub mod history;

@@ -1,7 +1,7 @@
 //! Seeded dice. Everything that is left to chance in a world is thrown here.
 
-/// One stream of numbers. Streams of different purposes do not disturb each other: dropping a fault from a plan leaves the scripts as they
-/// were.
+/// One stream of numbers. Streams of different purposes do not disturb each other: dropping a fault from a plan leaves
+/// the scripts as they were.
 #[derive(Debug, Clone)]
 pub struct Rng(fastrand::Rng);
 

@@ -57,7 +57,8 @@ fn what_once_went_wrong_holds() {
     }
 }
 
-/// Defects are for programs that ask for them (`cargo xtask mutate`): in any other the question is a constant, which a constant can hold.
+/// Defects are for programs that ask for them (`cargo xtask mutate`): in any other the question is a constant, which a
+/// constant can hold.
 #[cfg(not(feature = "defects"))]
 #[test]
 fn without_the_feature_no_defect_can_be_on() {

@@ -1,5 +1,6 @@
-//! Which deliberate defect the core's own test program is to have. The one file of the core that asks the world anything: it is compiled into that
-//! program alone, and only for `cargo xtask mutate` (`cargo xtask tidy` sees to both).
+//! Which deliberate defect the core's own test program is to have. The one file of the core that asks the world
+//! anything: it is compiled into that program alone, and only for `cargo xtask mutate` (`cargo xtask tidy` sees to
+//! both).
 
 /// Name of one, in the environment of tests: as `perilog_host::defect` reads it for what is built around the core.
 const VARIABLE: &str = "PERILOG_DEFECT";

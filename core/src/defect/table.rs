@@ -1,4 +1,5 @@
-//! All of them. Each has a site or more in the product's source, or, what the edge around a machine is to do, in the world's; which `cargo xtask tidy` sees to.
+//! All of them. Each has a site or more in the product's source, or, what the edge around a machine is to do, in the
+//! world's; which `cargo xtask tidy` sees to.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, N as C99's strtod reads it, or `inf`, `infinity` in any case and without a unit.
+//! RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, N as C99's strtod reads it, or `inf`, `infinity` in any case and without a
+//! unit.
 
 use super::Span;
 use crate::ParseError;
@@ -46,7 +47,8 @@ pub(super) fn from_whole(value: u64, unit: u64) -> Option<Span> {
     value.checked_mul(unit).map(Span::from_millis).filter(|span| !span.is_infinite())
 }
 
-/// `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative, NaN or too long.
+/// `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative, NaN or
+/// too long.
 pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
     // 2^64: the f64 below it is far enough below `u64::MAX` to be no infinity.
     const END: f64 = 18_446_744_073_709_551_616.0;

@@ -1,5 +1,6 @@
-//! Events of a job's log as RFC 21 means them: what their contexts must have. Keys beside those are nobody's mistake, nor are names that are not
-//! listed there; this controller's own `finish` (of ranks of an action) is one of its own, in its own log.
+//! Events of a job's log as RFC 21 means them: what their contexts must have. Keys beside those are nobody's mistake,
+//! nor are names that are not listed there; this controller's own `finish` (of ranks of an action) is one of its own,
+//! in its own log.
 
 use serde_json::{Map, Value};
 
@@ -69,7 +70,8 @@ impl Exception {
 }
 
 impl JobEvent {
-    /// `None`: none of those above. RFC 21 has others (submit, depend, priority and so on), of what comes before a job has resources.
+    /// `None`: none of those above. RFC 21 has others (submit, depend, priority and so on), of what comes before a job
+    /// has resources.
     ///
     /// # Errors
     /// What the context of such an event must have, and this one has not.

@@ -1,4 +1,5 @@
-//! Names to RFC 29 text: neighbours that differ in one number share brackets. Reading the text again gives the same names.
+//! Names to RFC 29 text: neighbours that differ in one number share brackets. Reading the text again gives the same
+//! names.
 
 use std::fmt::{self, Write};
 

@@ -23,8 +23,8 @@ impl FromStr for HostList {
     type Err = ParseError;
 
     /// # Errors
-    /// [`ParseError`] at the first byte that RFC 29 does not allow; at the start of an id, or of the expression, that would make the list
-    /// larger than its bounds, before anything of it is expanded.
+    /// [`ParseError`] at the first byte that RFC 29 does not allow; at the start of an id, or of the expression, that
+    /// would make the list larger than its bounds, before anything of it is expanded.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut list = Self::new();
         list.append_text(text)?;
@@ -33,7 +33,8 @@ impl FromStr for HostList {
 }
 
 impl HostList {
-    /// Appends what a text names: one list of several texts is held to the bounds of one, before anything beyond them is expanded.
+    /// Appends what a text names: one list of several texts is held to the bounds of one, before anything beyond them
+    /// is expanded.
     ///
     /// # Errors
     /// As those of `from_str`; what stood before the place of the error was appended.
@@ -92,7 +93,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What stands between the brackets, past the closing one; and the width to which leading zeros of the first id pad all ids.
+    /// What stands between the brackets, past the closing one; and the width to which leading zeros of the first id pad
+    /// all ids.
     fn idlist(&mut self) -> Result<(Vec<Item>, usize), ParseError> {
         let mut items = Vec::new();
         let mut width = None;

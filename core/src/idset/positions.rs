@@ -1,6 +1,7 @@
 //! Where each id of a set stands in it, counted from 0: the first is at 0.
 //!
-//! A set alone has to walk its ranges for that. This knows for each range how many ids come before it, and looks the range up.
+//! A set alone has to walk its ranges for that. This knows for each range how many ids come before it, and looks the
+//! range up.
 
 use super::IdSet;
 

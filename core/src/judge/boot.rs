@@ -1,15 +1,17 @@
-//! A boot as the end of a task (`perilog-report expect-reboot`): what its scripts have come to, where the rest of it is a boot that one of them
-//! announced.
+//! A boot as the end of a task (`perilog-report expect-reboot`): what its scripts have come to, where the rest of it is
+//! a boot that one of them announced.
 //!
-//! A host that goes down sends TERM to everything. A runner that got it says `cancelled`, and so does its result; but where nobody asked us to
-//! cancel and a script had announced the boot, that TERM is the boot's beginning and ends no script by a fault of its own.
+//! A host that goes down sends TERM to everything. A runner that got it says `cancelled`, and so does its result; but
+//! where nobody asked us to cancel and a script had announced the boot, that TERM is the boot's beginning and ends no
+//! script by a fault of its own.
 
 use super::report::Report;
 use super::{Evidence, withdrawn};
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{self, Claim, Ended, Intent, StepRecord};
 
-/// How the task has ended if its host boots now; only where a script said that it will. Past a limit that is no longer well.
+/// How the task has ended if its host boots now; only where a script said that it will. Past a limit that is no longer
+/// well.
 pub fn if_it_boots(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let outcome = match evidence.claim {
         Some(Claim::Cancelled) => Outcome::Cancelled { status: None },
@@ -30,8 +32,8 @@ pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool 
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// What the scripts came to before TERM reached the runner, if it did. One that has not ended has the boot for its end; where others have not
-/// begun the boot came too early, and the task is lost.
+/// What the scripts came to before TERM reached the runner, if it did. One that has not ended has the boot for its end;
+/// where others have not begun the boot came too early, and the task is lost.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
     // The last try of the script at hand: another one takes its place.

@@ -1,5 +1,5 @@
-//! What goes with an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the whole fits a frame,
-//! and where something was cut the note says so.
+//! What goes with an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the
+//! whole fits a frame, and where something was cut the note says so.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,8 @@ use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepReco
 
 /// Most entries of each list.
 pub const MAX_LISTED: usize = 256;
-/// Most bytes of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for what wraps them.
+/// Most bytes of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for what wraps
+/// them.
 pub const MAX_TAILS: usize = 64 * 1024;
 /// Most bytes of one text: what a script may say at once.
 const MAX_TEXT: usize = 4096;

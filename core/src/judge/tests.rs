@@ -207,7 +207,8 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     assert_eq!(asked(None, None), LOST);
 }
 
-/// Found by a hunt: a script that sent TERM to its own runner, or a `systemctl stop` of its unit, made of `exit 37` a cancel that drains nobody.
+/// Found by a hunt: a script that sent TERM to its own runner, or a `systemctl stop` of its unit, made of `exit 37` a
+/// cancel that drains nobody.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
     let runner = Claim::Runner(invocation(CLAIMED));

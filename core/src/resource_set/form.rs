@@ -42,7 +42,8 @@ struct Lite {
     children: Children,
 }
 
-/// All entries are one list, in their order: its bounds are over all of them together, for a few bytes of brackets name a million hosts.
+/// All entries are one list, in their order: its bounds are over all of them together, for a few bytes of brackets name
+/// a million hosts.
 fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::Error> {
     struct Entries;
 

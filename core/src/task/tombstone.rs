@@ -7,7 +7,8 @@ use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
 use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
-/// What stays of a task after its end was acknowledged, until the controller forgets the attempt. At most 512 bytes on disk.
+/// What stays of a task after its end was acknowledged, until the controller forgets the attempt. At most 512 bytes on
+/// disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     pub task: TaskId,
@@ -45,7 +46,8 @@ impl Tombstone {
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 
-    /// Is what it stands for to be done again, where that was for the host itself? A boot that leaves nothing in /run leaves no tombstone either.
+    /// Is what it stands for to be done again, where that was for the host itself? A boot that leaves nothing in /run
+    /// leaves no tombstone either.
     pub fn is_undone(&self, now: &BootId) -> bool {
         let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
         is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })

@@ -5,8 +5,8 @@ use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring,
 use crate::rng::Rng;
 use crate::world::site;
 
-/// Jobs of a span of time in a small world; few, so that attempts and actions meet. Each span has its own: the number of a job whose attempts
-/// were pruned does not come again.
+/// Jobs of a span of time in a small world; few, so that attempts and actions meet. Each span has its own: the number
+/// of a job whose attempts were pruned does not come again.
 const JOBS: usize = 3;
 const SPANS: usize = 3;
 
@@ -101,7 +101,8 @@ fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
     if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
 
-/// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is known.
+/// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is
+/// known.
 pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     if strange && dice.one_in(2) {
         return memory_fault(dice, nodes);
@@ -316,7 +317,8 @@ fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> 
     steps
 }
 
-/// Jobs of their own, of which nothing comes again once they are pruned: begun within this span, and mostly over by its end.
+/// Jobs of their own, of which nothing comes again once they are pruned: begun within this span, and mostly over by its
+/// end.
 pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64)) -> Vec<Step> {
     let job = dice.range((JOBS * SPANS) as u64, (JOBS * SPANS + JOBS) as u64) as u8;
     let action = ["prolog", "sweep", "mount"][dice.below(3)].to_owned();
@@ -352,7 +354,8 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Its Start is lost with the session, so the cancel finds nothing; and an older copy of the store asks for it once more in the same boot.
+/// Its Start is lost with the session, so the cancel finds nothing; and an older copy of the store asks for it once
+/// more in the same boot.
 fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -371,8 +374,9 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
     steps
 }
 
-/// Its agent dies with the start on its way, and the next one is told to cancel what it finds unclaimed. What `late` does at the starts, and a
-/// controller that dies before it acknowledges, lets PID 1 come to the start between the outcome and the burial.
+/// Its agent dies with the start on its way, and the next one is told to cancel what it finds unclaimed. What `late`
+/// does at the starts, and a controller that dies before it acknowledges, lets PID 1 come to the start between the
+/// outcome and the burial.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -392,7 +396,8 @@ pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }
 
-/// An operator lifts drains, here or in the resource manager alone, while what is stuck goes on, and the controller dies.
+/// An operator lifts drains, here or in the resource manager alone, while what is stuck goes on, and the controller
+/// dies.
 fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "mount", "epilog"][dice.below(3)];
     let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
@@ -446,7 +451,8 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Checks, one after the other, each of which finds something on some node: what the job tolerates is spent by the first.
+/// Checks, one after the other, each of which finds something on some node: what the job tolerates is spent by the
+/// first.
 fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     // A job of its own, so that nothing else comes between the two.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
@@ -500,7 +506,8 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// A node is cut off before the store is put back, with what it had of the life that is lost, and comes back much later.
+/// A node is cut off before the store is put back, with what it had of the life that is lost, and comes back much
+/// later.
 fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let mut steps = remembered(dice, nodes, span, at_ms);
     let (node, ms) = (dice.below(nodes), dice.range(60_000, 300_000));

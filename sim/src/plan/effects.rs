@@ -4,7 +4,8 @@ use perilog_core::agent::Effect as AgentEffect;
 use perilog_core::controller::Effect as ControllerEffect;
 use perilog_core::message::{FromAgent, ToAgent};
 
-/// The names, and which effect has which. `beside`: what traps can be set at and is no effect. `unmet`: what no world has, and no plan.
+/// The names, and which effect has which. `beside`: what traps can be set at and is no effect. `unmet`: what no world
+/// has, and no plan.
 macro_rules! table {
     ($names:ident, $name_of:ident: $effect:ty; beside $($beside:literal),*;
      $($pattern:pat => $name:literal),*; unmet $($other:pat => $unmet:literal),*) => {

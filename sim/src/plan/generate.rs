@@ -7,13 +7,15 @@ use crate::world::site;
 
 /// When things happen in a world: within these spans, from and to.
 const ONE_HOUR_MS: u64 = 3_600_000;
-/// A world that lasts long enough for what happens by the hour: attempts past their retention are pruned, tombstones forgotten.
+/// A world that lasts long enough for what happens by the hour: attempts past their retention are pruned, tombstones
+/// forgotten.
 const LONG: [(u64, u64); 3] = [
     (0, 120_000),
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
-/// The same, where attempts of the second span are pruned at its end, while what was begun for them may still begin: nothing of them comes again.
+/// The same, where attempts of the second span are pruned at its end, while what was begun for them may still begin:
+/// nothing of them comes again.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
 /// Its controller is configured so between these, and looks for what to prune an hour after it came up.

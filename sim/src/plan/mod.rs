@@ -1,5 +1,5 @@
-//! A plan: everything that is done to a world, and when. The seed of a plan decides only how long things take and what scripts do, so a plan
-//! can be shrunk by leaving out parts of it, and be kept as a file (`sim/regressions/*.json`).
+//! A plan: everything that is done to a world, and when. The seed of a plan decides only how long things take and what
+//! scripts do, so a plan can be shrunk by leaving out parts of it, and be kept as a file (`sim/regressions/*.json`).
 
 mod chance;
 mod effects;
@@ -150,7 +150,8 @@ pub enum Op {
         job: u8,
         ranks: Option<(u32, u32)>,
     },
-    /// A service outside runs an action of this job: over these nodes, or all that it has, or with `rabbits` over those.
+    /// A service outside runs an action of this job: over these nodes, or all that it has, or with `rabbits` over
+    /// those.
     Serve {
         job: u8,
         nodes: Option<(usize, usize)>,
@@ -186,7 +187,8 @@ pub enum Op {
     Resume {
         to: usize,
     },
-    /// The resource manager launches a job of its own on so many hosts that are free, for so long; again, as another attempt.
+    /// The resource manager launches a job of its own on so many hosts that are free, for so long; again, as another
+    /// attempt.
     Launch {
         job: u8,
         count: usize,
@@ -309,7 +311,8 @@ pub enum Fault {
     Restore {
         empty: bool,
     },
-    /// A copy of the store that is made now takes the store's place so much later. `raw`: by `cp`, so that it has no backup's stamp. The anchor stays.
+    /// A copy of the store that is made now takes the store's place so much later. `raw`: by `cp`, so that it has no
+    /// backup's stamp. The anchor stays.
     CopyPutBack {
         raw: bool,
         ms: u64,

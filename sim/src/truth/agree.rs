@@ -32,7 +32,8 @@ impl Truth {
     pub(super) fn runs_agree(&self, task: TaskId, runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
         // Of these a node cannot know any more; asked again, it may have had another unit of that name.
         let traceless = runs.iter().all(|run| run.unloaded || run.rebooted);
-        // Where a directory was removed, a unit stands for a claim of its runner: it may have had none, and has run nothing then.
+        // Where a directory was removed, a unit stands for a claim of its runner: it may have had none, and has run
+        // nothing then.
         let by_unit =
             matches!(outcome, Outcome::Failed { why: Failure::NoResult(_) } | Outcome::Cancelled { status: Some(_) });
         // Or its outcome was on the disk and its unit gone, then the directory went before anybody was told.
@@ -132,8 +133,8 @@ impl Run {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// A boot is its end that a script announced, nothing had failed before that, and all had begun. What failed between the two nobody may have
-    /// heard.
+    /// A boot is its end that a script announced, nothing had failed before that, and all had begun. What failed
+    /// between the two nobody may have heard.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }

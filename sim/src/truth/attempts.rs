@@ -1,5 +1,5 @@
-//! Attempts of a job: each is cleaned up after where something was begun for it, after that and never beside it; none begins on a host on which one
-//! before it has still to do, and none is forgotten while it is owed to somebody.
+//! Attempts of a job: each is cleaned up after where something was begun for it, after that and never beside it; none
+//! begins on a host on which one before it has still to do, and none is forgotten while it is owed to somebody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,8 @@ impl Truth {
         }
     }
 
-    /// After a commit: no service begins where an older attempt is at work, and one whose attempt was superseded is told to stop.
+    /// After a commit: no service begins where an older attempt is at work, and one whose attempt was superseded is
+    /// told to stop.
     pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
         let Some(external) = row.external.as_deref().filter(|_| !self.given.is_forgetful(&row.job)) else { return };
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
@@ -136,7 +137,8 @@ impl Truth {
     pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
         let epilog = store.actions.iter().find(is_epilog);
-        // One that had come to its end before the others were let go of does not follow there: it is said, and the same action is no other one.
+        // One that had come to its end before the others were let go of does not follow there: it is said, and the same
+        // action is no other one.
         let followed = |rank: u32| {
             epilog.is_some_and(|epilog| {
                 let over = epilog.verdict.is_some() && !epilog.ranks.contains(rank);

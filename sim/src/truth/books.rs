@@ -1,5 +1,5 @@
-//! What the resource manager is told, as it is committed: releases are parts of R that add up to it, and the last one says so; no fewer than were
-//! to be kept are; a cancel drains no host, and what was said first of one stands.
+//! What the resource manager is told, as it is committed: releases are parts of R that add up to it, and the last one
+//! says so; no fewer than were to be kept are; a cancel drains no host, and what was said first of one stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,7 +152,8 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        // What it says was cancelled is nobody's fault but the user's; but nobody gets what was not cleaned up, nor what was to be after that.
+        // What it says was cancelled is nobody's fault but the user's; but nobody gets what was not cleaned up, nor
+        // what was to be after that.
         let cleans = |name: &str| !super::attempts::prepares(name);
         let of = reason.split([' ', ':']).next().is_some_and(cleans);
         let after = reason

@@ -1,6 +1,6 @@
-//! What is cleaned up: where something that prepares a rank really ran, an epilog really began after it before that rank is given back. Held against
-//! what ran, and so over stores that were lost or put back, too: there the first controller has to know what it began itself, and what the rank's own
-//! node has told it.
+//! What is cleaned up: where something that prepares a rank really ran, an epilog really began after it before that
+//! rank is given back. Held against what ran, and so over stores that were lost or put back, too: there the first
+//! controller has to know what it began itself, and what the rank's own node has told it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ impl Cleaned {
 }
 
 impl Truth {
-    /// All that this task ran on this node it ran before its attempt was pruned: the node was told to forget that, and does not tell it again.
+    /// All that this task ran on this node it ran before its attempt was pruned: the node was told to forget that, and
+    /// does not tell it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
@@ -38,7 +39,8 @@ impl Truth {
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
-            // By the store's own word, whether or not anything ran there. Another attempt may have ended its hold: then nothing follows.
+            // By the store's own word, whether or not anything ran there. Another attempt may have ended its hold: then
+            // nothing follows.
             let mut left = given.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
             epilogs.for_each(|a| left.subtract(&a.ranks));
@@ -89,7 +91,8 @@ impl Truth {
         store.actions.iter().any(sent)
     }
 
-    /// Nobody is given this host: it is drained. Or somebody has answered for it: who lifted a drain there, or whose word stands for the epilog.
+    /// Nobody is given this host: it is drained. Or somebody has answered for it: who lifted a drain there, or whose
+    /// word stands for the epilog.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {

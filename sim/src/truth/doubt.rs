@@ -1,5 +1,5 @@
-//! What nobody can know any more, and is therefore held against nobody: actions of which a store was lost or that two controllers had in hand,
-//! machines that share a name, directories that somebody removed.
+//! What nobody can know any more, and is therefore held against nobody: actions of which a store was lost or that two
+//! controllers had in hand, machines that share a name, directories that somebody removed.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{ActionRow, AttemptRow, RankRow};
@@ -9,7 +9,8 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one; `ended`: its outcome was there.
+    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one; `ended`: its
+    /// outcome was there.
     pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -28,8 +29,8 @@ impl Truth {
         self.cleared.values().any(|cleared| cleared == stem)
     }
 
-    /// A store was put back, or is another's: what it does not have as it was, nobody may know; nor what only it still has, and nodes were told
-    /// to forget.
+    /// A store was put back, or is another's: what it does not have as it was, nobody may know; nor what only it still
+    /// has, and nodes were told to forget.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);

@@ -136,8 +136,9 @@ impl Truth {
         }
     }
 
-    /// In the resource manager alone: it has no drain of it any more, and nobody here knows. Not `in_force`: its hook has carried it out, and has not
-    /// said so yet. Who lifts that says that nothing of what it was told is wrong there.
+    /// In the resource manager alone: it has no drain of it any more, and nobody here knows. Not `in_force`: its hook
+    /// has carried it out, and has not said so yet. Who lifts that says that nothing of what it was told is wrong
+    /// there.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
@@ -152,7 +153,8 @@ impl Truth {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
 
-    /// Is nobody given this host? Or has somebody said that nothing is wrong there, here or in the resource manager, when this run had begun?
+    /// Is nobody given this host? Or has somebody said that nothing is wrong there, here or in the resource manager,
+    /// when this run had begun?
     pub(super) fn is_answered_for(&self, store: &Snapshot, host: &HostName, ran: usize) -> bool {
         let outside = self.given.lifted_outside.get(host);
         let lifted = self.given.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
@@ -354,7 +356,8 @@ impl Truth {
                     )
                 });
             }
-            // Its hook has done the newest that it was told, and somebody has lifted that in the resource manager since: nobody here knows.
+            // Its hook has done the newest that it was told, and somebody has lifted that in the resource manager
+            // since: nobody here knows.
             let done = self.given.carried_out.get(&host);
             if in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
                 continue;
@@ -395,7 +398,8 @@ impl Truth {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
         let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
-        // What the job let go of before anything began there counts for nothing, where it goes on, and the action was over others too.
+        // What the job let go of before anything began there counts for nothing, where it goes on, and the action was
+        // over others too.
         let never_begun = |row: &ActionRow| -> IdSet {
             let ends = store.ranks.iter().filter(|rank| rank.task.action == row.id);
             let never = ends.filter(|rank| rank.ended.outcome == (Outcome::Cancelled { status: None }));

@@ -1,5 +1,5 @@
-//! The host guard: no task begins while a script of another attempt or action of its job lives on the host, nor while one of a released
-//! attempt does; on an exclusive host all queue.
+//! The host guard: no task begins while a script of another attempt or action of its job lives on the host, nor while
+//! one of a released attempt does; on an exclusive host all queue.
 
 use perilog_core::TaskId;
 use perilog_core::task::Lingering;
@@ -32,8 +32,8 @@ impl Truth {
         }
     }
 
-    /// An agent (node, life) asks for a unit. What it was told to forget has no place on the host any more: it does not begin, and while it
-    /// lives nothing else does.
+    /// An agent (node, life) asks for a unit. What it was told to forget has no place on the host any more: it does not
+    /// begin, and while it lives nothing else does.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

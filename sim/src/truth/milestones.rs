@@ -1,4 +1,5 @@
-//! Milestones: each is told once of a rank that really said it, and once of the job when all of its ranks have that it goes on with.
+//! Milestones: each is told once of a rank that really said it, and once of the job when all of its ranks have that it
+//! goes on with.
 
 use std::collections::{BTreeMap, BTreeSet};
 

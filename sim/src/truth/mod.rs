@@ -1,7 +1,9 @@
-//! What really happened: which script was alive where, how it ended. The machines never see this; everything they say is held against it.
+//! What really happened: which script was alive where, how it ended. The machines never see this; everything they say
+//! is held against it.
 //!
-//! `runs` is what happened on nodes, `told` and `store` what was said of it and by whom, `doubt` what nobody can know; each of the other rooms is one
-//! promise: `agree` (an outcome is what happened), `given` (releases), `cleaned` (what follows what ran), `guard` (never beside each other), `stopped` (cancels), and so on.
+//! `runs` is what happened on nodes, `told` and `store` what was said of it and by whom, `doubt` what nobody can know;
+//! each of the other rooms is one promise: `agree` (an outcome is what happened), `given` (releases), `cleaned` (what
+//! follows what ran), `guard` (never beside each other), `stopped` (cancels), and so on.
 
 mod agree;
 mod attempts;

@@ -1,5 +1,5 @@
-//! Recovery: entered on evidence alone; while it lasts nothing that is owed of an attempt that nobody has vouched for is begun, told, released, judged or
-//! pruned.
+//! Recovery: entered on evidence alone; while it lasts nothing that is owed of an attempt that nobody has vouched for
+//! is begun, told, released, judged or pruned.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ use super::Truth;
 pub(super) struct Recovery {
     /// Something was put back, or there was a second controller: a store may be behind.
     may_be_behind: bool,
-    /// Memory was put back with all that tells of it in the controller's directory, and no node has told since: nobody can know.
+    /// Memory was put back with all that tells of it in the controller's directory, and no node has told since: nobody
+    /// can know.
     unseen: bool,
     /// The commit of a controller that entered a recovery last: what the same batch answers was decided before that.
     entered: Option<(usize, u64)>,

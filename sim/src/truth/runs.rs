@@ -1,4 +1,5 @@
-//! What ran, claim by claim: which scripts began and ended, what they said and left behind, who stopped them, what became of their node.
+//! What ran, claim by claim: which scripts began and ended, what they said and left behind, who stopped them, what
+//! became of their node.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
@@ -35,7 +36,8 @@ pub(super) struct Run {
     pub(super) announced: bool,
     pub(super) boot_known: bool,
     pub(super) boots: u32,
-    /// A script failed, or a limit passed while one lived; and what had gone wrong when the boot was announced: a check too.
+    /// A script failed, or a limit passed while one lived; and what had gone wrong when the boot was announced: a check
+    /// too.
     pub(super) failed: bool,
     pub(super) failed_before: bool,
     pub(super) tolerable_before: bool,
@@ -74,12 +76,12 @@ impl Truth {
         let task = start.task;
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
-            // A store that was put back may not know what it had asked of a boot that is over, or of an attempt that its nodes were told to
-            // forget; nobody else knows it either.
+            // A store that was put back may not know what it had asked of a boot that is over, or of an attempt that
+            // its nodes were told to forget; nobody else knows it either.
             let elsewhere = (node, of_boot) != (at, boot);
             let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
-            // Nor does anybody know of a run whose directory somebody removed when its end was in it, or its unit gone, or whose unit somebody stopped
-            // when its directory was.
+            // Nor does anybody know of a run whose directory somebody removed when its end was in it, or its unit gone,
+            // or whose unit somebody stopped when its directory was.
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
             // Of its own tasks a host knows what its boot has left, and for as long as it has room.
@@ -170,7 +172,8 @@ impl Truth {
         }
     }
 
-    /// Had a script of it announced the one boot that there was, and heard that the controller knew, and none was left to begin?
+    /// Had a script of it announced the one boot that there was, and heard that the controller knew, and none was left
+    /// to begin?
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
@@ -249,7 +252,8 @@ impl Truth {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
-            // One whose end was acknowledged had been told before; but a second controller that does not know it tells nobody.
+            // One whose end was acknowledged had been told before; but a second controller that does not know it tells
+            // nobody.
             let is_told = shown.ended_at(run.task).is_some();
             run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
             run.alive = false;

@@ -1,5 +1,6 @@
-//! External actions: what their services said, in the order in which it was committed, and when they were heard of. The first word is the
-//! outcome; nothing is lost before a lease is over, and nothing given back under a service that is at work.
+//! External actions: what their services said, in the order in which it was committed, and when they were heard of. The
+//! first word is the outcome; nothing is lost before a lease is over, and nothing given back under a service that is at
+//! work.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What was stopped: a run whose cancel is committed gets TERM, and nothing is claimed once its agent has read that it must not begin.
+//! What was stopped: a run whose cancel is committed gets TERM, and nothing is claimed once its agent has read that it
+//! must not begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +108,8 @@ impl Truth {
         }
     }
 
-    /// `ok`: it was taken, or was another's. Else /run is full: it is tried again a little later, and a runner may be faster.
+    /// `ok`: it was taken, or was another's. Else /run is full: it is tried again a little later, and a runner may be
+    /// faster.
     pub(crate) fn claim_tried(&mut self, at: usize, task: TaskId, ok: bool, t: u64) {
         if ok {
             self.stops.not_taken.remove(&(task, at));
@@ -143,8 +145,8 @@ impl Truth {
         }
     }
 
-    /// A runner is about to have the claim. `agent`: of which node, and its life; `fences`: its session, if what was sent into it comes in time;
-    /// `calm_since`: since when it stands undisturbed.
+    /// A runner is about to have the claim. `agent`: of which node, and its life; `fences`: its session, if what was
+    /// sent into it comes in time; `calm_since`: since when it stands undisturbed.
     pub(crate) fn may_begin(
         &self,
         agent: (usize, u64),

@@ -22,7 +22,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// What a store shows that was put in the place of one that had shown `before`: since when is known where that had shown it.
+    /// What a store shows that was put in the place of one that had shown `before`: since when is known where that had
+    /// shown it.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {

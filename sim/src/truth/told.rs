@@ -1,4 +1,5 @@
-//! Who was told what: callers on a node and the controller's watchers, of ends; and when what was told may be forgotten.
+//! Who was told what: callers on a node and the controller's watchers, of ends; and when what was told may be
+//! forgotten.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
@@ -53,7 +54,8 @@ impl Truth {
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
             let is_told = |outcome: &Outcome| match outcome {
-                // While its action is open, what its node did in the boot before counts no more: that had been told, and is lost.
+                // While its action is open, what its node did in the boot before counts no more: that had been told,
+                // and is lost.
                 Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
                 Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
                 _ => true,
@@ -86,9 +88,10 @@ impl Truth {
         there.peek().is_some() && there.all(|rests| rests)
     }
 
-    /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed another controller, for
-    /// longer than the retention; perhaps of a rank that the attempt had in another life only. Then its action comes again, and with the attempt what
-    /// follows it everywhere: what had been shown of all that was forgotten.
+    /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed
+    /// another controller, for longer than the retention; perhaps of a rank that the attempt had in another life only.
+    /// Then its action comes again, and with the attempt what follows it everywhere: what had been shown of all that
+    /// was forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
         let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);

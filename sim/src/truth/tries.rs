@@ -1,5 +1,5 @@
-//! Invariant 1, within a claim: scripts begin in their order, each of them once, and once more only after a try that failed, as often as its node is
-//! configured for.
+//! Invariant 1, within a claim: scripts begin in their order, each of them once, and once more only after a try that
+//! failed, as often as its node is configured for.
 
 use perilog_core::ExitStatus;
 
@@ -34,7 +34,8 @@ impl Truth {
         }
     }
 
-    /// A script of this run has ended for good. One that failed was tried as often as it may be, unless somebody wants the task to end.
+    /// A script of this run has ended for good. One that failed was tried as often as it may be, unless somebody wants
+    /// the task to end.
     pub(super) fn check_tries(&mut self, index: usize, status: ExitStatus) {
         let Some(run) = self.runs.get(index) else { return };
         let (may, times) = (site::tries(&run.step.1), run.starts.last().copied().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The agent's loop, as the daemon has it: an edge, an input, the machine, its effects in order; what effects answer at once comes before any
-//! other edge.
+//! The agent's loop, as the daemon has it: an edge, an input, the machine, its effects in order; what effects answer at
+//! once comes before any other edge.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

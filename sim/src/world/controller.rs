@@ -50,7 +50,8 @@ pub(crate) struct Controller {
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
-    /// Tasks that were `ok` before this batch, or are told to be in it: a Hello that comes later in it may say that their node lost them.
+    /// Tasks that were `ok` before this batch, or are told to be in it: a Hello that comes later in it may say that
+    /// their node lost them.
     pub(crate) ok_before: BTreeSet<TaskId>,
     /// When its machine was last built from the store.
     pub(crate) loaded_at: u64,

@@ -41,7 +41,8 @@ impl World {
         }
     }
 
-    /// Gone without a trace: also after a store was lost, whatever came first. What a node keeps of a task it has told in its Hello.
+    /// Gone without a trace: also after a store was lost, whatever came first. What a node keeps of a task it has told
+    /// in its Hello.
     fn check_traces(&mut self, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             // Written again with what came late it is no news.
@@ -58,7 +59,8 @@ impl World {
             let at = (0..self.nodes.len()).find(|at| super::site::host(*at).as_str() == host)?;
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
             let stone = node.spool.tombstones.values().find(|stone| stone.task == task && !stone.local)?;
-            // Written for a task that the node never had, or lost itself; or one that it was told to forget, and another node brought back.
+            // Written for a task that the node never had, or lost itself; or one that it was told to forget, and
+            // another node brought back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
             let says = stone.outcome.is_of_scripts() && !forgotten;
             says.then(|| {
@@ -194,7 +196,8 @@ impl World {
         }
     }
 
-    /// Did a job let go of this rank after the others of which this store knows? What follows a job grows then, until its verdict.
+    /// Did a job let go of this rank after the others of which this store knows? What follows a job grows then, until
+    /// its verdict.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };
@@ -228,7 +231,8 @@ impl World {
             Ok(Reply::Ps { rows, .. }) => self.check_ps(which, controller.asked_held.contains(&client), &rows),
             Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                 let row = store.actions.iter().find(|row| row.id == action.id)?;
-                // What ended later in the same batch is not shown yet, and what was lost later in it is shown as it was.
+                // What ended later in the same batch is not shown yet, and what was lost later in it is shown as it
+                // was.
                 let of = |rank| TaskId { action: row.id, rank: Rank(rank) };
                 let unstored = action.ok.difference(&row.ok);
                 let differs = unstored.iter().any(|rank| !controller.ok_before.contains(&of(rank)))

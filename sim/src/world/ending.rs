@@ -11,11 +11,11 @@ use super::site;
 use crate::plan::Side;
 use crate::truth::recovery::is_on;
 
-/// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone for good, not-after,
-/// and a minute for what is tried again.
+/// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone
+/// for good, not-after, and a minute for what is tried again.
 pub(super) const VERDICTS_MS: u64 = 400_000;
-/// By then nothing is left to be done on any node: the host's own tasks that nobody came back for are given up after an hour, attempts past
-/// their retention are pruned within two.
+/// By then nothing is left to be done on any node: the host's own tasks that nobody came back for are given up after an
+/// hour, attempts past their retention are pruned within two.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
 /// A last Hello of every agent, before that: what its controller forgot while it was away is told then.
 const RECONNECT_MS: u64 = 120_000;
@@ -59,7 +59,8 @@ impl World {
         self.after(REST_MS, Event::Rest);
     }
 
-    /// What an operator does: where agents obey another controller, this one takes over; what has no limit and is on a dead node is resolved.
+    /// What an operator does: where agents obey another controller, this one takes over; what has no limit and is on a
+    /// dead node is resolved.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
             self.truth.store_may_be_behind();
@@ -109,8 +110,9 @@ impl World {
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
-        // Its own resource manager ends what that launched, and a person says first what is true of the others. Where memory was put back and no
-        // node could tell, the resource manager may not know it any more: an operator sees that.
+        // Its own resource manager ends what that launched, and a person says first what is true of the others. Where
+        // memory was put back and no node could tell, the resource manager may not know it any more: an operator sees
+        // that.
         let is_known = |row: &AttemptRow| !self.truth.is_unseen() || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.unvouched && !mine(row));
@@ -279,7 +281,8 @@ impl World {
                 wrong = Some(format!("n{at} is not connected"));
                 break;
             }
-            // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept, or was until somebody reset it.
+            // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept, or was
+            // until somebody reset it.
             let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
             if stones > site::policy(false, 0).keep_failed {
                 wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));

@@ -101,7 +101,8 @@ impl World {
         self.unit_after(ms, at, &stem, serial, super::event::Act::Exits);
     }
 
-    /// Somebody removes the directories of all tasks. Runners keep the one that they opened, and can make no file in it any more.
+    /// Somebody removes the directories of all tasks. Runners keep the one that they opened, and can make no file in it
+    /// any more.
     fn lose_spool(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if !node.on {
@@ -115,7 +116,8 @@ impl World {
         }
     }
 
-    /// A second machine that was installed from the first one's image: its name and certificate, another machine id, an own /run.
+    /// A second machine that was installed from the first one's image: its name and certificate, another machine id, an
+    /// own /run.
     fn clone_node(&mut self, of: usize, ms: u64) {
         let machine = self.nodes.len();
         self.nodes.push(Node::new(machine, of, false));

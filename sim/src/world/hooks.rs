@@ -1,5 +1,5 @@
-//! The resource manager behind the hooks: told of releases and drains, at least once, sometimes failing. What it heard is held against what may be
-//! true (`truth::given`).
+//! The resource manager behind the hooks: told of releases and drains, at least once, sometimes failing. What it heard
+//! is held against what may be true (`truth::given`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

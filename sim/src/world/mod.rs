@@ -1,9 +1,11 @@
-//! A world: nodes with systemd, spool and agent, a network, controllers with their stores, people. One plan, one history, byte for byte.
+//! A world: nodes with systemd, spool and agent, a network, controllers with their stores, people. One plan, one
+//! history, byte for byte.
 //!
-//! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The rooms: `site` (names,
-//! configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner` and `signals`, `agent` and `carry` (the agent's loop,
-//! and its effects), `network`, `controller` and `deliver` (the one writer, and its effects), `operator`, `person`, `scheduler`,
-//! `services`, `hooks`, `faults`, `rollback`, `traps`, `watch`, `ps`, `ending`.
+//! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The
+//! rooms: `site` (names, configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them),
+//! `runner` and `signals`, `agent` and `carry` (the agent's loop, and its effects), `network`, `controller` and
+//! `deliver` (the one writer, and its effects), `operator`, `person`, `scheduler`, `services`, `hooks`, `faults`,
+//! `rollback`, `traps`, `watch`, `ps`, `ending`.
 
 mod agent;
 mod carry;

@@ -1,4 +1,5 @@
-//! TCP as far as it matters: frames in order, late; connections that end for one side, or for both; silence that is noticed after a while.
+//! TCP as far as it matters: frames in order, late; connections that end for one side, or for both; silence that is
+//! noticed after a while.
 
 use std::collections::VecDeque;
 
@@ -36,7 +37,8 @@ pub(crate) struct Conn {
     controller_at: u64,
     /// Nobody is there to say FIN.
     dead: bool,
-    /// When it was made; each time that it was asked whether it lives; when the controller closed it, until it is known for whom.
+    /// When it was made; each time that it was asked whether it lives; when the controller closed it, until it is known
+    /// for whom.
     opened_at: u64,
     pub(crate) probed_at: Vec<u64>,
     closed_at: Option<u64>,
@@ -92,7 +94,8 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::LinkUp { conn } });
     }
 
-    /// The agent ends its session, and dials again within its window. `true`: there was one, and its machine is to be told.
+    /// The agent ends its session, and dials again within its window. `true`: there was one, and its machine is to be
+    /// told.
     pub(crate) fn hang_up(&mut self, at: usize) -> bool {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
         let Some(conn) = agent.conn.take() else { return false };
@@ -241,7 +244,8 @@ impl World {
         let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
         self.check_welcome(which, node);
         let host = &self.nodes[node].host;
-        // Another machine's session makes room only when it has not answered, and it has at least the shortest time that any site gives it.
+        // Another machine's session makes room only when it has not answered, and it has at least the shortest time
+        // that any site gives it.
         let unasked = self.conns.values().find(|c| {
             let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
             // For this one, and not for what was asked before.
@@ -254,7 +258,8 @@ impl World {
                 format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
             return self.violate("one host, one session", &text);
         }
-        // What was closed for its own agent's newer session has made room for nobody else, who may come in the same millisecond.
+        // What was closed for its own agent's newer session has made room for nobody else, who may come in the same
+        // millisecond.
         for c in self.conns.values_mut().filter(|c| c.node == node && c.which == which && c.controller_life == life) {
             c.closed_at = None;
         }

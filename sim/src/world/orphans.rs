@@ -1,5 +1,5 @@
-//! Tasks that a node has and a controller's store does not know: witnesses of a life that was lost. None of them is acknowledged, forgotten or cancelled
-//! unasked, and no other job is prepared beside one.
+//! Tasks that a node has and a controller's store does not know: witnesses of a life that was lost. None of them is
+//! acknowledged, forgotten or cancelled unasked, and no other job is prepared beside one.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{Effect, SessionId};

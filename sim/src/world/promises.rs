@@ -1,4 +1,5 @@
-//! What must be true at the moment when an agent says or does something: held against the disk, the clock and the ledger of this world.
+//! What must be true at the moment when an agent says or does something: held against the disk, the clock and the
+//! ledger of this world.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,8 @@ impl World {
                 if ended.outcome == (Outcome::Cancelled { status: None }) =>
             {
                 let (machine, boot) = (self.nodes[at].machine, self.nodes[at].boot);
-                // Past the cap of tombstones a cancel of what is not there leaves none: another controller's Start finds nothing.
+                // Past the cap of tombstones a cancel of what is not there leaves none: another controller's Start
+                // finds nothing.
                 let spool = &self.nodes[at].spool;
                 let full =
                     spool.tasks.len() + spool.tombstones.len() >= self.nodes[at].identity().policy.max_tombstones;

@@ -1,4 +1,5 @@
-//! What `ps` shows, held against what the store has and this world's own time: all that waits, is held or is being drained, with why and since when.
+//! What `ps` shows, held against what the store has and this world's own time: all that waits, is held or is being
+//! drained, with why and since when.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Scripts that say that their node will boot, and then have it boot: once they were told that the controller knows, or without waiting for
-//! that; too late; or never.
+//! Scripts that say that their node will boot, and then have it boot: once they were told that the controller knows, or
+//! without waiting for that; too late; or never.
 
 use perilog_core::task::Report;
 

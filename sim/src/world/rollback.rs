@@ -1,5 +1,5 @@
-//! What a controller remembers goes back to an earlier moment: its store's file, its directory with the anchor, or its whole machine with memory and
-//! disk. And hosts that name a commit which nobody made.
+//! What a controller remembers goes back to an earlier moment: its store's file, its directory with the anchor, or its
+//! whole machine with memory and disk. And hosts that name a commit which nobody made.
 
 use std::collections::BTreeMap;
 

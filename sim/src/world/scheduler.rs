@@ -1,11 +1,13 @@
-//! A resource manager that gives hosts to jobs of its own, each host to one job at a time. A host goes on to another job only when perilog told its
-//! release; or when the resource manager forgot that it had given the host away ([`crate::plan::Fault::SchedulerRolledBack`]).
+//! A resource manager that gives hosts to jobs of its own, each host to one job at a time. A host goes on to another
+//! job only when perilog told its release; or when the resource manager forgot that it had given the host away
+//! ([`crate::plan::Fault::SchedulerRolledBack`]).
 //!
 //! ```text
 //!   launch -> job add -> prolog -> runs -> job finish -> release told -> the host is free
 //! ```
-//! One kind speaks as an edge: after each start of the controller, and at times in between, it reads the outbox, asserts all that it has, and only then
-//! goes on. The other kind is hooks: each asks again for what it waits for, and a person says what is true of jobs that run.
+//! One kind speaks as an edge: after each start of the controller, and at times in between, it reads the outbox,
+//! asserts all that it has, and only then goes on. The other kind is hooks: each asks again for what it waits for, and
+//! a person says what is true of jobs that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -441,7 +443,8 @@ impl World {
                 self.is_added(&of);
                 self.enter_again(&of);
             }
-            // The job is over for the controller; its ranks are free when they are told so, or were told in a life that was lost.
+            // The job is over for the controller; its ranks are free when they are told so, or were told in a life that
+            // was lost.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => {
                 self.truth.asked_to_end(of.0.clone());
                 self.moves(&of, Phase::Ended);
@@ -582,7 +585,8 @@ impl World {
         }
     }
 
-    /// Does the resource manager know this job, and what does a person who looks there say of it? `hosts`: those that the controller thinks it has.
+    /// Does the resource manager know this job, and what does a person who looks there say of it? `hosts`: those that
+    /// the controller thinks it has.
     pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
         let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
         let held: Vec<String> = one
@@ -608,8 +612,8 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// The first controller gives back hosts of jobs that have ended: no script and no job of theirs is there any more, though the resource manager has
-    /// not heard of it yet.
+    /// The first controller gives back hosts of jobs that have ended: no script and no job of theirs is there any more,
+    /// though the resource manager has not heard of it yet.
     pub(crate) fn note_free(&mut self, records: &[Record]) {
         for record in records {
             let (of, released) = match record {

@@ -1,5 +1,5 @@
-//! Services outside that run actions of their own: they report in parts, twice, otherwise than before, late, and die. What is done when is theirs;
-//! the controller hears what they say, and `truth::services` holds it against that.
+//! Services outside that run actions of their own: they report in parts, twice, otherwise than before, late, and die.
+//! What is done when is theirs; the controller hears what they say, and `truth::services` holds it against that.
 
 use std::collections::{BTreeMap, BTreeSet};
 

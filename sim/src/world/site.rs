@@ -73,7 +73,8 @@ pub(crate) fn source() -> Source {
     Source { name: "flux".to_owned(), instance: "sim".to_owned() }
 }
 
-/// What is offered to a job's scripts with each request; of some jobs nothing. Who else lists what is let through: [`policy`].
+/// What is offered to a job's scripts with each request; of some jobs nothing. Who else lists what is let through:
+/// [`policy`].
 pub(crate) fn offered(job: &JobId) -> BTreeMap<String, String> {
     if job.as_str().ends_with(['2', '5', '8']) {
         return BTreeMap::new();
@@ -102,11 +103,12 @@ pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
 /// What follows jobs, by one of the settings.
 pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 
-/// With one of the below: attempts that are over are pruned by the next look, long before what was begun for them may begin no more.
+/// With one of the below: attempts that are over are pruned by the next look, long before what was begun for them may
+/// begin no more.
 pub(crate) const FORGETFUL: u8 = 8;
 
-/// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back before the last is done.
-/// [`FORGETFUL`] may be added.
+/// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back
+/// before the last is done. [`FORGETFUL`] may be added.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
     if number >= FORGETFUL {

@@ -1,5 +1,5 @@
-//! The units of a node, as PID 1 holds them: transient oneshots with RemainAfterExit=yes and CollectMode=inactive, so that what ended stays
-//! loaded, failed or `active (exited)`, until somebody unloads it.
+//! The units of a node, as PID 1 holds them: transient oneshots with RemainAfterExit=yes and CollectMode=inactive, so
+//! that what ended stays loaded, failed or `active (exited)`, until somebody unloads it.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,8 @@ impl Systemd {
 }
 
 impl Unit {
-    /// Failed for want of a task or a claim, with nothing in it: a start that came when its task was over. The next join unloads it.
+    /// Failed for want of a task or a claim, with nothing in it: a start that came when its task was over. The next
+    /// join unloads it.
     pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
         matches!(self.life, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
     }

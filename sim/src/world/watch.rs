@@ -1,5 +1,5 @@
-//! What must come about on a node that nothing disturbs, and what a controller may say of one that is away: looked at once a second, and when
-//! a loss is committed.
+//! What must come about on a node that nothing disturbs, and what a controller may say of one that is away: looked at
+//! once a second, and when a loss is committed.
 
 use std::collections::BTreeMap;
 

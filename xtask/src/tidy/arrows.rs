@@ -29,7 +29,8 @@ const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
     ("xtask", &[]),
 ];
 
-/// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to be.
+/// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to
+/// be.
 const CORE: [&str; 6] = ["proptest", "serde", "serde_json", "serde_path_to_error", "thiserror", "uuid"];
 
 /// Flux loads these into rank 0: nothing of a registry goes there.

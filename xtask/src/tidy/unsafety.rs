@@ -1,4 +1,5 @@
-//! `unsafe` is in one file of the workspace: the C side of Flux's plugin. Every other package inherits the lint that forbids it.
+//! `unsafe` is in one file of the workspace: the C side of Flux's plugin. Every other package inherits the lint that
+//! forbids it.
 
 use super::Findings;
 use super::rust::tokens;
