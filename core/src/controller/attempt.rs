@@ -66,6 +66,13 @@ impl JobAttempt {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
+    /// Returns the ranks about which an operator is asked: all that are not released while the attempt is unvouched,
+    /// and then the disowned ones.
+    pub(super) fn in_doubt(&self) -> IdSet {
+        let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
+        of.difference(&self.released.ranks)
+    }
+
     /// Does it have disowned ranks, without an edge that could say who holds their hosts?
     pub(super) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);

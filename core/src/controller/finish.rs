@@ -18,7 +18,7 @@ use crate::job::{Part, Terms};
 
 impl Machine {
     pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
-        let number = self.choose_attempt(&add.job, add.attempt, |_| false)?;
+        let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
         // A request that names some of its hosts means the existing ranks.
         let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());

@@ -41,7 +41,12 @@ impl Machine {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            let open = there.and_then(|there| self.of(older).find(|action| action.is_open_on(there)));
+            // What waits there until this one has given the host back does not keep it waiting.
+            let waits = |action: &Action, there: Rank| {
+                older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
+            };
+            let open =
+                there.and_then(|there| self.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
             if open.is_some() {
                 return open;
             }

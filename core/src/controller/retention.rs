@@ -152,6 +152,7 @@ impl Machine {
                 node.failed.retain(|failed| *failed != task);
                 node.tasks.remove(&task);
                 node.live.remove(&task);
+                node.unsettled.forget(task);
                 if let Some(session) = node.session.filter(|_| !external) {
                     by_session.entry(session).or_default().push(task);
                 }

@@ -271,6 +271,12 @@ impl Machine {
         }
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
+            (None, Some(before)) if before.unvouched => {
+                return Err(Refusal::NoSuchAttempt(format!(
+                    "no attempt {attempt} of job {}, and nobody has said since the store was put back what the one before it holds: name its nodes (--nodes)",
+                    run.job
+                )));
+            }
             // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have
             // what it gave back.
             (None, Some(before)) => {

@@ -16,6 +16,8 @@ pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
     /// Hosts on which an epilog has done its work.
     cleaned: BTreeSet<(JobId, Attempt, String)>,
+    /// Hosts that the resource manager does not hold for an attempt any more: a later attempt does not wait for its clean-up there.
+    disowned: BTreeSet<(JobId, Attempt, String)>,
     /// Actions of services that were begun.
     served: BTreeSet<ActionId>,
 }
@@ -68,6 +70,26 @@ pub(super) fn prepares(name: &str) -> bool {
 }
 
 impl Truth {
+    /// Before a batch of the first controller is committed.
+    pub(crate) fn note_disowned(&mut self, store: &Snapshot, records: &[Record]) {
+        for record in records {
+            let (job, attempt, ranks) = match record {
+                Record::Attempt(row) => (&row.job, row.attempt, &row.disowned),
+                Record::Given { job, attempt, holds } => (job, *attempt, &holds.disowned),
+                _ => continue,
+            };
+            let rows = records.iter().rev().filter_map(|record| match record {
+                Record::Attempt(row) => Some(row),
+                _ => None,
+            });
+            let Some(row) = rows.chain(&store.attempts).find(|row| row.job == *job && row.attempt == attempt) else {
+                continue;
+            };
+            let hosts = row.ranks.iter().zip(row.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank));
+            self.attempts.disowned.extend(hosts.map(|(_, host)| (job.clone(), attempt, host.to_owned())));
+        }
+    }
+
     /// A script of this run begins. What only a store knew that was lost nobody else can.
     pub(super) fn check_turn(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
@@ -75,7 +97,12 @@ impl Truth {
             return;
         }
         let (host, number) = (site::host(run.node), run.step.0);
-        let before = |open: &&Open| open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
+        let is_disowned =
+            |open: &Open| self.attempts.disowned.contains(&(open.job.clone(), open.attempt, host.as_str().to_owned()));
+        let before = |open: &&Open| {
+            let older = open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
+            older && !is_disowned(open)
+        };
         // What has begun goes on: a node that was away may bring an attempt back that was pruned.
         let begins = run.starts.as_slice() == [1];
         // So may one that knows of a second attempt already, and what comes back is in nobody's hand.

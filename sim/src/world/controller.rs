@@ -302,6 +302,7 @@ impl World {
             if which == 0 {
                 self.truth.note_starts(&self.controllers[0].store, &records, self.t);
                 self.note_free(&records);
+                self.truth.note_disowned(&self.controllers[0].store, &records);
             }
             let told = std::mem::take(&mut self.controllers[which].told);
             self.truth.check_frozen(which, &self.controllers[which].store, &records, &told);
@@ -397,7 +398,9 @@ fn of_a_service(input: &Input) -> Option<Request> {
 /// Tasks that a node speaks of.
 fn told_of(input: &Input) -> Vec<TaskId> {
     match input {
-        Input::Message { message: FromAgent::Finished { task, .. }, .. } => vec![*task],
+        Input::Message { message: FromAgent::Finished { task, .. } | FromAgent::ExpectsBoot { task, .. }, .. } => {
+            vec![*task]
+        }
         Input::Message { message: FromAgent::Hello(hello), .. } => hello.tasks.iter().map(|held| held.task).collect(),
         _ => Vec::new(),
     }

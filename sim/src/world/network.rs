@@ -242,7 +242,10 @@ impl World {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
         let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
-        self.check_welcome(which, node);
+        // A connection of a moment that was put back carries it nowhere.
+        if life == self.controllers[which].life {
+            self.check_welcome(which, node);
+        }
         let host = &self.nodes[node].host;
         // Another machine's session makes room only when it has not answered, and it has at least the shortest time
         // that any site gives it.

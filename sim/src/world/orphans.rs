@@ -121,9 +121,11 @@ impl World {
         // One that a person gave up, and that has ended, is as good as acknowledged.
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
+        // Or the node has no room to bury it: it tells of a tombstone.
+        let is_full = self.t < self.nodes[at].full_until;
         let is_done = |intent: &Intent| {
             let start = &intent.start;
-            self.person.has_spoken_for(&start.job, start.attempt) && ended.contains(&start.task)
+            (is_full || self.person.has_spoken_for(&start.job, start.attempt)) && ended.contains(&start.task)
         };
         let mut others = intents.filter(|intent| !intent.local && intent.start.job != *job && !is_done(intent));
         let orphan = others.find(|intent| self.is_foreign(which, intent.commit) && !is_known(store, intent.start.task));

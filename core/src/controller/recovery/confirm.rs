@@ -23,6 +23,9 @@ use crate::task::Ended;
 
 use super::orphans::OrphanState;
 
+/// Why what is owed of an attempt does not begin.
+const GIVEN_BACK: &str = "given back before the store was put back";
+
 impl Machine {
     pub(in crate::controller) fn recover(&mut self, asked: Recover, uid: u32, now: Now) -> Result<Reply, Refusal> {
         match asked {
@@ -43,7 +46,7 @@ impl Machine {
         let attempts = waiting.map(|(job, number, attempt)| UnvouchedView {
             job: job.clone(),
             attempt: number,
-            hosts: attempt.layout.hosts_of(&attempt.layout.ranks().difference(&attempt.released.ranks)),
+            hosts: attempt.layout.hosts_of(&attempt.in_doubt()),
             source: attempt.source.as_ref().map(|source| source.name.clone()),
             open: open(attempt),
         });
@@ -157,11 +160,14 @@ impl Machine {
                 self.close_untold(job, *number, uid, now);
                 continue;
             }
+            // Of an attempt that was vouched for only disowned ranks and orphans are in question.
+            let is_vouched = self.attempt(job, *number).is_some_and(|attempt| !attempt.unvouched);
             let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
             self.clean_by_hand(job, *number);
             match word {
                 Confirm::Gone => {}
+                Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed), now)),
                 Confirm::Over => {
                     let whole = self.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
                     self.let_go(job, *number, &whole, now);
@@ -193,32 +199,46 @@ impl Machine {
             self.give_up_orphan(&host, task, state, now);
         }
         let Some(attempt) = self.attempt(job, number) else { return };
-        let actions = attempt.actions.clone();
+        if !attempt.unvouched {
+            let part = Part::of_ranks(attempt.in_doubt());
+            return self.close_part(job, number, &part, uid, now);
+        }
         self.drop_owed(job, number);
         let left = self.unreleased(job, number);
-        self.disown(job, number, &left.ranks);
-        let reason = "given back before the store was put back";
-        for id in actions {
-            let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent);
+        self.close_part(job, number, &left, uid, now);
+        if let Some(attempt) = self.attempt_mut(job, number) {
+            attempt.open = false;
+        }
+        self.event(job, now, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));
+        self.assert_attempt(job, number, now);
+    }
+
+    /// Closes a part of an attempt that was given back in the lost life: what waits there does not begin, and the resource manager is not told. What runs
+    /// goes on to its end.
+    fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
+        self.disown(job, number, &part.ranks);
+        let Some(attempt) = self.attempt(job, number) else { return };
+        for id in attempt.actions.clone() {
+            let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent).intersection(&part.ranks);
             let ranks = self.actions.get(&id).map(unbegun).unwrap_or_default();
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
                 if let Some(session) = self.session_of(task) {
-                    self.send_cancel(session, task, reason);
+                    self.send_cancel(session, task, GIVEN_BACK);
                 }
-                let outcome = Outcome::Resolved { ok: true, reason: reason.to_owned(), by: uid };
+                let outcome = Outcome::Resolved { ok: true, reason: GIVEN_BACK.to_owned(), by: uid };
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }
         }
         let Some(attempt) = self.attempt_mut(job, number) else { return };
-        (attempt.open, attempt.by_hand) = (false, true);
-        let whole = attempt.whole();
-        let part = attempt.let_go(&whole);
+        attempt.by_hand = true;
+        let part = attempt.let_go(part);
+        let last = attempt.hold.ranks.is_empty();
         self.batch.attempts.insert((job.clone(), number));
-        self.nothing_more(job, number);
+        if last {
+            self.nothing_more(job, number);
+        }
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
-        self.event(job, now, "attempt-closed", json!({"attempt": number, "why": reason, "by": uid}));
-        self.assert_attempt(job, number, now);
     }
 
     /// Adopts the orphans of an attempt, each on the rank that its own node reported. Gives up orphans that contradict
@@ -306,22 +326,14 @@ impl Machine {
         self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }
 
-    /// Reduces an attempt to these ranks: an assertion with fewer ranks names everything that is not released.
+    /// Reduces an attempt to these ranks: an assertion with fewer ranks names everything that is not released. Where a
+    /// hook or an operator adds it, no source will vouch for the other hosts: they were given back in the lost life.
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
-        self.disown(job, number, &gone);
-        self.let_go(job, number, &Part::of_ranks(gone.clone()), now);
-        // A hook or an operator adds it, so no source will vouch for the other hosts. They were cleaned up in the lost
-        // life.
-        let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.source.is_none()) else { return };
-        let reason = "given back before the store was put back";
-        for id in attempt.actions.clone() {
-            let waiting =
-                self.actions.get(&id).map(|action| action.row.waiting.intersection(&gone)).unwrap_or_default();
-            for rank in waiting.iter().map(Rank) {
-                let outcome = Outcome::Resolved { ok: true, reason: reason.to_owned(), by: 0 };
-                self.end_task(TaskId { action: id, rank }, Ended::bare(outcome, now.wall_ms), now);
-            }
+        if self.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
+            return self.close_part(job, number, &Part::of_ranks(gone), 0, now);
         }
+        self.disown(job, number, &gone);
+        self.let_go(job, number, &Part::of_ranks(gone), now);
     }
 }

@@ -79,9 +79,13 @@ impl Machine {
     /// run whose actions have all ended, has none.
     pub(super) fn freeze_all(&mut self) {
         let mut owing = Vec::new();
+        // An edge reads what it is told. At other sites entries may stay unread for good.
+        let unread: BTreeSet<(&JobId, Attempt)> =
+            self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
         for (job, entry) in &self.jobs {
             for (number, attempt) in &entry.attempts {
-                let told = !self.outbox.owes(job, *number);
+                let is_unread = attempt.source.is_some() && unread.contains(&(job, *number));
+                let told = !self.outbox.owes(job, *number) && !is_unread;
                 if !(told && (attempt.complete || self.is_spent(attempt))) {
                     owing.push((job.clone(), *number));
                 }

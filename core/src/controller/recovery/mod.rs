@@ -80,6 +80,12 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
+    /// Its attempt is forgotten.
+    pub(super) fn forget(&mut self, task: TaskId) {
+        self.absent.remove(&task);
+        self.unclaimed.remove(&task);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.absent.len() + self.unclaimed.len() + self.orphans.len() + self.tombstones.len()
     }

@@ -4,7 +4,6 @@
 //!
 //! | the host | then |
 //! |---|---|
-//! | is held by an asserted attempt of the same job | not disowned: the after-action begins |
 //! | has a tombstone of that after-action | the tombstone is its outcome |
 //! | is drained, in force, and no other attempt holds it; the attempt's source is an edge, and no recovery is on | begins, alone; the drain is lifted when it ended well |
 //! | an operator confirmed job and hosts | no longer disowned: begins |
@@ -68,11 +67,7 @@ impl Machine {
         rank: Rank,
         host: &HostName,
     ) -> Option<String> {
-        if !attempt.disowned.contains(rank.0)
-            || attempt.by_hand
-            || self.holds_elsewhere(job, number, host)
-            || defect!(DisownedCleaned)
-        {
+        if !attempt.disowned.contains(rank.0) || attempt.by_hand || defect!(DisownedCleaned) {
             return None;
         }
         if attempt.source.is_none() {
@@ -90,17 +85,6 @@ impl Machine {
         }
         let other = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
-    }
-
-    /// Does another attempt of this job hold the host, by its resource manager's word?
-    fn holds_elsewhere(&self, job: &JobId, number: Attempt, host: &HostName) -> bool {
-        let holds = |attempt: &JobAttempt| {
-            let rank = attempt.layout.rank(host.as_str()).filter(|_| attempt.asserted);
-            let gone = |rank| attempt.released.ranks.contains(rank) || attempt.disowned.contains(rank);
-            rank.is_some_and(|rank| !gone(rank))
-        };
-        let others = self.jobs.get(job).into_iter().flat_map(|entry| &entry.attempts);
-        others.filter(|(of, _)| **of != number).any(|(_, attempt)| holds(attempt))
     }
 
     /// Is this a bare run whose actions have all ended? No resource manager will finish it, and nothing of it runs.
