@@ -1,16 +1,17 @@
-//! The controller's machine: everything that is decided about jobs, actions and ranks.
+//! The controller's machine: all decisions about jobs, actions and ranks.
 //!
-//! [`Machine::load`] rebuilds it from what the store holds; [`Machine::handle`] takes a batch of inputs and gives what
-//! must be committed and, once that is done, what may leave. The rooms: `session` and `rivals` (who speaks for a host),
-//! `settle` (what a node holds against what we think), `recovery` (a store that may be behind), `progress` (what nodes
-//! tell), `run` and `requests` (what people ask), `configured` (what nodes say that they run), `resolve`, `forget` and
-//! `quiet` (by hand), `finish` (what a job holds, and how it lets go), `superseded` (by another attempt), `order` (what
-//! may begin on a rank), `boot` (a boot that is a task's end), `tally` and `tolerance` (what ends add up to, and what
-//! is forgiven), `release` (what goes back), `drain` (who is at fault), `external` and `report` (what a service outside
-//! runs, and says), `limits` (what time does), `retention` (what is forgotten), `milestones` (what a job has reached),
-//! `events` (what is told), `views`, `nodes`, `held` and `untold` (what is shown). What all of them share: `attempt`,
-//! `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the store keeps,
-//! `writer` as the step that commits what the machine gave before any of it leaves.
+//! [`Machine::load`] rebuilds the machine from the store. [`Machine::handle`] takes a batch of inputs; it returns the
+//! records to commit, and the effects that may leave after the commit. The rooms: `session` and `rivals` (who speaks
+//! for a host), `settle` (the tasks that a node holds against the tasks in the store), `recovery` (a store that may be
+//! behind), `progress` (what nodes tell), `run` and `requests` (what people ask), `configured` (what nodes say that
+//! they run), `resolve`, `forget` and `quiet` (by hand), `finish` (what a job holds, and how the job lets go),
+//! `superseded` (by another attempt), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally`
+//! and `tolerance` (what ends add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault),
+//! `external` and `report` (what a service outside runs, and says), `limits` (what time does), `retention` (what is
+//! forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `nodes`, `held` and `untold`
+//! (what is shown). What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes
+//! in and out, `rows` as what the store keeps, `writer` as the step that commits what the machine gave before any of it
+//! leaves.
 
 mod action;
 mod attempt;

@@ -1,9 +1,10 @@
-//! Giving back: what nobody holds any more is released, once, in fragments that add up to the whole; the last one says
-//! so (`final`).
+//! Releases resources to the resource manager. Each resource is released once, when nobody holds it any more. Fragments
+//! add up to the whole; the last fragment says so (`final`).
 //!
-//! Who holds: the job, until `job finish`; each action, until it lets go of what it is done with, as its policy says
-//! ([`crate::controller::io::ReleasePolicy`]). A rank whose host is being drained is released when the drain is in
-//! force, and not before: then the resource manager gives nobody a node on which something may still be wrong.
+//! Two kinds of holders exist: the job, until `job finish`; and each action, until the action lets go of finished
+//! resources, as the release policy says ([`crate::controller::io::ReleasePolicy`]). perilog releases a rank whose host
+//! is being drained only when the drain is in force. Otherwise the resource manager could allocate a node on which
+//! something may still be wrong.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,8 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// Is it time, now that something waits to be let go or nothing does? The first to wait winds the clock.
+    /// Returns `true` when the batch is due. `waits` says whether any finished resource waits for release; the first
+    /// one starts the clock.
     pub(super) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
@@ -50,7 +52,7 @@ impl Batches {
 }
 
 impl Action {
-    /// Lets go of what it holds and is done with, as far as the policy says by now.
+    /// Lets go of the finished resources that the policy allows now.
     pub(super) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy is another than when the clock was wound.
@@ -59,10 +61,10 @@ impl Action {
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
             ReleasePolicy::Together if self.is_open() => return Part::default(),
-            // It grows: what the job lets go of later is another lot.
+            // A growing action: the ranks that the job lets go of later form another lot.
             ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                // Not all that waits is looked at for each that comes.
+                // Short-circuits: not every waiting resource is examined for each resource that arrives.
                 let waits = !self.done.is_empty() || !self.done_resources().is_empty();
                 if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
@@ -79,7 +81,7 @@ impl Action {
         part
     }
 
-    /// What it holds and is done with.
+    /// Returns the resources that the action holds and has finished with.
     fn done_part(&self) -> Part {
         if !self.done.is_empty() && defect!(ReleaseAtFirst) {
             return self.row.held.clone();
@@ -98,7 +100,7 @@ impl Action {
 }
 
 impl Machine {
-    /// An action that changed lets go of what it may; what is held by nobody then is released.
+    /// Lets a changed action let go of what the policy allows; then releases what nobody holds.
     pub(super) fn settle_action(&mut self, id: ActionId, now: Now) {
         if self.is_frozen_action(id) {
             return;
@@ -113,7 +115,7 @@ impl Machine {
         self.batch.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
 
-    /// What of this part is held by nobody, and not waited for, goes back to the resource manager.
+    /// Releases to the resource manager those resources of `part` that nobody holds and that wait for no drain.
     pub(super) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
         let attempt = self.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
         let Some(attempt) = attempt else { return };
@@ -142,8 +144,8 @@ impl Machine {
         self.give(job, number, &free, now);
     }
 
-    /// Gives this part back. The resource manager is told, but for ranks that it does not hold for the attempt any
-    /// more.
+    /// Marks this part as released. Tells the resource manager, except of ranks that the resource manager no longer
+    /// holds for the attempt.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
         let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
         if attempt.complete || free.is_empty() {
@@ -197,8 +199,8 @@ impl Machine {
         }
     }
 
-    /// The resource manager lists these ranks as held: those that were given back it is told of again, unless that is
-    /// on its way.
+    /// Repeats a release. The resource manager lists these ranks as held; perilog tells it again of those already
+    /// released, unless that telling is still on its way.
     pub(super) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let ranks = attempt.released.ranks.intersection(listed);
@@ -212,7 +214,7 @@ impl Machine {
         self.tell_manager(job, number, "release", context);
     }
 
-    /// Tells the resource manager, unless it has nothing of the attempt any more.
+    /// Tells the resource manager of an event, unless the resource manager has nothing left of the attempt.
     pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, mut context: Value) {
         if self.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
             return;
@@ -230,8 +232,8 @@ impl Machine {
     }
 }
 
-/// As it is told: what the event log has, which event it is, and for who looks at what waits since when it does.
-/// `context` stays as it was.
+/// Builds the notice body: the event log's context, the name of the event, and the time of the event for people who
+/// look at waiting notices. `context` is unchanged afterwards.
 fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());

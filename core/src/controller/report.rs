@@ -1,5 +1,6 @@
-//! What the service of an external action reports ([`crate::controller::external`]): of which attempt it is, and what
-//! its words come to. What has ended has ended: the same report again is nothing new, another one is recorded as late.
+//! Handles reports from the service of an external action ([`crate::controller::external`]): finds the attempt, and
+//! turns the report into ends. A rank that has ended stays ended: the same report again changes nothing, and a
+//! different report is recorded as late.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use crate::job::Part;
 use crate::outcome::{Failure, Outcome};
 use crate::task::{Check, Ended, Tail};
 
-/// Most late reports that are kept of one resource; a service may send as many as it likes.
+/// Maximum number of late reports kept per resource; a service may send any number.
 const MAX_LATE: usize = 8;
 
 impl Machine {
@@ -51,8 +52,9 @@ impl Machine {
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
-    /// The attempt that a report is of. A service that names none, and began before another attempt did, means the one
-    /// that it works for: where the open one has no such action, and just one of the others has it open.
+    /// Finds the attempt of a report. A service may name no attempt, and may have begun before another attempt opened.
+    /// Such a report means the attempt that the service works for: if the open attempt has no such action, and exactly
+    /// one other attempt has the action open, that one.
     fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
         let of = |number| self.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
@@ -120,7 +122,7 @@ impl Machine {
     }
 }
 
-/// What a report is of.
+/// Returns the ranks and resources that a report is about.
 fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
     let covers = action.covers();
     if report.targets.is_none() && report.resources.is_none() {

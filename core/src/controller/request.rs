@@ -1,4 +1,4 @@
-//! What people and programs ask of the controller's machine, and what they are answered.
+//! The requests that people and programs make of the controller's machine, and the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,23 +15,23 @@ use crate::targets::Targets;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Start an action, or attach to it if that action of that attempt exists.
+    /// Starts an action, or attaches to the action if the attempt has it already.
     Run(RunRequest),
-    /// Start an action that a service outside runs, or attach to it.
+    /// Starts an external action, or attaches to it.
     ActionStart(Box<ActionStart>),
-    /// That service reports, or says that it lives.
+    /// A report or a sign of life from the service of an external action.
     Report(Box<Report>),
-    /// A job and what it holds; again the same is the same.
+    /// Adds a job and its nodes; repeating the request changes nothing.
     JobAdd(Box<JobAdd>),
-    /// The job lets go of these, and what follows it takes them over, in one step. All that it holds where `targets`
-    /// and `resources` are `None`.
+    /// The job lets go of these ranks and resources, and the after-actions take them over, in one step. All that the
+    /// job holds if `targets` and `resources` are `None`.
     JobFinish {
         job: JobId,
         attempt: Option<Attempt>,
         targets: Option<Targets>,
         resources: Option<BTreeSet<ResourceName>>,
     },
-    /// Stops what runs for the job and lets go of all of it, through what follows it.
+    /// Stops the job's actions and lets go of everything, through the after-actions.
     JobCancel {
         job: JobId,
         attempt: Option<Attempt>,
@@ -45,40 +45,40 @@ pub enum Request {
         releases: bool,
         reason: String,
     },
-    /// Ranks of a job have reached this point; all that it has where `targets` is `None`.
+    /// Records that ranks of a job have reached a milestone; all ranks of the job if `targets` is `None`.
     Milestone {
         job: JobId,
         attempt: Option<Attempt>,
         name: MilestoneName,
         targets: Option<Targets>,
     },
-    /// Who failed in what ran for the job before it.
+    /// Asks which ranks failed in the setup actions of the job.
     Failed {
         job: JobId,
         attempt: Option<Attempt>,
     },
-    /// Who is drained, since when, why.
+    /// Lists the drained hosts with time and reason.
     Drains,
     Drain {
         hosts: HostList,
         reason: String,
-        /// Also hosts that this controller has never heard of.
+        /// Allows hosts that this controller has never heard of.
         force: bool,
     },
     Undrain {
         hosts: HostList,
-        /// At once, whatever the drain hook makes of it: it is not told.
+        /// Forgets the drain at once, without a word to the drain hook.
         forget: bool,
     },
-    /// The drain hook has drained this host, or lifted its drain, as it was told by that telling
-    /// ([`DrainRow::telling`]): a newer one is still owed.
+    /// Confirms that the drain hook has drained this host, or lifted the drain, as of this telling
+    /// ([`DrainRow::telling`]). A newer telling stays owed.
     DrainDone {
         host: HostName,
         telling: u64,
         lifted: bool,
     },
-    /// What the release hook is to be told next, of each job its oldest: of those in `first`, in that order, then of
-    /// any that are not in `except`.
+    /// Asks for the next notices for the release hook, the oldest one of each job: of the jobs in `first`, in that
+    /// order, then of any job that is not in `except`.
     Releases {
         first: Vec<JobId>,
         except: BTreeSet<JobId>,
@@ -107,7 +107,7 @@ pub enum Request {
         ok: bool,
         reason: String,
     },
-    /// `held`: what jobs and actions hold, too, whatever becomes of it.
+    /// Lists what has not ended. `held` adds the resources that jobs and actions hold, whatever becomes of them.
     Ps {
         older_than_ms: u64,
         held: bool,
@@ -131,17 +131,17 @@ pub enum Request {
         question: u64,
     },
     Status,
-    /// Begin nothing new from now on. `wait`: answered when nothing is open any more.
+    /// Stops new work from beginning. With `wait`, the reply comes when nothing is open any more.
     Quiesce {
         reason: String,
         wait: bool,
     },
     Resume,
-    /// An edge says which attempts of its source exist, and what they hold.
+    /// The statement of an edge: the attempts that exist in its source, and what they hold.
     Assert(Box<Assert>),
-    /// What recovery waits for; and a person's word for it.
+    /// Shows what recovery waits for, or gives a person's word for it.
     Recover(Recover),
-    /// The attempts of a source as they stand, for its edge.
+    /// Asks for the attempts of a source as they stand, for the source's edge.
     Attempts(AttemptsOf),
     /// The oldest `limit` entries of the outbox past `after`.
     Outbox {
@@ -160,7 +160,7 @@ pub struct RunRequest {
     /// `None`: the open attempt, or the first.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// The job's nodes, rank by rank. `None`: those that the attempt has.
+    /// The job's nodes, in rank order. `None`: the nodes that the attempt already has.
     pub nodes: Option<HostList>,
     /// Which of them; `None`: all.
     pub targets: Option<Targets>,
@@ -173,14 +173,14 @@ pub struct RunRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
-    /// All attempts of these jobs; `None`: those that hold something, past `after`.
+    /// All attempts of these jobs. `None`: the attempts that hold something, after `after`.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,
 }
 
-/// An external action: `run` says of what, `nodes` and `targets` which ranks; with `resources` none where none are
-/// named.
+/// The start of an external action. `run` names the action, `nodes` and `targets` choose the ranks. A request that
+/// names only `resources` covers no ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionStart {
     pub run: RunRequest,
@@ -189,14 +189,14 @@ pub struct ActionStart {
     pub lease_ms: u64,
 }
 
-/// What the service of an external action says. Any of it renews the lease.
+/// A report from the service of an external action. Any report renews the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub job: JobId,
     /// `None`: the open one, or the last.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// Of these; where neither is named, of all that the action covers.
+    /// The ranks and resources of the report; if both are `None`, all that the action covers.
     pub targets: Option<Targets>,
     pub resources: Option<BTreeSet<ResourceName>>,
     pub said: Said,
@@ -204,7 +204,7 @@ pub struct Report {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// That it lives.
+    /// A sign of life.
     Renew,
     Ok,
     Tolerable {
@@ -215,7 +215,7 @@ pub enum Said {
         check: Option<String>,
         message: String,
     },
-    /// A point that it has come to; an end of nothing.
+    /// A milestone that the ranks have reached; nothing ends.
     Milestone(MilestoneName),
 }
 
@@ -224,17 +224,17 @@ pub enum Said {
 pub enum Hooked {
     /// An entry of the outbox.
     Release(u64),
-    /// The drain of this moment, or that it is lifted.
+    /// The confirmation of one telling of a drain, or of a lifted drain.
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
-/// What a resource manager has of a source's attempts, all of them. Carried out in one step; the same again changes
-/// nothing.
+/// All attempts of a source, as its resource manager lists them. perilog carries an assertion out in one step;
+/// repeating it changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assert {
     pub source: Source,
     pub attempts: Vec<Listed>,
-    /// Hosts that are drained there with our marker, or for anything else.
+    /// Hosts that are drained in the resource manager, with perilog's marker or for another reason.
     pub drains: Vec<ListedDrain>,
 }
 
@@ -244,7 +244,7 @@ pub struct Listed {
     pub job: JobId,
     pub attempt: Attempt,
     pub userid: Option<u32>,
-    /// The ranks that it holds still, and the host of each in rank order.
+    /// The ranks that the attempt still holds, and the host of each rank, in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     pub terms: Terms,
@@ -255,7 +255,7 @@ pub struct Listed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Its setup actions go on.
+    /// The setup actions of the attempt are still to run or running.
     Preparing,
     Running,
     /// As after `job finish`.
@@ -271,7 +271,7 @@ pub struct ListedDrain {
     pub ours: bool,
 }
 
-/// What was made of an [`Assert`].
+/// The result of an [`Assert`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asserted {
     /// Attempts that were known, or were added.
@@ -279,37 +279,38 @@ pub struct Asserted {
     pub added: u64,
     /// Known of this source and not listed: over.
     pub over: Vec<(JobId, Attempt)>,
-    /// Listed, and they contradict what is known: why. Nothing was changed by them.
+    /// Listed attempts that contradict the store, each with the reason. The assertion changed nothing about them.
     pub refused: Vec<(JobId, Attempt, String)>,
 }
 
 /// A person's part in a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
-    /// Shows what it waits for.
+    /// Shows what recovery waits for.
     List,
-    /// Be the controller that agents obey from now on, whatever they have obeyed before; the store is in recovery then.
+    /// Makes this controller the one that agents obey from now on, whatever agents have obeyed before. The store is in
+    /// recovery then.
     TakeOver,
-    /// Vouches for one job, or for all that nobody has vouched for.
+    /// Vouches for one job, or for all jobs that nobody has vouched for.
     Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
 }
 
-/// What a person knows of a job.
+/// A person's word about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confirm {
-    /// Its nodes are still its own, and it is over: its after-actions begin.
+    /// The job still has its nodes, and is over: the after-actions begin.
     Over,
-    /// It goes on.
+    /// The job is still running.
     Running,
-    /// It is over, and its nodes were given back before the store was put back: nothing of it begins, and nobody is
-    /// told.
+    /// The job is over, and its nodes were released before the store was restored. No action of the job begins, and
+    /// nobody is told.
     Gone,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobAdd {
-    /// The edge that adds it; `None`: a hook, or a person.
+    /// The edge that adds the job; `None`: a hook or a person adds it.
     pub source: Option<Source>,
     pub job: JobId,
     /// `None`: the open attempt, or the first.
@@ -328,7 +329,7 @@ pub struct Which {
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
     pub targets: Option<Targets>,
-    /// What is no rank, of external actions.
+    /// The named resources, of external actions.
     pub resources: Option<BTreeSet<ResourceName>>,
 }
 
@@ -350,11 +351,11 @@ pub enum Reply {
         attached: bool,
         events_after: u64,
     },
-    /// How many tasks it reached, at once or on their next session.
+    /// Number of tasks that the request reached, at once or at their node's next session.
     Reached {
         tasks: u64,
     },
-    /// Settled by an operator's word; `waiting`: so many of them once the drains of their nodes are in force.
+    /// The operator's word settled the tasks. `waiting` counts the tasks whose word waits for the drain of their node.
     Resolved {
         tasks: u64,
         waiting: u64,
@@ -370,11 +371,11 @@ pub enum Reply {
     },
     Ps {
         rows: Vec<PsRow>,
-        /// What an operator should know of all of it.
+        /// Notes for the operator about the whole request.
         notes: Vec<String>,
     },
-    /// What ended with this report; what it said of things that had ended otherwise; what has not ended; and what of
-    /// that is to stop.
+    /// The reply to a report: the part that ended with this report, the part that had ended otherwise (late), the part
+    /// that is still open, and the part that should stop.
     Reported {
         ended: Part,
         late: Part,
@@ -384,7 +385,7 @@ pub enum Reply {
     Show(Box<JobView>),
     Nodes(Vec<NodeView>),
     Why(Box<WhyView>),
-    /// The question was sent to these hosts; the others are not connected.
+    /// The controller sent the question to these hosts; the other hosts are not connected.
     Asked {
         question: u64,
         asked: HostList,
@@ -396,12 +397,12 @@ pub enum Reply {
         job: JobId,
         attempt: Attempt,
         hosts: HostList,
-        /// It was there, as asked for.
+        /// `true` if the action existed, exactly as asked for.
         attached: bool,
-        /// It was there, and holds nothing any more.
+        /// `true` if the action existed and holds nothing any more.
         over: bool,
     },
-    /// What was let go of just now.
+    /// What the job has just let go of.
     Finished(Part),
     /// `resources`: what is no rank; each is `{resource, action, outcome, result, message, checks}`. `checks`, of
     /// ranks: each is `{check, message, ranks, hosts}`.
@@ -411,7 +412,7 @@ pub enum Reply {
         resources: Vec<serde_json::Value>,
         checks: Vec<serde_json::Value>,
     },
-    /// Ranks of which it is news, and whether the job has reached it.
+    /// Ranks that are new at this milestone, and whether the whole job has reached it.
     Said {
         ranks: IdSet,
         reached: bool,
@@ -433,7 +434,7 @@ pub enum Refusal {
     NoSuchJob(String),
     NoSuchAttempt(String),
     NoSuchAction(String),
-    /// An attempt that is closed or older than the open one.
+    /// The attempt is closed, or older than the open attempt.
     AttemptClosed(String),
     NoSuchNode(String),
     /// The request contradicts what exists.

@@ -1,4 +1,4 @@
-//! What people and the resource manager ask for, and why it is sometimes refused.
+//! Handles requests from people and from the resource manager, and explains refusals.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Questions that may be open at once; each is a person who waits.
+/// Maximum number of open questions; a person waits for each.
 const MAX_QUESTIONS: usize = 1_024;
 
 impl Machine {
@@ -64,7 +64,8 @@ impl Machine {
             Request::Recover(asked) => self.recover(asked, uid, now),
             Request::Attempts(of) => Ok(self.edge_attempts(&of)),
             Request::Outbox { after, limit } => {
-                // What waits for a word keeps what comes after it waiting: a reader says how far it has come.
+                // An entry of a frozen attempt holds back all entries after it, because a reader reports its progress
+                // as one position.
                 let entries = self.outbox.manager(after).take_while(|entry| !self.is_frozen(&entry.job, entry.attempt));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
@@ -97,11 +98,11 @@ impl Machine {
         self.reply(client, reply);
     }
 
-    /// The tasks that a choice means: of its actions, and of each the ranks.
+    /// Returns the tasks that a choice names: the actions, and the ranks of each.
     pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
-        // Who names resources, and no ranks, means just those.
+        // A choice that names resources and no ranks means only the resources.
         let chosen = chosen.or_else(|| which.resources.as_ref().map(|_| IdSet::new()));
         let named = attempt
             .actions
@@ -129,14 +130,14 @@ impl Machine {
         Ok(tasks)
     }
 
-    /// The newest attempt of a job that has such an action.
+    /// Returns the newest attempt of a job that has an action of this name.
     fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
         let of = |id| self.actions.get(id).is_some_and(|action| action.row.name == *name);
         let mut attempts = self.jobs.get(job)?.attempts.iter().rev();
         attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
     }
 
-    /// Of an external action nothing is said to any node.
+    /// Returns the session of the task's node; `None` for an external action, because no node is told of one.
     pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
         let host = self.host_of(task).filter(|_| !self.is_external(task.action));
         host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
@@ -146,7 +147,7 @@ impl Machine {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
-            // It cleans up after what is cancelled: only who names it means it.
+            // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
             let follows = |id: &ActionId| self.actions.get(id).is_some_and(|action| self.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
             let name = behind.first().and_then(|(id, _)| self.actions.get(id)).map(|action| &action.row.name);

@@ -1,13 +1,14 @@
-//! `resolve`: an operator's word in the place of an outcome that will not come. Where a script may live, nobody gets
-//! the node before its drain is in force, and until then the word waits: a verdict that it completes says that
-//! something may begin elsewhere.
+//! Carries out `resolve`: the operator's word replaces an outcome that will not come. If a script may be alive, nobody
+//! gets the node before the node's drain is in force. The word waits until then, because a verdict that it completes
+//! lets other work begin elsewhere.
 //!
 //! ```text
 //!   no Start was sent ------------------------------------> resolved
 //!   sent, accepted, unknown --no drain hook------------------> resolved
-//!                          \-> the word waits --confirmed--> resolved    or what its scripts did, should that come before
+//!                          \-> the word waits --confirmed--> resolved    or the scripts' own outcome, if that arrives first
 //! ```
-//! What has not begun never does: its node is told. What runs goes on, and its own result is recorded as late.
+//! A task that has not begun never begins: the controller tells the node. A running task continues, and the controller
+//! records its own result as late.
 
 use std::collections::BTreeSet;
 
@@ -77,8 +78,8 @@ impl Machine {
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
-    /// Drains the host of a task that may live, and keeps one from beginning that has not. `true`: its drain is not in
-    /// force yet.
+    /// Drains the host of a task that may be alive, and stops a task that has not begun. Returns `true` if the drain is
+    /// not in force yet.
     fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
         let stand = self.actions.get(&task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {
@@ -87,7 +88,7 @@ impl Machine {
         self.drain_given_up(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
         let host = self.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
-        // As far as is known: what has begun just now gets a TERM with that.
+        // As far as the controller knows. A task that has just begun gets a TERM with this cancel.
         let begun = match node.and_then(|node| node.live.get(&task)) {
             Some((phase, _)) => !is_before_its_begin(phase),
             None => false,
@@ -104,16 +105,16 @@ impl Machine {
             return Some(ended);
         };
         match &ended.outcome {
-            // Nobody knows whether it lives: that is what the word was given for.
+            // Nobody knows whether the script is alive: the operator's word was given for exactly that.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() => Some(ended),
-            // Nothing of it lives, and nothing will.
+            // No process of the task is alive, and none will start.
             _ => Some(Ended::bare(word.outcome(), now.wall_ms)),
         }
     }
 
-    /// Where a drain has come into force, the words that waited for it are outcomes.
+    /// Turns waiting words into outcomes on the hosts where a drain has come into force.
     pub(super) fn settle_resolved(&mut self, now: Now) {
         let hosts = std::mem::take(&mut self.batch.in_force);
         if hosts.is_empty() {
@@ -153,7 +154,7 @@ impl Action {
         self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
     }
 
-    /// The last word stands. There are never more of them than ranks.
+    /// Stores a word that waits for a drain. The last word per rank stands, so the words never outnumber the ranks.
     fn resolve_later(&mut self, word: Resolving) {
         self.forget_words(&word.ranks);
         self.row.resolving.push(word);
@@ -165,17 +166,17 @@ impl Action {
             word.ranks.subtract(ranks);
         }
         self.row.resolving.retain(|word| !word.ranks.is_empty());
-        // Of ranks that come one by one a part is written, which has no words.
+        // Writes the whole row: the parts written for ranks that arrive one by one contain no words.
         self.changed = true;
     }
 }
 
-/// Why what has not begun never will: its node tells it, and who looks there for the task that did not run.
+/// Returns the reason why a task never began, for the node and for people who look there for the missing task.
 pub(super) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }
 
-/// Its scripts wait for their turn on the node, or for systemd.
+/// Returns `true` while the scripts of the task wait for their turn on the node, or for systemd.
 pub(super) const fn is_before_its_begin(phase: &Phase) -> bool {
     matches!(phase, Phase::Waiting { .. } | Phase::Starting)
 }

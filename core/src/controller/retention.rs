@@ -1,5 +1,5 @@
-//! Retention: attempts that are over are forgotten, by age and past a number, so that neither the store nor this
-//! machine grows without end. Nothing is lost with them that is owed to somebody:
+//! Retention: forgets attempts that are over, by age and above a number, so that neither the store nor this machine
+//! grows without end. Retention never forgets anything that perilog still owes to somebody:
 //!
 //! | an attempt                                                          | is forgotten |
 //! |---------------------------------------------------------------------|--------------|
@@ -10,8 +10,8 @@
 //! | of a bare `run`, which nobody finishes: nothing was asked of it     | past its retention, its ranks given back to nobody |
 //! | ... and what follows jobs has ended on all that it holds            | also past `keep-attempts` |
 //!
-//! Of a job the older attempts go first. What the resource manager's own reader has not fetched goes with it: an outbox
-//! without a reader must not grow for ever (docs/decisions/0005-idle-attempts-are-closed.md).
+//! The older attempts of a job go first. Notices that the resource manager's own reader has not fetched go with their
+//! attempt: an outbox without a reader must not grow for ever (docs/decisions/0005-idle-attempts-are-closed.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
 
-/// How often attempts are looked through for those past their retention.
+/// How often the controller looks for attempts past their retention.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
 
 /// When an attempt may be forgotten.
@@ -32,11 +32,11 @@ enum May {
     Never,
     /// Past its retention.
     Old,
-    /// Also before, where there are too many.
+    /// Before its retention ends as well, if too many attempts are kept.
     Any,
 }
 
-/// What attempts wait for.
+/// The debts that keep attempts.
 struct Owed<'a> {
     /// Ranks of these are given back when a drain is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
@@ -70,7 +70,8 @@ impl Machine {
         let (mut may, mut total) = (Vec::new(), 0);
         for (job, entry) in &self.jobs {
             total += entry.attempts.len();
-            // None before an older one of its job: its number would be free for another one, and with that its ids.
+            // No attempt goes before an older attempt of its job: the number would become free for another attempt, and
+            // the ids with it.
             let (mut touched, mut when) = (0, May::Any);
             for (number, attempt) in &entry.attempts {
                 touched = attempt.touched_ms.max(touched);
@@ -119,7 +120,8 @@ impl Machine {
         }
     }
 
-    /// Has all that follows jobs ended on all that this one holds? Then it is over, though nobody says so.
+    /// Returns `true` if the after-actions have ended on all ranks that the attempt holds. Such an attempt is over,
+    /// although nobody says so.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.settings.after;
         let actions = || attempt.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| &action.row);

@@ -1,5 +1,5 @@
-//! Two sessions that claim one host. The newer of one agent replaces the older; an agent of another machine or boot has
-//! to wait until the older session has answered a probe, or failed to.
+//! Two sessions that claim one host. A newer session of the same agent replaces the older session. An agent of another
+//! machine or boot waits until the older session has answered a probe, or failed to answer.
 
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
@@ -13,13 +13,13 @@ use crate::message::{Hello, ToAgent};
 const BOOTS_KEPT: usize = 8;
 
 impl Node {
-    /// Has this agent been heard in a session that it began later?
+    /// Returns `true` if the controller has heard this agent in a session that the agent began later.
     fn has_heard_after(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// The machine is as it was known until now, and another boot of it is seen: the one before does not come back.
+    /// Notes a new boot of the machine that the controller knows: the boot before never returns.
     pub(super) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());
@@ -34,14 +34,14 @@ impl Node {
 }
 
 impl Machine {
-    /// The whole of Hello is here: is there another who speaks for this host?
+    /// Handles a complete Hello: looks for another session that speaks for this host.
     pub(super) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
         if self.nodes.get(&hello.host).is_some_and(|node| node.is_over(&hello)) {
             return self.end_session(id, "of a boot of its node that is over", now);
         }
         let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
-            // The last words of an agent that is dead may come when its successor's session has ended too.
+            // The last frames of a dead agent may arrive after its successor's session has also ended.
             if self.nodes.get(&hello.host).is_some_and(|node| node.has_heard_after(&hello)) {
                 return self.end_session(id, "an older session of this agent than the last one that stood", now);
             }
@@ -69,7 +69,7 @@ impl Machine {
                 self.probe_last += 1;
                 let nonce = self.probe_last;
                 let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
-                // A third claimant waits for nobody: the latest Hello stands for this host.
+                // A third claimant waits for nobody: only the latest Hello remains a claim.
                 let rivals: Vec<SessionId> = self.probing_of(older);
                 for rival in rivals {
                     self.end_session(rival, "another agent claims this host", now);
@@ -93,7 +93,8 @@ impl Machine {
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
     }
 
-    /// The older session answered: it lives, so the newer one is another machine of the same name.
+    /// Refuses the newer session, because the older session answered and is alive: the newer one is another machine of
+    /// the same name.
     pub(super) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
         for id in self.probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
@@ -138,13 +139,13 @@ impl Machine {
         self.probing().filter_map(|(_, session)| until(session)).min()
     }
 
-    /// Is this node's session being probed for another that claims its host?
+    /// Returns `true` while the controller probes this node's session because another session claims the host.
     pub(super) fn is_probed(&self, node: &Node) -> bool {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
     }
 
-    /// The older session is gone: whoever waited for its answer stands now, unless its agent has come back by another
-    /// one meanwhile.
+    /// Opens the sessions that waited for an answer of the older session, which is gone. A session does not open if its
+    /// agent has meanwhile returned with another one.
     pub(super) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {

@@ -1,5 +1,6 @@
-//! What the store keeps: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record)
-//! puts them there, a [`Snapshot`](crate::controller::io::Snapshot) gives all of them back.
+//! The rows of the store: nodes, attempts, actions with their ranks, drains. A
+//! [`Record`](crate::controller::io::Record) writes rows, a [`Snapshot`](crate::controller::io::Snapshot) returns all
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::milestone::Milestones;
 use crate::outcome::Verdict;
 use crate::task::Ended;
 
-/// A node that has been heard of. `boot_number` counts its boots as this controller saw them.
+/// A node that the controller has heard of. `boot_number` counts the boots that this controller saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRow {
     pub host: HostName,
@@ -35,34 +36,37 @@ pub struct AttemptRow {
     pub open: bool,
     pub touched_ms: u64,
     pub terms: Terms,
-    /// `job add` made it, and somebody will finish it: it is not closed for being idle.
+    /// `job add` created the attempt, and somebody will finish it: perilog does not close the attempt for being idle.
     pub added: bool,
-    /// What the job itself holds still.
+    /// What the job itself still holds.
     pub hold: Part,
     pub released: Part,
     /// `final` was said: everything is released, for good.
     pub complete: bool,
     pub milestones: Milestones,
-    /// The resource manager's edge that added it; `None`: a hook, or a person.
+    /// The source whose edge added the attempt; `None`: a hook or a person added it.
     pub source: Option<Source>,
-    /// In recovery, not vouched for yet: nothing that it was owed is begun, told or given back.
+    /// Nobody has vouched for the attempt in this recovery: perilog begins, tells and releases nothing of it.
     pub unvouched: bool,
-    /// Added or vouched for in recovery: what had begun of it is not known, so each rank that it held counts as begun.
+    /// The attempt was added or vouched for in recovery. The store does not know what had begun, so each rank that the
+    /// attempt held counts as begun.
     pub recovered: bool,
-    /// Ranks that the resource manager does not hold for it any more, as it said: an after-action begins there only on
-    /// a host that is drained and held by no other attempt, and they are given back without telling.
+    /// Ranks that the resource manager no longer holds for the attempt, as its edge said. An after-action begins on
+    /// such a rank only if the host is drained and no other attempt holds the host. perilog releases such ranks without
+    /// telling the resource manager.
     pub disowned: IdSet,
-    /// A person has vouched for the hosts of its disowned ranks: they are cleaned up after.
+    /// A person has vouched for the hosts of the disowned ranks: the after-actions clean up there.
     pub by_hand: bool,
 }
 
-/// Who adds attempts, and says which of them exist: an edge to a resource manager, and the instance of that which it
-/// speaks for.
+/// The source of attempts: an edge to a resource manager adds attempts and says which exist. One source is one instance
+/// of that resource manager.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// Such as `flux`.
     pub name: String,
-    /// Tells instances of one resource manager apart: a test instance says nothing of the jobs of another.
+    /// Distinguishes instances of one resource manager: a test instance says nothing about the jobs of another
+    /// instance.
     pub instance: String,
 }
 
@@ -72,7 +76,7 @@ pub struct RecoveryRow {
     pub since_ms: u64,
     /// Evidence, for people.
     pub why: String,
-    /// The epoch that entered it: foreign commits of epochs before this one are known to be lost.
+    /// The epoch that entered recovery. Foreign commits of earlier epochs are known to be lost.
     pub epoch: u64,
     /// When everything had been vouched for; `None`: the store is in recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,33 +89,35 @@ pub struct DrainRow {
     pub host: HostName,
     pub since_ms: u64,
     pub reason: String,
-    /// The user id of who asked for it; `None`: perilog, for what happened there.
+    /// The user id of the person who asked for the drain; `None`: perilog drained the host for something that happened
+    /// there.
     pub by: Option<u32>,
-    /// In force: the hook has said so, or there is none.
+    /// The drain is in force: the hook has said so, or no hook is configured.
     pub confirmed: bool,
     /// Lifted, and the hook has not confirmed that yet.
     pub lifted: bool,
-    /// A hook has said that it drained the host: one that is configured later is told of those that stand.
+    /// A hook has confirmed the drain. A hook that the site configures later is told of the drains that stand.
     #[serde(default)]
     pub told: bool,
-    /// Drained for a script that was stuck in this boot of it (its number), and for nothing else: another boot is rid
-    /// of it.
+    /// The drain has one reason: a script was stuck in this boot of the host (the boot's number). A later boot is free
+    /// of the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
-    /// What was found wrong there last, since it was drained.
+    /// The newest problem found on the host since the drain began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
-    /// Names what the hook is told of it now: milliseconds since 1970, with each telling more. It says which one it has
-    /// carried out.
+    /// Identifies the current telling to the hook: milliseconds since 1970, larger with each telling. The hook returns
+    /// the telling that it has carried out.
     #[serde(default)]
     pub telling: u64,
-    /// Since when the hook is asked for what it has not carried out: milliseconds since 1970.
+    /// When the hook was first asked for what it has not carried out: milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
-    /// Of a store that was put back, and not told again: the drain may have been lifted since.
+    /// The drain comes from a restored store, and the resource manager has not listed it again: it may have been lifted
+    /// since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unvouched: bool,
-    /// Drained by recovery and for nothing else: it ends with its cause.
+    /// The drain was made by recovery for this cause only, and ends with the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passing: Option<Passing>,
 }
@@ -120,13 +126,13 @@ pub struct DrainRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// An orphan is there: until it is adopted or confirmed.
+    /// An orphan is on the host. The cause ends when somebody adopts or confirms the orphan.
     Orphan,
-    /// After-actions of this attempt clean up there: until they ended well.
+    /// After-actions of this attempt clean up on the host. The cause ends when they have ended well.
     Cleaning { job: JobId, attempt: Attempt },
 }
 
-/// Another reason to drain a host that is drained.
+/// Another reason to drain a host that is already drained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Again {
     pub at_ms: u64,
@@ -155,8 +161,8 @@ impl DrainRow {
         }
     }
 
-    /// What was found wrong there last: what the hook is told. Where the first reason still stands in the resource
-    /// manager it leaves that alone.
+    /// Returns the newest problem on the host, for the hook. If the first reason still stands in the resource manager,
+    /// the resource manager keeps it.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -174,7 +180,7 @@ pub struct ActionRow {
     pub ranks: IdSet,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
-    /// The limit that was asked for, or that this controller has for such actions.
+    /// The limit that the request named, or this controller's default for such actions.
     pub timeout_ms: Option<u64>,
     pub began_ms: u64,
     /// No Start was committed yet.
@@ -195,24 +201,25 @@ pub struct ActionRow {
     pub ended_ms: Option<u64>,
     /// The job's event log past here has everything of this action.
     pub events_from: u64,
-    /// What it holds: all it covers, until it lets go of what it is done with.
+    /// What the action holds: all that it covers, until the action lets go of finished ranks and resources.
     pub held: Part,
-    /// It follows the job, which holds ranks still that are to come.
+    /// The action is an after-action of a job that still holds ranks; those ranks are still to join.
     pub growing: bool,
-    /// An operator's word for tasks that may live: it is their outcome once the drain of their node is in force.
+    /// The operator's words for tasks that may be alive. A word becomes the outcome once the drain of the node is in
+    /// force.
     pub resolving: Vec<Resolving>,
     /// A service outside runs it, no agent.
     pub external: Option<Box<External>>,
     /// Scripts that were told of as past their limit, and of which open ranks: the last of each rank.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Open ranks whose nodes were drained for what their scripts had left behind; and ranks given up as lost, or given
-    /// back as never begun, whose nodes were drained because they lived.
+    /// Ranks with leftover processes on a drained node: open ranks whose scripts left processes behind, and ranks given
+    /// up as lost, or released as never begun, that turned out to be alive.
     pub lingering: IdSet,
-    /// Limits in milliseconds that nodes have told of, other than the action's own, and of which ranks.
+    /// Limits in milliseconds that nodes reported and that differ from the action's own limit, with their ranks.
     pub limits: BTreeMap<u64, IdSet>,
     /// In recovery, not asked for again yet: as a setup action it begins on no rank.
     pub unvouched: bool,
-    /// Remarks about ranks that are `ok`, by their text: no script ran there, the runner skipped a file.
+    /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     pub remarks: BTreeMap<String, IdSet>,
 }
 
@@ -225,7 +232,7 @@ pub struct Resolving {
     pub by: u32,
 }
 
-/// Nothing new is begun, until somebody says otherwise.
+/// The quiesced state: nothing new begins until somebody says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiet {
     pub since_ms: u64,
@@ -235,7 +242,7 @@ pub struct Quiet {
 }
 
 impl ActionRow {
-    /// One that begins: every rank waits, and is held.
+    /// Creates the row of an action that begins: every rank waits, and the action holds every rank.
     pub fn new(id: ActionId, job: JobId, attempt: Attempt, name: ActionName, ranks: IdSet, began_ms: u64) -> Self {
         Self {
             id,
@@ -278,17 +285,17 @@ impl ActionRow {
     }
 }
 
-/// What an external action has beside its ranks.
+/// The additional columns of an external action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct External {
     /// How long its service may be silent.
     pub lease_ms: u64,
     /// When it was last heard of, by the clock on the wall: for people.
     pub heard_ms: u64,
-    /// Resources that are no ranks, all that it covers; those that ended are in `ended` too.
+    /// The named resources that the action covers; those that ended are in `ended` as well.
     pub resources: BTreeSet<ResourceName>,
     pub ended: BTreeMap<ResourceName, ResourceEnd>,
-    /// Its resources shall stop too; ranks are in `cancelling`.
+    /// The resources should stop as well; the ranks that should stop are in `cancelling`.
     pub cancelling: bool,
 }
 
@@ -303,17 +310,17 @@ pub struct ResourceEnd {
 pub struct RankRow {
     pub task: TaskId,
     pub ended: Ended,
-    /// What came after the outcome was settled (a late result).
+    /// Late results: those that arrived after the outcome was settled.
     pub late: Vec<Ended>,
-    /// It is open, and `ended` is how a boot of its node ends it: a script said that it would boot.
+    /// The rank is open, and `ended` is the outcome if its node boots: a script announced a boot.
     pub expects: Option<Expects>,
 }
 
 /// A boot that ends a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expects {
-    /// Whose boot it is: another machine that takes this one's place is not it.
+    /// The machine that is expected to boot; a replacement machine does not count.
     pub machine: MachineId,
-    /// What was left of the task's limit when it was told; `None`: it has none.
+    /// The remaining part of the task's limit at the announcement; `None`: no limit.
     pub within_ms: Option<u64>,
 }

@@ -56,7 +56,7 @@ impl Machine {
         let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
-            // Who names resources, and no ranks, means just those.
+            // A request that names resources and no ranks means only the resources.
             if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
                 ranks = IdSet::new();
             } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
@@ -116,7 +116,8 @@ impl Machine {
         }
     }
 
-    /// What follows a job does so once on each rank: nothing would follow what prepares one begun after that.
+    /// Refuses a setup action on ranks that an after-action already covers: an after-action runs once on each rank, so
+    /// nothing would clean up after a later setup action.
     fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
         if defect!(PrologAfterEpilog) {
             return Ok(());
@@ -132,9 +133,10 @@ impl Machine {
         )))
     }
 
-    /// Nothing that prepares ranks begins where the job has let go of them: what follows it is there, or was. And what
-    /// follows a job is begun by hand over all that it holds (`held`), or by `job finish`: of a part of them it would
-    /// have come to its end before the others were let go, and would not follow there.
+    /// Checks the ranks of an action against what the job holds (`held`). A setup action never begins on a rank that
+    /// the job has let go of, because the after-action is or was there. An after-action begins by hand only over all
+    /// that the job holds, or by `job finish`. Over a part, it would end before the job let go of the other ranks, and
+    /// would never run on them.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -173,8 +175,8 @@ impl Machine {
         Err(Refusal::Conflict(text))
     }
 
-    /// The attempt that a request means. A request without one means the open attempt; one for a closed or older
-    /// attempt is refused, unless it only attaches.
+    /// Finds the attempt of a request. A request without a number means the open attempt. A request for a closed or
+    /// older attempt is refused, unless it only attaches.
     pub(super) fn choose_attempt(
         &self,
         job: &JobId,
@@ -198,7 +200,8 @@ impl Machine {
         Err(Refusal::AttemptClosed(text))
     }
 
-    /// What follows the job, and grows, is begun by hand over all that the job holds still: it grows by that.
+    /// Extends a growing after-action that somebody begins by hand: the action grows by all ranks that the job still
+    /// holds.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
         let Some(attempt) = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number)) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -277,8 +280,8 @@ impl Machine {
                     run.job
                 )));
             }
-            // A requeue that names no nodes has those of the attempt before, as long as that has them: others may have
-            // what it gave back.
+            // A requeue that names no nodes uses those of the attempt before, as long as that attempt holds them: other
+            // jobs may have the nodes that it released.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {

@@ -1,9 +1,9 @@
-//! Sessions: who speaks for a host, and until when.
+//! Sessions: which session speaks for a host, and until when.
 //!
 //! ```text
 //!   greeting --last page of Hello--> open            no other session of this host, or an older one of the same machine and boot
 //!                                 \-> probing ----> open      the older one, of another machine or boot, did not answer
-//!                                              \--> refused   it answered: two machines claim one host; both are shown
+//!                                              \--> refused   the older one answered: two machines claim one host; perilog shows both
 //! ```
 //! The host in the certificate is the host that an agent may speak for.
 
@@ -17,11 +17,12 @@ use crate::defect;
 use crate::ids::{ActionId, BootId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
 use crate::message::{FromAgent, Hello, Phase, ToAgent};
 
-/// Most tasks that one Hello may tell of, over all its pages.
+/// Maximum number of tasks that one Hello may report, over all pages.
 const MAX_HELLO_TASKS: usize = 65_536;
-/// Phases that are remembered of one node's live tasks.
+/// Maximum number of phases that the controller remembers per node.
 const MAX_LIVE: usize = 4_096;
-/// More starts than a controller can have had: what an agent says that it has seen is not believed past that.
+/// More starts than any controller can have had. The controller does not believe an agent that claims to have seen
+/// more.
 pub(super) const MAX_SEEN: u64 = 1 << 40;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,8 +71,8 @@ impl Machine {
         match (host, message) {
             (None, FromAgent::Hello(page)) => self.on_hello(id, names, page, now),
             (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session", now),
-            // Between its Hello and our Welcome an agent has nothing else to say; what an eager one says is told again
-            // in `Finished`.
+            // An agent has nothing else to say between its Hello and the controller's Welcome. Early results arrive
+            // again in `Finished`.
             (None, _) => {}
             (Some(host), message) => self.on_agent(id, &host, message, now),
         }
@@ -121,7 +122,7 @@ impl Machine {
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
-            // Of soft reboots it is known how many there were.
+            // The number of soft reboots between two boots is known.
             Some(row) if row.machine == machine => {
                 row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
             }
@@ -162,7 +163,7 @@ impl Machine {
         };
         self.batch.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, before, now);
-        // What the gate lets go on must know what this node has.
+        // Before the recovery gate opens further, the gate must know what this node holds.
         self.gate_hears(&host, now);
     }
 
@@ -218,14 +219,14 @@ impl Machine {
         }
     }
 
-    /// May this session speak for that task: is its host the rank's? Unknown tasks are nobody's.
+    /// Returns `true` if this session's host is the host of the task's rank. Unknown tasks belong to no host.
     pub(super) fn speaks_for(&mut self, host: &HostName, task: TaskId) -> bool {
         self.host_of(task).is_some() && !self.is_anothers(host, task)
     }
 
-    /// Is that task another host's? Then what this one says of it counts for nothing, and is shown. Its session stands:
-    /// an attempt that came again on other hosts (its job's number did, or the store was lost) would lock its first
-    /// hosts out for ever.
+    /// Returns `true` if the task belongs to another host. The controller then ignores what this host says of the task,
+    /// and shows it. The session stands. Otherwise an attempt that returned on other hosts (a reused job number, or a
+    /// lost store) would lock its first hosts out for ever.
     pub(super) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
         let external = self.is_external(task.action);
         let Some(of) = self.host_of(task).filter(|of| of != host || external) else { return false };
@@ -259,7 +260,8 @@ impl Machine {
         self.end_session(id, why, now);
     }
 
-    /// Ends a session from this side; its late frames are dropped, and `Closed` follows from the transport.
+    /// Ends a session from the controller's side. The controller drops late frames of the session, and `Closed` follows
+    /// from the transport.
     pub(super) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
         self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);
@@ -270,7 +272,7 @@ impl Machine {
         }
     }
 
-    /// Nobody speaks for this host any more.
+    /// Notes that no session speaks for this host any more.
     fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
         let Some(node) = self.nodes.get_mut(host).filter(|node| node.session == Some(id)) else {
             return;
@@ -302,7 +304,8 @@ impl Machine {
     }
 }
 
-/// Tasks of a node that is new to this store: those of actions that were asked for before it came.
+/// Returns the tasks of a node that is new to this store: tasks of actions that were requested before the node
+/// connected.
 fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
     let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
     let open = actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
@@ -314,7 +317,8 @@ fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>
     .collect()
 }
 
-/// How long agents spread their redials: their number over what the controller takes per second, at least a second.
+/// Returns the time over which agents spread their redials: the number of agents divided by the connections that the
+/// controller accepts per second, at least one second.
 pub(super) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
     (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
 }

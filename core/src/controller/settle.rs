@@ -1,7 +1,7 @@
-//! Settling the difference: what a node holds against what we think it holds, at once when its session stands; and then
-//! each completion as it comes.
+//! Settles the difference between the tasks that a node holds and the tasks that the store expects there. The
+//! controller settles all of them when the node's session opens, and then each completion as it arrives.
 //!
-//! | we think        | the node's Hello               | then |
+//! | the store       | the node's Hello               | then |
 //! |-----------------|--------------------------------|------|
 //! | sent, accepted  | another boot                   | `lost (rebooted)` |
 //! | ok or tolerable, of a prolog without verdict | another boot | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
@@ -35,13 +35,14 @@ use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
 
 impl Machine {
-    /// `before`: what an earlier Hello of it had left open.
+    /// Settles one Hello. `before` is what an earlier Hello of the node had left open.
     pub(super) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled, now: Now) {
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
-        // What a service outside runs is none of the node's business.
+        // A node has no part in external actions.
         let tasks: Vec<TaskId> = node.tasks.iter().filter(|task| !self.is_external(task.action)).copied().collect();
-        // The host's own tasks are its own: nobody tells when they end, so they are not shown as if it were known.
+        // The controller leaves the host's own tasks alone: nobody reports their end, so the controller does not show
+        // them.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.is_frozen_action(task.action);
@@ -50,7 +51,7 @@ impl Machine {
             }
         }
         let mut forget = Vec::new();
-        // An orphan first: it keeps what comes after it from beginning.
+        // Orphans come first: an orphan keeps later tasks from beginning.
         let (known, unknown): (Vec<&Held>, Vec<&Held>) =
             held.values().partition(|held| self.is_known(host, held) && !self.is_of_a_lost_life(host, held));
         for held in unknown {
@@ -75,7 +76,8 @@ impl Machine {
         self.reboot_cleans(host);
     }
 
-    /// A prolog that went well in a boot that is over, whether or not a /run that outlived it still tells so.
+    /// Undoes a prolog that ended well in a boot that is over, even if a /run that outlived the boot still reports
+    /// success.
     pub(super) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
         let had_done = match action.stand(task.rank) {
@@ -89,7 +91,8 @@ impl Machine {
         }
     }
 
-    /// Has this store the task, on this host; or, but for a tombstone, on another one?
+    /// Returns `true` if this store has the task on this host. A tombstone counts only on this host; any other state
+    /// also counts if the store has the task on another host.
     fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });
@@ -98,7 +101,7 @@ impl Machine {
         action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
     }
 
-    /// A task that this store knows.
+    /// Settles a task that this store knows.
     pub(super) fn settle_held(
         &mut self,
         id: SessionId,
@@ -112,7 +115,8 @@ impl Machine {
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
         if !is_stone && self.is_anothers(host, task) {
-            // It must not begin here; what runs goes on, and its end is acknowledged and not believed.
+            // The task must not begin here. A running task continues; the controller acknowledges its end and ignores
+            // the outcome.
             if *state == HeldState::Unclaimed {
                 self.send_cancel(id, task, "it is of another host");
             }
@@ -122,7 +126,8 @@ impl Machine {
         let Some(action) = self.actions.get_mut(&task.action) else { return };
         let open = action.is_open_on(rank);
         if open && action.boot(rank).is_none() {
-            // A store that was put back has no Start of it: the node has begun it in this boot, as far as is known.
+            // A restored store has no Start of the task: as far as the controller knows, the node began the task in
+            // this boot.
             action.seen_in(rank, boot_number);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
@@ -136,7 +141,7 @@ impl Machine {
                         self.end_task(task, ended, now);
                     }
                 } else if outcome.is_of_scripts() {
-                    // A store that was restored may not have what had come late.
+                    // A restored store may lack a late result.
                     self.on_late(host, task, ended, now);
                 }
             }
@@ -166,7 +171,7 @@ impl Machine {
                         self.send_cancel(id, task, &why);
                     }
                 } else if is_before_its_begin(phase) {
-                    // It has not begun, and would when its turn comes, or when systemd gets round to it.
+                    // The task has not begun. It would begin when its turn comes, or when systemd starts it.
                     self.send_cancel(id, task, "it has ended for the controller");
                 }
                 if open {
@@ -185,7 +190,7 @@ impl Machine {
         }
     }
 
-    /// A task that we think is on the node, and that its Hello did not tell of.
+    /// Settles a task that the store expects on the node and the Hello did not contain.
     pub(super) fn settle_absent(
         &mut self,
         id: SessionId,
@@ -211,14 +216,14 @@ impl Machine {
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
-            // The node never had it: it waits again for what keeps it back.
+            // The node never had the task: the task again waits for whatever holds it back.
             Stand::Sent if cancel.is_none() && self.is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.actions.get_mut(&task.action) {
                     action.unsend(task.rank);
                     self.touch(task.action, now);
                 }
             }
-            // Its tombstone answers with Finished.
+            // The tombstone of the Cancel answers with Finished.
             Stand::Sent => match cancel {
                 Some(why) => self.send_cancel(id, task, &why),
                 None => self.start_on(id, task, boot_number, boot, now),

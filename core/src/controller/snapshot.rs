@@ -1,10 +1,10 @@
-//! What records mean: the reference against which any store is right. The simulator's disk and the tests' store are
-//! this.
+//! The meaning of records: the reference for every store. The simulator's disk and the tests' store are snapshots.
 
 use crate::controller::io::{Edge, Record, Snapshot};
 
 impl Snapshot {
-    /// Applies one record, as a store does within its transaction. Event logs are kept by their last sequence only.
+    /// Applies one record, as a store does within its transaction. Keeps only the last sequence number of each event
+    /// log.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Commit(number) => self.history.last = *number,

@@ -1,11 +1,11 @@
-//! Where some ranks of a row stand, and nothing of the others: what is written of an action, or of an attempt, while
-//! its ranks come one by one.
+//! The state of some ranks of a row, and nothing of the other ranks. The machine writes this part of an action or
+//! attempt while its ranks end one by one.
 //!
-//! A row has all its ranks. Scattered, as they are when thousands come in any order, that is a text of a hundred
-//! kilobytes, and a row for each completion would be gigabytes. So a row is written whole when something else of it
-//! changes, and anew when what was written beside it since weighs as much as it does; in between a part is written,
-//! which stands in place of what the row says of these ranks. To write a part twice, or one that the row has already,
-//! changes nothing.
+//! A row contains all of its ranks. Ranks that end by thousands in any order are scattered: such a row is a text of a
+//! hundred kilobytes, and a row per completion would add up to gigabytes. So the machine writes a whole row when
+//! something else of the row changes. It also writes a whole row when the parts written since the last one weigh as
+//! much as the row. In between it writes parts; a part replaces what the row says of the part's ranks. Writing a part
+//! twice, or a part that the row already includes, changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::controller::io::{ActionRow, AttemptRow};
 use crate::idset::IdSet;
 
-/// Of an action.
+/// A part of an action's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stands {
-    /// Those that this is about.
+    /// The ranks of this part.
     pub ranks: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub waiting: IdSet,
@@ -46,11 +46,11 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// Of an attempt.
+/// A part of an attempt's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {
-    /// Those that this is about.
+    /// The ranks of this part.
     pub ranks: IdSet,
     /// The job itself holds them.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
@@ -66,7 +66,7 @@ pub struct Holds {
 }
 
 impl Stands {
-    /// What it costs to write, about, in bytes.
+    /// Estimates the written size in bytes.
     pub(super) fn weight(&self) -> usize {
         let Self {
             ranks,
@@ -95,9 +95,9 @@ impl Stands {
 }
 
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
-    /// Of a range in a text, with its comma.
+    /// The size of a range as text, with its comma.
     const RANGE: usize = 8;
-    /// Of names, numbers and what is around them.
+    /// The size of field names, numbers and punctuation.
     const AROUND: usize = 32;
     AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
 }
@@ -127,7 +127,7 @@ impl ActionRow {
         }
     }
 
-    /// These stand so from now on.
+    /// Applies a part: replaces the state of the part's ranks.
     pub fn put(&mut self, part: &Stands) {
         let Stands {
             ranks,
@@ -178,7 +178,7 @@ impl ActionRow {
         self.remarks.retain(|_, set| !set.is_empty());
     }
 
-    /// What it costs to write, about, in bytes.
+    /// Estimates the written size in bytes.
     pub(super) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
@@ -190,7 +190,7 @@ impl ActionRow {
 }
 
 impl AttemptRow {
-    /// These are held so from now on.
+    /// Applies a part: replaces who holds the part's ranks.
     pub fn put(&mut self, part: &Holds) {
         let Holds { ranks, hold, released, left, disowned } = part;
         replace(&mut self.hold.ranks, ranks, hold);

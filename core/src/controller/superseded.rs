@@ -1,12 +1,12 @@
-//! Another attempt takes the place of the open one. Nobody will finish that one any more, so this is its finish: what
-//! of it has not begun never does, what runs goes on, and wherever something was begun for it what follows jobs comes
-//! after that, and has the ranks until then.
+//! Another attempt supersedes the open one. Nobody will finish the superseded attempt any more, so this room finishes
+//! it. Its tasks that have not begun never begin, and running tasks continue. On each rank where a setup action had
+//! begun, the after-actions follow, and hold the rank until they end.
 //!
 //! ```text
 //!   held by the job --nothing was begun there------------------> released
 //!                  \-> held by its epilog --that has ended there--> released      the new attempt begins on that host only then
 //! ```
-//! That the new one waits, host by host, is kept in [`crate::controller::order`].
+//! [`crate::controller::order`] makes the new attempt wait, host by host.
 
 use serde_json::json;
 
@@ -53,14 +53,14 @@ impl Machine {
         }
     }
 
-    /// What prepares ranks of this attempt: all but what follows it.
+    /// Returns the setup actions of this attempt: all actions except the after-actions.
     fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
         let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
         actions.filter(|action| !self.follows(action))
     }
 
-    /// What was never sent to its node is not begun on ranks that the job does not have any more.
+    /// Withdraws the tasks that were never sent to their node, on ranks that the job no longer has.
     pub(super) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -77,8 +77,8 @@ impl Machine {
         }
     }
 
-    /// Services outside are to stop, as by `job cancel`: they find it in the answer to what they say next, and in the
-    /// job's events.
+    /// Tells external services to stop, as `job cancel` does. A service finds this in the answer to its next report,
+    /// and in the job's events.
     fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Ranks on which something may have been begun that prepares them, as far as is known.
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows.
     pub(super) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.recovered) {
             return attempt.layout.ranks().clone();
@@ -111,8 +111,8 @@ impl Machine {
 }
 
 impl Action {
-    /// All that it covers, but for what came to an end without a Start. What a service outside was asked for it has
-    /// begun; of what another controller began nobody knows better.
+    /// Returns all ranks that the action covers, except those that ended without a Start. A request to an external
+    /// service counts as a beginning. So does anything that another controller began, because nobody knows better.
     fn begun(&self) -> IdSet {
         let mut never = self.row.ended.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));

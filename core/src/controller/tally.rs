@@ -1,4 +1,4 @@
-//! What the ends of an action's ranks add up to: its verdict, who failed, and which script is to blame.
+//! The sum of the ends of an action's ranks: the verdict, the failed ranks, and the script to blame.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::outcome::{ExitStatus, Outcome, Verdict};
 use crate::task::{Ended, Step};
 
 impl Action {
-    /// Has every rank ended, and no verdict been found?
+    /// Returns `true` if every rank has ended and the action has no verdict yet.
     pub(super) fn is_to_be_decided(&self) -> bool {
         let open = if defect!(VerdictTooEarly) {
             !self.row.waiting.is_empty() || !self.row.sent.is_empty()
@@ -59,7 +59,7 @@ impl Action {
             .collect()
     }
 
-    /// Ranks that came to their end without a Start, because somebody did not want it any more.
+    /// Returns the ranks that ended without a Start because somebody cancelled them.
     pub(super) fn never_begun(&self) -> IdSet {
         let mut ranks = IdSet::new();
         let unwanted = |row: &RankRow| row.ended.outcome == Outcome::Cancelled { status: None };
@@ -69,8 +69,8 @@ impl Action {
         ranks
     }
 
-    /// Those of them that the job has let go of, where it goes on with others, and the action was over others too: one
-    /// of which nothing was begun did not go well.
+    /// Returns the never-begun ranks that the job has let go of while it continues with other ranks of the action. An
+    /// action that never began on any rank did not end well, so it sheds none.
     pub(super) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
@@ -91,14 +91,14 @@ impl Action {
     }
 }
 
-/// The script that the outcome is about: the first that ended with its status.
+/// Returns the script to blame for the outcome: the first script that ended with the outcome's status.
 pub(super) fn blamed(ended: &Ended) -> Option<&Step> {
     let status = ended.outcome.status().filter(|status| *status != 0);
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// The last line of the script that the outcome is about, for one-line reports. Of the last one that failed, where the
-/// outcome is about none.
+/// Returns the last output line of the script to blame, for one-line reports. If the outcome blames no script, returns
+/// the line of the last script that failed.
 pub(super) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
@@ -137,7 +137,7 @@ mod tests {
             (Failure::Exit(3), ExitStatus::Exit(1), &tails, Some("after")),
             (Failure::Signal(9), ExitStatus::Signal(9), &tails, Some("no such device")),
             (Failure::Oom, ExitStatus::Signal(9), &tails, Some("after")),
-            // The one that is to blame said nothing: what another said is not its word.
+            // The script to blame printed nothing: the output of another script does not explain the outcome.
             (Failure::Exit(7), ExitStatus::Exit(7), &tails[1..], None),
         ] {
             let ended = ended(why, first, tails);

@@ -1,8 +1,9 @@
-//! What a job forgives: `tolerable` ranks up to its tolerance, `lost` ones where the site says so. Everything else is
-//! fatal, whatever a user asks for: a generic failure of a prolog is nobody's to ignore (flux-core #6842).
+//! What a job forgives: `tolerable` ranks up to the job's tolerance, and `lost` ranks if the site allows that. Every
+//! other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog (flux-core
+//! #6842).
 //!
-//! Within the tolerance an action succeeds without the ranks that failed. They are told in a non-fatal exception, with
-//! what each check said, and go back where the job asked for that (`shrink`, `keep`).
+//! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
+//! message of each check. The job lets go of them if it asked for that (`shrink`, `keep`).
 
 use std::collections::BTreeMap;
 
@@ -19,16 +20,17 @@ use crate::outcome::{Outcome, Verdict};
 /// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
 pub(super) const EXCEPTION: &str = "node-failure";
 
-/// What an action of a job may be forgiven.
+/// The limits of what a job forgives in one action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Forgiveness {
     /// At most so many ranks.
     pub(super) ranks: u64,
-    /// Are as many good as the job is to keep?
+    /// `true` if the number of good ranks reaches the job's `keep`.
     pub(super) enough: bool,
     /// `lost` ones too.
     pub(super) lost: bool,
-    /// The job let go of these before anything began there, and goes on without them: they count for nothing.
+    /// Ranks that the job let go of before anything began there. The job continues without these ranks, and the limits
+    /// ignore them.
     pub(super) shed: IdSet,
 }
 
@@ -50,11 +52,11 @@ impl Machine {
         let Some(action) = self.actions.get(&id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt)) else { return none };
-        // What follows the job is not what it waits for: there is nobody left to be spared.
+        // The job does not wait for its after-actions: at that point forgiving would spare nobody.
         if self.settings.after.contains(&row.name) {
             return none;
         }
-        // What other actions were forgiven is used up, but for ranks that are bad again here.
+        // Ranks that other actions forgave use up the tolerance, except ranks that failed again here.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
         let others = attempt.actions.iter().filter_map(|id| self.actions.get(id));
@@ -65,16 +67,16 @@ impl Machine {
             .terms
             .forgives(attempt.layout.ranks().len())
             .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
-        // Of what the job has still: others may have gone back before.
+        // Counts only ranks that the job still holds: others may have been released before.
         let left = attempt.hold.ranks.difference(&bad).len();
-        // A job that sheds its last rank does not go on.
+        // A job that sheds its last rank cannot continue.
         let sheds = attempt.terms.sheds();
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         Forgiveness { ranks, enough, lost: self.settings.tolerate_lost, shed }
     }
 
-    /// Ranks that failed in an action of this attempt which succeeded without them.
+    /// Returns the ranks that failed in a succeeded action of this attempt.
     pub(super) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.jobs.get(job).and_then(|job| job.attempts.get(&attempt)).map(|attempt| attempt.actions.clone());
@@ -86,28 +88,29 @@ impl Machine {
         tolerated
     }
 
-    /// An action succeeded without some of its ranks: who, and why, and what goes back.
+    /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and lets go
+    /// of ranks if the job asked for that.
     pub(super) fn forgive(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get(&id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
         if self.settings.after.contains(&name) {
             return;
         }
-        // Its verdict is `ok`: what was never begun was let go of before.
+        // The verdict is `ok`: the job had let go of the never-begun ranks before.
         let bad = action.bad().difference(&action.never_begun());
         let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
-            // Before that others may fail yet.
+            // Before the `keep-after` action, further ranks may still fail.
             Some(keep) if name == self.settings.keep_after => {
-                // What it was not over is not prepared, and counts for none of those that are kept.
+                // Ranks outside the action are not prepared, and do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
             }
             _ => IdSet::new(),
         };
         let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
-        // Where others have still to begin they are not asked for theirs.
+        // While other actions have still to begin, the job keeps the ranks of those actions.
         back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
         let resources = action.bad_resources();
         if !bad.is_empty() || resources.is_some() {
@@ -127,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// What failed on these ranks: each check with its ranks and messages, each other outcome likewise.
+    /// Lists the failures on these ranks: each check with its ranks and messages, and each other outcome likewise.
     pub(super) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.actions.get(&id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
@@ -149,7 +152,7 @@ impl Machine {
         by.into_iter().map(tell).collect()
     }
 
-    /// The job goes on without these: what follows it has them from now on.
+    /// Lets the job continue without these ranks; the after-actions hold the ranks from now on.
     fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
         let Some(attempt) = self.jobs.get(job).and_then(|job| job.attempts.get(&number)) else { return };

@@ -1,4 +1,4 @@
-//! What is shown of the hooks: all that they were to carry out, and did not yet.
+//! What perilog shows of the hooks: the notices and drains that a hook has not carried out yet.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
-/// What people are shown of a release; its fragment of R is skipped.
+/// The readable part of a release; the fragment of R is skipped.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Told<'a> {
@@ -24,7 +24,7 @@ struct Told<'a> {
 }
 
 impl Machine {
-    /// What hooks have not carried out: releases that nobody has heard of, ranks that wait for a drain, and drains.
+    /// Lists what the hooks have not carried out: untold releases, ranks that wait for a drain, and drains.
     pub(super) fn untold(&self, now: Now) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
             job: Some(job.clone()),
@@ -77,8 +77,9 @@ impl Machine {
         rows
     }
 
-    /// Drains that the hook has not carried out, or not lifted, and that no rank waits for: those that stand alike
-    /// together. A drain is as old as it is; that it was lifted, as what the hook has said against it since.
+    /// Lists drains that the hook has not carried out, or not lifted, and that no rank waits for. Drains in the same
+    /// state share a row. The age of a drain counts from its beginning; the age of a lifted drain counts from the
+    /// telling, as does the hook's error.
     fn untold_drains(&self, now: Now) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {

@@ -1,4 +1,4 @@
-//! What people and programs see of the controller's state: the bodies of the local API's replies, shared with the CLI.
+//! The controller's state as people and programs see it: the bodies of the local API's replies, shared with the CLI.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::message::Phase;
 use crate::outcome::Verdict;
 use crate::task::Ended;
 
-/// A line of `perilog ps`: something that has not ended, folded over ranks that stand alike.
+/// A row of `perilog ps`: something that has not ended, folded over ranks in the same state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PsRow {
     /// `None`: of no job, a drain.
@@ -26,15 +26,15 @@ pub struct PsRow {
     /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
     /// `external`, `telling`, `draining`, `held`.
     pub state: String,
-    /// Why it waits, or what runs.
+    /// The reason for the wait, or the running script.
     pub why: String,
     pub age_ms: u64,
     /// The host's own task, shown for completeness.
     pub local: bool,
-    /// What it is about that is no rank.
+    /// The named resources of the row.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    /// Of an external action: within that time its service must be heard of.
+    /// For an external action: the remaining time within which its service must report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
 }
@@ -51,7 +51,7 @@ pub struct AttemptView {
     pub attempt: Attempt,
     pub open: bool,
     pub hosts: HostList,
-    /// Who holds what of it, and why.
+    /// The resources that are held, each with holder and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     #[serde(default, skip_serializing_if = "Part::is_empty")]
@@ -69,12 +69,12 @@ pub struct ActionView {
     pub timeout_ms: Option<u64>,
     pub verdict: Option<Verdict>,
     pub ok: IdSet,
-    /// Remarks about ranks of `ok`, by their text: no script ran there, the runner skipped a file.
+    /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remarks: BTreeMap<String, IdSet>,
     /// Not ended, folded.
     pub open: Vec<PsRow>,
-    /// Ended other than ok, one by one; and those of `ok` of which there is more to say.
+    /// Ranks that ended other than ok, one by one; and `ok` ranks with further details.
     pub ended: Vec<RankView>,
     /// A service outside runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,27 +100,27 @@ pub struct NodeView {
     pub boot_number: Option<u32>,
     pub version: Option<String>,
     pub peer: Option<String>,
-    /// Tasks on it that have not ended.
+    /// Number of tasks on the node that have not ended.
     pub tasks: u64,
-    /// A second machine that claims this name, a refused epoch: what an operator should know.
+    /// A note for operators: a second machine that claims this name, or a refused epoch.
     pub note: Option<String>,
     /// The drain that stands, or that the hook has not lifted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainRow>,
-    /// A job or an action holds a rank of it: it is not given back.
+    /// A job or an action holds a rank of the node: the rank is not released.
     #[serde(default)]
     pub held: bool,
 }
 
-/// The chain from what is stuck to its script.
+/// The chain from a stuck node to the script to blame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
-    /// What has not ended on it.
+    /// Tasks on the node that have not ended.
     pub open: Vec<WhyTask>,
     /// The last few that ended badly, newest first.
     pub failed: Vec<WhyTask>,
-    /// Jobs and actions that hold ranks of it, and until when.
+    /// Jobs and actions that hold ranks of the node, and until when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     /// Commands to type next about the node itself, most useful first.
@@ -163,13 +163,14 @@ pub struct StatusView {
     /// No new starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
-    /// The store may be behind what its nodes obeyed: what it owes waits until each job was vouched for.
+    /// The recovery, if the store may be behind what its nodes obeyed. Notices wait until somebody has vouched for each
+    /// job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
-    /// Releases that the release hook has not carried out. What is kept for a program that follows the outbox is not
-    /// counted: there may be none.
+    /// Number of releases that the release hook has not carried out. Notices that are kept for a reader of the outbox
+    /// do not count: no reader may exist.
     pub outbox: u64,
-    /// What an operator should know: a full disk, agents that obey another controller.
+    /// Notes for operators: a full disk, or agents that obey another controller.
     pub notes: Vec<String>,
 }
 
@@ -181,15 +182,15 @@ pub struct EdgeAttempt {
     /// The ranks that the job was given, and the host of each in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// The newest of its job. An attempt that is closed begins nothing but its after-actions.
+    /// `true` for the newest attempt of its job. A closed attempt begins only its after-actions.
     pub open: bool,
-    /// Ranks that the job itself holds still. None: the after-actions have them, or had.
+    /// Ranks that the job itself still holds. Empty: the after-actions hold the ranks, or did.
     pub hold: IdSet,
     /// Ranks that were given back.
     pub released: IdSet,
     /// All ranks were given back.
     pub complete: bool,
-    /// A recovery asks about this attempt: what is said of it here may be out of date.
+    /// A recovery asks about this attempt: this view may be out of date.
     pub unvouched: bool,
     /// In the order in which they began.
     pub actions: Vec<EdgeAction>,
@@ -213,20 +214,20 @@ pub struct EdgeAction {
     pub failures: Vec<serde_json::Value>,
 }
 
-/// What a recovery waits for. The same without one: all is empty.
+/// What a recovery waits for. All fields are empty outside of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
-    /// The highest epoch that a node says it has obeyed, where that is above ours: only a take-over passes it.
+    /// The highest epoch that a node has obeyed, if that epoch is above this controller's: only a take-over passes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obeyed: Option<u64>,
     /// Attempts that nobody has vouched for.
     pub attempts: Vec<UnvouchedView>,
-    /// Tasks that nodes have and this store does not know.
+    /// Orphans: tasks that nodes hold and this store does not know.
     pub orphans: Vec<OrphanView>,
-    /// Hosts that are not welcomed: one host alone, with a commit that this store never made.
+    /// Hosts that get no Welcome: the host alone reports a commit that this store never made.
     pub suspects: Vec<String>,
 }
 

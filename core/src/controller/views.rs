@@ -1,4 +1,4 @@
-//! What is shown: every wait with its age and reason, folded over ranks that stand alike.
+//! The views of waits: every wait with its age and reason, folded over ranks in the same state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::task::Process;
 const CANCELLING: &str = "; cancel asked for";
 
 impl Machine {
-    /// One line for `systemctl status`.
+    /// Returns one line for `systemctl status`.
     pub fn status_line(&self) -> String {
         let online = self.nodes.values().filter(|n| n.session.is_some()).count();
         let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
@@ -45,7 +45,8 @@ impl Machine {
         rows
     }
 
-    /// The open ranks of an action, those that stand alike together; the age is the oldest of them.
+    /// Returns rows for the open ranks of an action. Ranks in the same state share a row, with the age of the oldest
+    /// rank.
     fn open_rows(&self, action: &Action, now: Now) -> Vec<PsRow> {
         let row = &action.row;
         let Some(layout) = self.layout(row.id) else {
@@ -222,7 +223,7 @@ impl Machine {
         let (actions_open, tasks_open) = self.open_count();
         let mut notes: Vec<String> =
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
-        // A hundred nodes with one trouble are one trouble.
+        // A problem that a hundred nodes share is one problem.
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes(now));
         StatusView {
@@ -253,8 +254,8 @@ fn describe(phase: &Phase) -> (&'static str, String) {
             let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();
             ("running", format!("{script} ({index} of {of}){progress}"))
         }
-        // What its process does is told of each node (`perilog why`, the job's log): here ranks that stand alike stay
-        // one line.
+        // `perilog why` and the job's log tell about the processes of each node. Here, ranks in the same state stay one
+        // row.
         Phase::Overdue { script, limit_ms, .. } => {
             ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }

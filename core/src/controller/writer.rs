@@ -1,5 +1,5 @@
-//! The writer's step: inputs to a batch, the batch to the disk, and only then its effects to the world. It does no I/O:
-//! the daemon and the simulator drive the same one.
+//! The writer's step: inputs become a batch, the batch goes to the disk, and only then its effects leave. The writer
+//! does no I/O: the daemon and the simulator drive the same code.
 //!
 //! ```text
 //!   begin(stored) ─┐
@@ -7,9 +7,9 @@
 //!   disk(full) ────┘                                             └─ failed(batch) ────> no machine: begin again from the store
 //! ```
 //!
-//! Effects are inside the batch until [`Writer::committed`] gives them out: no driver can let one leave before. A batch
-//! that cannot be committed takes the machine with it, which knew of what the disk does not have. The driver then ends
-//! every session and answers who asked; it loads the store again when there is room.
+//! Effects stay inside the batch until [`Writer::committed`] returns them, so no driver can let an effect leave early.
+//! A batch that cannot be committed discards the machine, because the machine knows of changes that the disk lacks. The
+//! driver then ends every session and answers all callers; it loads the store again when the disk has room.
 
 use crate::controller::io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 use crate::controller::machine::Machine;
@@ -22,16 +22,16 @@ pub const FULL_EVERY_MS: u64 = 5_000;
 #[derive(Debug)]
 pub struct Writer {
     settings: Settings,
-    /// Of the process: two controllers of one epoch are told apart by it. A machine that is built anew within the
-    /// process keeps it.
+    /// The nonce of the process: it distinguishes two controllers of one epoch. A machine that is rebuilt within the
+    /// process keeps the nonce.
     nonce: u64,
     /// `None`: nothing was begun yet, or the last batch could not be committed.
     machine: Option<Machine>,
-    /// What the machine was told of the disk.
+    /// What the machine was last told about the disk.
     full: bool,
 }
 
-/// What a machine made of some inputs: records to be committed, and the effects that wait for that.
+/// The result of some inputs: records to commit, and the effects that wait for the commit.
 #[derive(Debug, Default)]
 #[must_use = "commit its records, then say so"]
 pub struct Batch {
@@ -39,7 +39,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// To be committed in one transaction. None: the batch is as good as committed.
+    /// The records to commit in one transaction. With no records, the batch counts as committed.
     pub fn records(&self) -> &[Record] {
         &self.output.records
     }
@@ -69,17 +69,17 @@ impl Writer {
         Self { settings, nonce, machine: None, full: false }
     }
 
-    /// The machine, where there is one: without it nobody is let in.
+    /// The machine, if one is loaded; without a machine the driver accepts no connection.
     pub const fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
 
-    /// Does the machine know that the disk is full?
+    /// Returns `true` if the machine knows that the disk is full.
     pub const fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Builds a machine from what the store has, in place of the one that was. Its batch begins an epoch.
+    /// Builds a new machine from the store and replaces the old one. The returned batch begins an epoch.
     pub fn begin(&mut self, stored: Snapshot, now: Now) -> Batch {
         let (machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now);
         self.machine = Some(machine);
@@ -87,7 +87,7 @@ impl Writer {
         Batch { output }
     }
 
-    /// Lets the machine handle inputs; nothing where there is none of either.
+    /// Lets the machine handle inputs; the batch is empty if no machine is loaded.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Batch {
         for input in &inputs {
             if let Input::Settings(settings) = input {
@@ -98,21 +98,22 @@ impl Writer {
         Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
     }
 
-    /// The input that tells the machine of the disk, where that is news to it.
+    /// Returns the input that tells the machine about the disk, if the disk's state has changed.
     pub fn disk(&mut self, full: bool) -> Option<Input> {
         let news = self.machine.is_some() && full != self.full;
         self.full = if self.machine.is_some() { full } else { self.full };
         news.then_some(Input::StoreFull(full))
     }
 
-    /// The records are on the disk, or there were none: what may leave.
+    /// Accepts that the records are on the disk, and returns what may leave. A batch without records is accepted
+    /// likewise.
     pub fn committed(&mut self, batch: Batch) -> Left {
         let Output { records, effects } = batch.output;
         let newest = self.machine.as_ref().and_then(Machine::newest_commit);
         Left { anchor: newest.filter(|_| !records.is_empty()), records, effects }
     }
 
-    /// The records are not on the disk: nobody may go on as if they were.
+    /// Discards the machine, because the records are not on the disk.
     pub fn failed(&mut self, batch: Batch) {
         drop(batch);
         self.machine = None;
@@ -157,7 +158,7 @@ mod tests {
         writer.failed(batch);
         assert!(writer.machine().is_none());
         assert!(writer.handle(vec![Input::Tick], NOW).output().effects.is_empty());
-        // The same process begins another life: the same nonce, another epoch.
+        // The same process begins another life: the nonce stays, the epoch is new.
         let batch = writer.begin(store.clone(), NOW);
         let newest = commit(&mut store, &mut writer, batch).anchor.unwrap();
         assert_eq!((newest.epoch.number, newest.epoch.nonce), (2, 7));
