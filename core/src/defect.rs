@@ -1,15 +1,15 @@
-//! Deliberate defects: what a tired engineer would write and a review might miss. They exist to show that the simulator
-//! and the tests can fail: `cargo xtask mutate` switches each on, alone, and names the seed or the test that turned
-//! red.
+//! Deliberate defects: mistakes that a tired engineer would make and a review might miss. They show that the simulator
+//! and the tests can fail: `cargo xtask mutate` switches on one defect at a time, and names the seed or the test that
+//! turned red.
 //!
-//! A site reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` that is the constant `false`, and this
-//! table is not compiled. With it the question is whether that one was switched on, by [`switch_on`], once for the
-//! whole process. What no debug assertions are compiled into cannot have it: no release build can contain a defect.
+//! A site reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` the macro is the constant `false`, and
+//! this table is not compiled. With the feature, the macro asks whether [`switch_on`] has switched on that defect, once
+//! for the whole process. The feature does not compile without debug assertions: no release build can contain a defect.
 
 #[cfg(all(feature = "defects", not(debug_assertions)))]
 compile_error!("deliberate defects are for the simulator and for tests; a release build must not contain them");
 
-/// Is this the defect that is switched on? The constant `false` without the feature `defects`.
+/// Returns `true` if this defect is switched on. The constant `false` without the feature `defects`.
 #[cfg(not(feature = "defects"))]
 #[macro_export]
 macro_rules! defect {
@@ -18,7 +18,7 @@ macro_rules! defect {
     };
 }
 
-/// Is this the defect that is switched on?
+/// Returns `true` if this defect is switched on.
 #[cfg(feature = "defects")]
 #[macro_export]
 macro_rules! defect {
@@ -27,15 +27,15 @@ macro_rules! defect {
     };
 }
 
-/// Switches on the defect of this name (`Option<String>`), if there is one. Nothing, and nothing is evaluated, without
-/// the feature `defects`.
+/// Switches on the defect of this name (`Option<String>`), if a name is given. Without the feature `defects` the macro
+/// does nothing and evaluates nothing.
 #[cfg(not(feature = "defects"))]
 #[macro_export]
 macro_rules! switch_on_defect {
     ($name:expr) => {};
 }
 
-/// Switches on the defect of this name (`Option<String>`), if there is one.
+/// Switches on the defect of this name (`Option<String>`), if a name is given.
 #[cfg(feature = "defects")]
 #[macro_export]
 macro_rules! switch_on_defect {

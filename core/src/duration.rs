@@ -77,7 +77,8 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// As Flux shows it: the largest unit that it fills, with six significant digits (`62000 ms` is `1.03333m`).
+/// Formats as Flux does: in the largest unit that the span fills, with six significant digits (`62000 ms` is
+/// `1.03333m`).
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_infinite() {

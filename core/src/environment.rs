@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Most bytes of names and values together in one Start.
 pub const MAX_BYTES: usize = 64 * 1024;
 
-/// What perilog itself sets; nothing from outside or from the node's configuration overrides it.
+/// The variables that perilog itself sets; no requester and no node configuration overrides them.
 pub const OWN: &[&str] = &[
     "PERILOG_JOB",
     "PERILOG_RANK",
@@ -20,9 +20,10 @@ pub const OWN: &[&str] = &[
     "PERILOG_CONTROL",
 ];
 
-/// Is `name` a name that a shell can use: `[A-Za-z_][A-Za-z0-9_]*`? `Err` has the byte offset of what does not fit.
+/// Checks that `name` is a name that a shell can use: `[A-Za-z_][A-Za-z0-9_]*`.
 ///
 /// # Errors
+///
 /// The offset of the first byte that does not fit.
 pub fn check_name(name: &str) -> Result<(), usize> {
     let fits = |(i, b): (usize, u8)| b == b'_' || b.is_ascii_alphabetic() || (i > 0 && b.is_ascii_digit());
@@ -33,8 +34,8 @@ pub fn check_name(name: &str) -> Result<(), usize> {
     }
 }
 
-/// Names that the loader, a shell or an interpreter obeys before a script's first line: whoever sets one from outside
-/// runs code as the script's user.
+/// Names that the loader, a shell or an interpreter obeys before a script's first line. A requester who sets such a
+/// name runs code as the script's user.
 #[rustfmt::skip]
 const OBEYED: &[&str] = &[
     "PATH", "IFS", "ENV", "BASH_ENV", "BASHOPTS", "SHELLOPTS", "CDPATH", "GLOBIGNORE", "PS4", "PROMPT_COMMAND", "ZDOTDIR", "FPATH", "GCONV_PATH", "LOCPATH",
@@ -59,7 +60,8 @@ const OBEYED_PREFIXES: &[&str] = &[
     "LUA_INIT_",
 ];
 
-/// Is this a name that a loader, a shell or an interpreter obeys? No list of a node lets it pass from outside.
+/// Returns `true` if a loader, a shell or an interpreter obeys this name. Such a name never passes from a requester,
+/// whatever the node's list says.
 pub fn is_obeyed(name: &str) -> bool {
     OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -18,7 +18,7 @@ use crate::ParseError;
 
 const WHAT: &str = "event";
 
-/// One event. Its time stamp is a finite number above zero, so that its line can always be read again.
+/// One event. Its time stamp is a finite number above zero, so that its line always parses again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct Event {
@@ -65,10 +65,11 @@ impl Event {
         line
     }
 
-    /// Reads one line, with or without its newline.
+    /// Parses one line, with or without its newline.
     ///
     /// # Errors
-    /// [`ParseError`] with the position of what is no JSON; at the start of the line for an object that is no event.
+    ///
+    /// [`ParseError`] with the position of invalid JSON; at the start of the line if the JSON object is no event.
     pub fn parse_line(line: &str) -> Result<Self, ParseError> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         if let Some(at) = line.find('\n') {
@@ -87,11 +88,12 @@ impl Event {
     }
 }
 
-/// Reads a whole log; the empty text is the empty log.
+/// Parses a whole log; the empty text is the empty log.
 ///
 /// # Errors
-/// [`ParseError`] of the first line that is no event, or of a last line without a newline. Its position is in that
-/// line, whose number (from 1) it names.
+///
+/// [`ParseError`] of the first line that is no event, or of a last line without a newline. The position is within that
+/// line, and the error names the line's number (from 1).
 pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
     let mut events = Vec::new();
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {
@@ -108,7 +110,7 @@ pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
 }
 
 impl TryFrom<Map<String, Value>> for Event {
-    /// What would have been right.
+    /// The text of the expected form.
     type Error = &'static str;
 
     fn try_from(mut object: Map<String, Value>) -> Result<Self, &'static str> {
@@ -125,7 +127,7 @@ impl TryFrom<Map<String, Value>> for Event {
     }
 }
 
-/// serde_json ends its messages with its own position, which is ours already.
+/// Removes serde_json's own position from its message, because the [`ParseError`] already contains the position.
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())

@@ -30,7 +30,7 @@ impl Fluid {
         JobId::new(&self.to_string()).expect("an `f` and at most eleven letters and digits are a job id")
     }
 
-    /// F58 with its sign, as `flux jobs` shows it.
+    /// Formats as F58 with its sign `ƒ`, as `flux jobs` does.
     pub fn to_sign(self) -> String {
         format!("{SIGN}{}", self.digits())
     }

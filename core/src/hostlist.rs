@@ -24,13 +24,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{IdSet, ParseError};
 
-/// A copy is the same names: what goes to every node of a job is there once.
+/// A list of host names. Copies share the names: the list that goes to every node of a job exists once.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct HostList {
     names: Arc<Names>,
 }
 
-/// Names one after the other in one text, so that 65,536 hosts are two allocations.
+/// The names, joined in one text, so that 65,536 hosts take two allocations.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Names {
     text: String,
@@ -52,9 +52,10 @@ impl HostList {
         Self::default()
     }
 
-    /// The list of these names, in this order; brackets are not read as such.
+    /// Creates a list of these names, in this order; brackets have no meaning in a name.
     ///
     /// # Errors
+    ///
     /// [`ParseError`] of the first name that [`HostList::push`] refuses.
     pub fn from_names<I: IntoIterator<Item: AsRef<str>>>(names: I) -> Result<Self, ParseError> {
         let mut list = Self::new();
@@ -115,7 +116,7 @@ impl HostList {
         self.iter().find(|name| !seen.insert(*name))
     }
 
-    /// The names at these positions, in the order of the list; positions past its end name nobody.
+    /// Returns the names at these positions, in list order; ignores positions past the end.
     #[must_use]
     pub fn select(&self, positions: &IdSet) -> Self {
         let mut chosen = Self::new();
@@ -133,7 +134,7 @@ impl HostList {
         start as usize..self.names.ends[index] as usize
     }
 
-    /// Is there room for `count` names of at most `longest` bytes? The error says what would have been right.
+    /// Checks that the list has room for `count` names of at most `longest` bytes. The error describes what would fit.
     fn room_for(&self, count: usize, longest: usize) -> Result<(), String> {
         if longest > Self::MAX_NAME {
             return Err(format!("names of at most {} characters", Self::MAX_NAME));
@@ -157,7 +158,7 @@ impl HostList {
     }
 }
 
-/// RFC 29, folded: neighbours in the list that differ in one number share brackets (`n[0-3,7].c1`).
+/// Formats as RFC 29, folded: neighbours that differ in one number share brackets (`n[0-3,7].c1`).
 impl fmt::Display for HostList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fold::write(self.iter(), f)

@@ -1,6 +1,6 @@
-//! The names of things. Each id is a newtype whose constructor is its only door, so that a value of the type is valid.
+//! The names of things. Each id is a newtype with one constructor, so every value of the type is valid.
 //!
-//! Nothing here is made up: ids come from the resource manager, from systemd, or are derived ([`ActionId`]).
+//! perilog invents no ids: ids come from the resource manager or from systemd, or are derived ([`ActionId`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,7 +36,7 @@ macro_rules! text_id {
             }
         }
 
-        /// Ordered and hashed as its text, so that maps can be asked with a `&str`.
+        /// Ordered and hashed as its text, so that a `&str` can look up a key in a map.
         impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -97,11 +97,12 @@ text_id! {
     ResourceName, "resource name", check_resource
 }
 text_id! {
-    /// A point that a job reaches, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
+    /// A milestone that a job reaches, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
     MilestoneName, "milestone", check_job
 }
 text_id! {
-    /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot where systemd counts them.
+    /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
+    /// reboots.
     BootId, "boot id", check_token
 }
 text_id! {
@@ -172,8 +173,9 @@ impl fmt::Display for Rank {
     }
 }
 
-/// One try of a job's launch, ordered by the resource manager: a non-negative decimal number with up to nine digits
-/// after the point (Flux: the timestamp of `alloc`; Slurm: the restart count). `1.50` and `1.5` are the same attempt.
+/// An attempt: one launch of a job. The resource manager orders attempts by a non-negative decimal number with up to
+/// nine digits after the point (Flux: the timestamp of `alloc`; Slurm: the restart count). `1.50` and `1.5` are the
+/// same attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Attempt {
@@ -205,7 +207,7 @@ impl Attempt {
         if nano < 1_000_000_000 { Some(Self { whole, nano }) } else { None }
     }
 
-    /// The attempt a resource manager gets that counts for itself and asks for one more.
+    /// Returns the next attempt, for a resource manager that counts launches and starts one more.
     pub const fn next(self) -> Self {
         Self { whole: self.whole.saturating_add(1), nano: 0 }
     }
@@ -272,7 +274,7 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// The cluster whose controller asks; part of every [`ActionId`], so that two clusters never share one.
+/// The cluster of a controller. The cluster is part of every [`ActionId`], so that two clusters never share an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClusterId(pub Uuid);
@@ -281,8 +283,8 @@ impl ClusterId {
     /// The "cluster" of tasks that a host runs for itself, without a controller (`io.perilog.Agent.Exec`).
     pub const LOCAL: Self = Self(Uuid::from_u128(0x7065_7269_6c6f_6700_8000_6c6f_6361_6c00));
 
-    /// The id of a cluster that is known by name: the name decides, so a controller that lost its store meets its own
-    /// actions again.
+    /// Derives the id of a cluster from its name. A controller that lost its store therefore recognizes its own
+    /// actions.
     pub fn from_name(name: &str) -> Self {
         Self(Uuid::new_v5(&Self::LOCAL.0, name.as_bytes()))
     }
@@ -299,7 +301,7 @@ impl ActionId {
         if crate::defect!(ForgetAttempt) {
             return Self(Uuid::new_v5(&cluster.0, format!("{job}\0{action}").as_bytes()));
         }
-        // NUL is in none of the parts, so no two triples make the same name.
+        // No part contains NUL, so two triples never make the same name.
         Self(Uuid::new_v5(&cluster.0, format!("{job}\0{attempt}\0{action}").as_bytes()))
     }
 
@@ -322,7 +324,7 @@ impl fmt::Debug for ActionId {
     }
 }
 
-/// An action on one rank: what a node runs.
+/// A task: an action on one rank, which a node runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
     pub action: ActionId,
@@ -335,7 +337,7 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// What all unit names of tasks start with. (`perilog-*` would match the daemons.)
+/// The prefix of the unit names of all tasks. (`perilog-*` would match the daemons.)
 pub const UNIT_PREFIX: &str = "perilog-task-";
 
 /// The stem of a task: its unit's name without `.service`, and the name of its directory. At most 139 bytes.
@@ -356,7 +358,7 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// May an agent that has obeyed `self` obey `other`? Not a lower one, nor another of the same number.
+    /// Returns `true` if an agent that has obeyed `self` may obey `other`: a higher number, or the same controller.
     pub const fn admits(self, other: Self) -> bool {
         other.number > self.number || (other.number == self.number && other.nonce == self.nonce)
     }
@@ -395,7 +397,7 @@ mod tests {
             ("ƒuZZy", |t| JobId::new(t).map(drop), Err(1)),
             ("a/b", |t| JobId::new(t).map(drop), Err(2)),
             (&long, |t| JobId::new(t).map(drop), Err(65)),
-            // They reach scripts of root as `$PERILOG_JOB`, in `rm -rf "/scratch/$PERILOG_JOB"`.
+            // Job ids reach scripts of root as `$PERILOG_JOB`, in `rm -rf "/scratch/$PERILOG_JOB"`.
             (".", |t| JobId::new(t).map(drop), Err(1)),
             ("..", |t| JobId::new(t).map(drop), Err(1)),
             ("-rf", |t| JobId::new(t).map(drop), Err(1)),

@@ -1,12 +1,12 @@
-//! A set of ids (ranks, cores) as RFC 22 writes them: `0-3,7`.
+//! A set of ids (ranks, cores) in the notation of RFC 22: `0-3,7`.
 //!
-//! Kept as sorted, disjoint ranges that do not touch, so that what a set costs depends on how broken up it is, never on
-//! how large its ids are: `0-4294967295` is one entry. It is the same set exactly when it has the same ranges, so
-//! equality and hashing are those of the map. A copy shares them until one of the two changes: the ranks of a job go to
-//! each of its nodes, and are compared with themselves.
+//! The set is stored as sorted, disjoint ranges that do not touch. The cost of a set depends on the number of ranges,
+//! never on the size of the ids: `0-4294967295` is one entry. Equal sets have equal ranges, so equality and hashing are
+//! those of the map. Copies share the ranges until one copy changes: the ranks of a job go to each of its nodes, and
+//! are often compared with themselves.
 //!
-//! Reading is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more to
-//! small ones. An id above `u32::MAX` is refused here, and so is `5-5`: a range has at least two ids.
+//! The parser is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more
+//! to small ones. The parser refuses ids above `u32::MAX`, and also `5-5`: a range has at least two ids.
 
 mod parse;
 mod positions;
@@ -22,14 +22,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use positions::Positions;
 
-/// A set of `u32`. The order of sets is total and otherwise without meaning (that of their ranges).
+/// A set of `u32`. Sets have a total order (that of their ranges), which has no further meaning.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet {
-    /// None where there are no ids: what is equal looks the same.
+    /// `None` for the empty set: equal sets have equal fields.
     ranges: Option<Arc<Ranges>>,
 }
 
-/// First id of a range -> its last one. No two ranges overlap or touch.
+/// The first id of each range -> the last id. No two ranges overlap or touch.
 type Ranges = BTreeMap<u32, u32>;
 
 static NO_RANGES: Ranges = Ranges::new();
@@ -39,7 +39,7 @@ impl IdSet {
         Self { ranges: None }
     }
 
-    /// Of ranges as [`Ranges`] has them.
+    /// Creates a set of ranges that are already in the form of [`Ranges`].
     fn of(ranges: Ranges) -> Self {
         Self { ranges: (!ranges.is_empty()).then(|| Arc::new(ranges)) }
     }
@@ -57,7 +57,7 @@ impl IdSet {
         new
     }
 
-    /// Removes `id`; was it there?
+    /// Removes `id`; returns `true` if the set contained the id.
     pub fn remove(&mut self, id: u32) -> bool {
         let there = self.contains(id);
         if there {
@@ -68,13 +68,13 @@ impl IdSet {
 
     /// Adds `lo` to `hi`, both included; nothing if `lo > hi`.
     pub fn insert_range(&mut self, lo: u32, hi: u32) {
-        // Nothing to add copies nothing.
+        // Leaves shared ranges alone if the range adds nothing.
         if lo > hi || self.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end) {
             return;
         }
         let (mut lo, mut hi) = (lo, hi);
         let ranges = Arc::make_mut(self.ranges.get_or_insert_default());
-        // Swallow, from the right, every range that overlaps or touches, so that the new one stands alone.
+        // Swallows, from the right, every range that overlaps or touches the new range.
         while let Some((&start, &end)) = ranges.range(..=hi.saturating_add(1)).next_back() {
             if end.saturating_add(1) < lo {
                 break;
@@ -88,7 +88,7 @@ impl IdSet {
 
     /// Removes `lo` to `hi`, both included; nothing if `lo > hi`.
     pub fn remove_range(&mut self, lo: u32, hi: u32) {
-        // Nothing to remove copies nothing.
+        // Leaves shared ranges alone if the set contains nothing of the range.
         if lo > hi || self.within(lo, hi).next().is_none() {
             return;
         }
@@ -132,12 +132,13 @@ impl IdSet {
         self.map().last_key_value().map(|(_, &hi)| hi)
     }
 
-    /// The ids, ascending. A set from outside may have four billion: bound it (`last`, `is_subset`) before walking it.
+    /// Iterates over the ids in ascending order. A set from outside may contain four billion ids: bound the set
+    /// (`last`, `is_subset`) before iterating.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges().flat_map(|(lo, hi)| lo..=hi)
     }
 
-    /// The ranges (first, last), ascending; between two of them at least one id is missing.
+    /// Iterates over the ranges (first, last) in ascending order; at least one id is missing between two ranges.
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.map().iter().map(|(&lo, &hi)| (lo, hi))
     }
@@ -156,7 +157,7 @@ impl IdSet {
         Self::of(overlaps(self.ranges(), other.ranges()).collect())
     }
 
-    /// What is in `self` and not in `other`.
+    /// Returns the ids of `self` that are not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
         if other.is_empty() {
             return self.clone();
@@ -191,9 +192,9 @@ impl IdSet {
         }
     }
 
-    /// Is every id of `self` in `other`?
+    /// Returns `true` if every id of `self` is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
-        // Ranges do not touch, so one of `self` lies within one of `other` or is not all there.
+        // Ranges do not touch: a range of `self` either lies within one range of `other`, or is not fully contained.
         let there = |(lo, hi)| other.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end);
         self.ranges().all(there)
     }
@@ -206,13 +207,13 @@ impl IdSet {
         overlaps(self.ranges(), other.ranges()).next().is_none()
     }
 
-    /// How many ranges it is made of, which is what it costs to keep, walk and write.
+    /// Returns the number of ranges: the cost to store, walk and write the set.
     pub fn pieces(&self) -> usize {
         self.map().len()
     }
 
-    /// Is looking up each range of this in `other` cheaper than walking both? One rank of a large job must not cost
-    /// what all of them do.
+    /// Returns `true` if looking up each range of `self` in `other` is cheaper than walking both sets. An operation on
+    /// one rank of a large job must not cost as much as one on all ranks.
     fn is_small_beside(&self, other: &Self) -> bool {
         self.pieces().saturating_mul(8) < other.pieces()
     }
@@ -237,7 +238,7 @@ impl IdSet {
     }
 }
 
-/// What two ascending lists of disjoint ranges have in common, ascending.
+/// Iterates over the common part of two ascending lists of disjoint ranges, in ascending order.
 fn overlaps(
     a: impl Iterator<Item = (u32, u32)>,
     b: impl Iterator<Item = (u32, u32)>,

@@ -1,9 +1,9 @@
-//! What a job is to perilog beyond its actions: what it was given, what of that it still holds, and what it was
-//! promised to be forgiven.
+//! A job beyond its actions: the ranks and resources that the job received, those that the job still holds, and the
+//! failures that it forgives.
 //!
-//! A job is made of **ranks** and of named **resources** that are no ranks (a rabbit, a licence). Both are handed out
-//! once, held by the job and by its actions, and given back in parts ([`Part`]) that are disjoint and add up to the
-//! whole.
+//! A job consists of **ranks** and of named **resources** (a rabbit, a licence). The resource manager allocates both
+//! once; the job and its actions hold them. perilog releases both in parts ([`Part`]) that are disjoint and add up to
+//! the whole.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -82,7 +82,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    /// Of a job of `ranks` ranks.
+    /// Returns the number of ranks to tolerate in a job of `ranks` ranks.
     pub const fn of(self, ranks: u64) -> u64 {
         match self {
             Self::Ranks(count) => count as u64,
@@ -135,36 +135,39 @@ impl From<Tolerance> for String {
     }
 }
 
-/// What a job was added with.
+/// The terms that a job was added with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// R, where the resource manager gave it: what fragments are cut from.
+    /// R, if the resource manager provided it: perilog cuts fragments from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r: Option<Box<ResourceSet>>,
     /// Resources of the job that are no ranks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    /// `None`: nothing was said of it. That is none, or with `keep` all that are not kept.
+    /// `None`: the job said nothing about failures. The job then tolerates no failed rank, or with `keep` all ranks
+    /// that it does not keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
-    /// So many good ranks are enough: the job goes on with just these, and every other rank goes back. Never fewer.
+    /// The number of good ranks that the job needs. The job continues with exactly this number, and lets go of all
+    /// other ranks. The job never continues with fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
-    /// Ranks that failed within the tolerance go back when the action has succeeded without them.
+    /// The job lets go of ranks that failed within the tolerance when the action has succeeded without them.
     #[serde(default)]
     pub shrink: bool,
 }
 
 impl Terms {
-    /// Are ranks that failed a check given back, and the job goes on without them?
+    /// Returns `true` if the job lets go of ranks that failed a check and continues without these ranks.
     pub const fn sheds(&self) -> bool {
         self.shrink || self.keep.is_some()
     }
 
-    /// Can a job of so many ranks be held to it?
+    /// Checks the terms against a job of so many ranks.
     ///
     /// # Errors
-    /// A text that says why not.
+    ///
+    /// The reason why such a job cannot have these terms.
     pub fn check(&self, ranks: u64) -> Result<(), String> {
         match self.keep {
             Some(0) => Err("keep at least one rank".to_owned()),
@@ -173,14 +176,14 @@ impl Terms {
         }
     }
 
-    /// Do they say the same? That none may fail is said where nothing is, but for `keep`.
+    /// Returns `true` if both terms mean the same. Without `keep`, a tolerance of zero ranks equals no tolerance.
     pub fn is_same(&self, other: &Self) -> bool {
         let tolerate = |terms: &Self| terms.tolerate.filter(|of| terms.keep.is_some() || *of != Tolerance::Ranks(0));
         let but = |terms: &Self| Self { tolerate: tolerate(terms), ..terms.clone() };
         but(self) == but(other)
     }
 
-    /// How many of `ranks` may fail: with `keep` all that are not kept, where nothing else was said.
+    /// Returns how many of `ranks` may fail: with `keep` and without a tolerance, all ranks that the job does not keep.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {
             (Some(tolerate), _) => tolerate.of(ranks),

@@ -1,9 +1,10 @@
-//! From what is left of a task to its outcome: the one place where `ok` is made.
+//! Judges the evidence of a task and returns its outcome: the only code that creates `ok`.
 //!
-//! *A unit that is gone reads Result=success, status 0*, and so does one whose job is still queued (measured, systemd
-//! 252). So a unit is believed only when it is loaded, carries the claim's invocation, and has no job pending; and `ok`
-//! needs all of: a runner's claim, exit 0, systemd's `success`, and a complete `result.json` of the same invocation
-//! that says that every script ran. Where unit and result differ the worse stands and the note shows both.
+//! *A unit that is gone reads Result=success, status 0*, and so does a unit whose job is still queued (measured,
+//! systemd 252). So the judge believes a unit only if the unit is loaded, carries the claim's invocation, and has no
+//! pending job. The outcome `ok` requires all of: a runner's claim, exit 0, systemd's `success`, and a complete
+//! `result.json` of the same invocation that says that every script ran. If unit and result differ, the worse outcome
+//! stands and the note shows both.
 
 mod boot;
 mod report;
@@ -18,7 +19,7 @@ pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
 pub use report::{MAX_LISTED, MAX_TAILS};
 
-/// All that is left of a task whose main process and cgroup are gone, or whose unit is.
+/// The evidence of a task: what remains when the main process and cgroup, or the whole unit, are gone.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// `None`: systemd knows no such unit.
@@ -29,11 +30,12 @@ pub struct Evidence<'a> {
     pub tails: &'a [Tail],
     /// Processes that were left behind and killed or kept.
     pub lingering: &'a [Process],
-    /// The agent was told to stop it. A TERM that reached the runner tells that of nobody: anybody may have sent it.
+    /// perilog asked the agent to stop the task. A TERM that reached the runner does not prove this: any process of
+    /// root may have sent it.
     pub cancelled: bool,
 }
 
-/// The outcome and everything that goes with it.
+/// Returns the outcome with all details of the end.
 pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let (unit, result) = (evidence.believed_unit(), evidence.believed_result());
     let (outcome, note) = match (evidence.claim, unit, result) {
@@ -48,10 +50,11 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
-    // Of the host's own nobody waits for the boot: it ends as it ended.
+    // Nobody waits for the boot of a host's own task: such a task keeps its own end.
     let booted = (!intent.local && boot::was_shut_down(&outcome, evidence)).then(|| boot::of_steps(evidence.steps));
     let (outcome, note) = match (outcome, booted) {
-        // Whether the boot comes that scripts have not begun before, nobody knows yet: how they ended is what they did.
+        // Nobody knows yet whether the boot will come. If scripts were still to begin, the outcome of the scripts that
+        // ran stands.
         (_, Some(booted)) if !matches!(booted, Outcome::Lost { .. }) => (booted, note),
         (Outcome::Cancelled { status }, _) if evidence.was_stopped_by_others() => {
             let notes = note.into_iter().chain([STOPPED_BY_OTHERS.to_owned()]);
@@ -63,12 +66,12 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
 }
 
 impl<'a> Evidence<'a> {
-    /// What the unit says, where it may be believed.
+    /// Returns the unit's facts, if the judge may believe them.
     fn believed_unit(&self) -> Option<&'a UnitFacts> {
         let ours = |unit: &&UnitFacts| match self.claim {
             Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
             Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
-            // Nobody claimed: the unit can still tell that it could not execute the runner.
+            // Nobody claimed the task. The unit can still show that it could not execute the runner.
             None => true,
         };
         self.unit.filter(|unit| unit.loaded && !unit.is_to_start()).filter(ours)
@@ -82,12 +85,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Did TERM end it that the agent was not told to send?
+    /// Returns `true` if a TERM ended the task and perilog had not asked for one.
     fn was_stopped_by_others(&self) -> bool {
         !self.cancelled && matches!(self.claim, Some(Claim::Runner(_)) | None)
     }
 
-    /// Did TERM reach the runner, whoever sent it?
+    /// Returns `true` if a TERM reached the runner, whoever sent it.
     fn was_cancelled(&self) -> bool {
         self.cancelled || self.steps.iter().any(|step| matches!(step, StepRecord::Cancelled { .. }))
     }
@@ -96,7 +99,7 @@ impl<'a> Evidence<'a> {
 const STOPPED_BY_OTHERS: &str =
     "its runner was sent SIGTERM, and not by perilog (systemctl stop, a shutdown, another process)";
 
-/// How scripts ended whose runner was stopped, and nobody had asked perilog for that.
+/// Returns the outcome of scripts whose runner was stopped without a request to perilog.
 fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     const TERM: u8 = 15;
     let why = match status {
@@ -107,7 +110,8 @@ fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     Outcome::Failed { why }
 }
 
-/// What a claim of the agent's says. It withdraws a task; it cannot make it a success.
+/// Returns the outcome of a claim that the agent made. Such a claim withdraws the task; it never makes the task a
+/// success.
 fn withdrawn(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Ok | Outcome::Tolerable | Outcome::Resolved { .. } => Outcome::Lost { why: Loss::Vanished },
@@ -115,7 +119,7 @@ fn withdrawn(outcome: &Outcome) -> Outcome {
     }
 }
 
-/// The wait status of a unit's main process; `None` if it has none.
+/// Returns the wait status of a unit's main process; `None` if the process has none.
 fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
     let status = u8::try_from(unit.main_status).unwrap_or(u8::MAX);
     match unit.main_code {
@@ -152,12 +156,13 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     (worse, Some(note))
 }
 
-/// Orders outcomes by how bad they are, then by their status.
+/// Orders outcomes by severity, then by status.
 fn badness(outcome: &Outcome) -> (u8, u8) {
     (outcome.severity(), outcome.status().unwrap_or(u8::MAX))
 }
 
-/// What the unit alone says of a runner that left no result, or another one: never `ok`.
+/// Returns the outcome according to the unit alone, for a runner that left no result or a result of another invocation:
+/// never `ok`.
 fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let exit = exit_of(unit);
@@ -173,7 +178,7 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
             ),
         },
-        // It had a claim, which somebody removed.
+        // The runner had a claim, which somebody removed.
         (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),
@@ -183,8 +188,8 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
     }
 }
 
-/// What the runner says of its scripts. Only the runner knows whether TERM reached them: one that came too late changes
-/// nothing.
+/// Returns the outcome according to the runner's result. Only the runner knows whether TERM reached the scripts: a TERM
+/// that came too late changes nothing.
 fn of_result(result: &RunResult) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let all_ran = result.ran >= result.of;

@@ -1,30 +1,31 @@
-//! Commits of the controller's store, numbered through over all its lives, and the marks of them that nodes keep.
+//! Commits of the controller's store, numbered across all lives of the controller, and the marks that nodes keep of
+//! them.
 //!
-//! A store that was put back from a copy does not know that it is behind. Nodes know: each intent, each tombstone and
-//! the epoch that an agent obeyed last carry the commit that caused them. A commit that is in the store's [`History`]
-//! is the store's own past; any other one belongs to a future that the store has lost, or to another controller.
+//! A restored store does not know that it is behind. The nodes know: each intent, each tombstone and the last obeyed
+//! epoch carry the commit that caused them. A commit in the store's [`History`] is the store's own past. Any other
+//! commit belongs to a future that the store has lost, or to another controller.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, Epoch};
 
-/// A commit of a store: the controller's life that made it, and its number. Numbers grow by one with each commit and go
-/// on over all lives.
+/// A commit of a store: the life of the controller that made the commit, and the commit's number. Numbers grow by one
+/// with each commit and continue over all lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Commit {
     pub epoch: Epoch,
     pub number: u64,
 }
 
-/// A commit as a node keeps it: with the cluster whose controller made it.
+/// A mark: a commit as a node keeps it, with the cluster whose controller made the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub cluster: ClusterId,
     pub commit: Commit,
 }
 
-/// The controller that a node obeyed last, and the newest of its commits that the node knows by nothing else: the
-/// contents of `epoch.json`.
+/// The contents of `epoch.json`: the controller that a node obeyed last, and that controller's newest commit that no
+/// other file on the node shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obeyed {
     #[serde(flatten)]
@@ -32,7 +33,7 @@ pub struct Obeyed {
     /// `None`: an older agent wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// 0: an older agent wrote it, or the controller does not number its commits.
+    /// 0: an older agent wrote the file, or the controller does not number its commits.
     #[serde(default)]
     pub commit: u64,
 }
@@ -49,7 +50,7 @@ impl From<Epoch> for Obeyed {
     }
 }
 
-/// One life of a controller with this store: from its start, or from a take-over.
+/// One life of a controller with this store. A life begins with a start of the controller, or with a take-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     pub epoch: Epoch,
@@ -57,15 +58,15 @@ pub struct Life {
     pub first: u64,
 }
 
-/// Lives that a store remembers. Older ones are forgotten; their marks count as old, not as unknown.
+/// Maximum number of lives that a store remembers. The marks of forgotten lives count as old, not as unknown.
 pub const MAX_LIVES: usize = 1_024;
 
 /// Where a mark belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// This store made that commit, or it is older than all that the store remembers.
+    /// This store made the commit, or the commit is older than all lives that the store remembers.
     Past,
-    /// This store never made it.
+    /// This store never made the commit.
     Foreign,
 }
 

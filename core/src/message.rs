@@ -1,8 +1,8 @@
-//! What controller and agent say to each other, as values. `proto` turns them into bytes; nothing here knows how.
+//! The messages between controller and agent, as values. `proto` encodes them; this module knows nothing about bytes.
 //!
 //! ```text
 //!   agent                                        controller
-//!     | Hello (pages, every task it holds)   ->    |
+//!     | Hello (pages, every held task)       ->    |
 //!     |    <- Welcome | Turned away                |   settles the difference at once
 //!     |    <- Start | Begin | Cancel | Ack ...     |
 //!     | Accepted, Moved, Finished            ->    |   Finished again on every reconnect, until Ack
@@ -30,7 +30,7 @@ pub enum ToAgent {
         /// The controller's last commit; 0: an older controller, which does not number them.
         commit: u64,
     },
-    /// No session: another machine speaks for this host, or this agent's certificate is not for it.
+    /// Refuses the session: another machine speaks for this host, or this agent's certificate names another host.
     TurnedAway {
         why: String,
     },
@@ -46,7 +46,7 @@ pub enum ToAgent {
         attempt: Attempt,
         action: ActionName,
         why: String,
-        /// The commit that caused it; as of Welcome.
+        /// The commit that caused the message, as for Welcome.
         commit: u64,
     },
     /// A signal for the scripts of a running task.
@@ -57,18 +57,18 @@ pub enum ToAgent {
     /// `Finished` is durable here.
     Ack {
         task: TaskId,
-        /// The commit that has it; as of Welcome.
+        /// The commit that contains the acknowledged end, as for Welcome.
         commit: u64,
     },
     /// `ExpectsBoot` is durable here: from now on a boot is this task's end.
     BootExpected {
         task: TaskId,
     },
-    /// The attempts of these tasks are closed and forgotten: their tombstones may go.
+    /// The controller has closed and forgotten the attempts of these tasks: the agent may remove the tombstones.
     Forget {
         tasks: Vec<TaskId>,
     },
-    /// Are you there? (Two machines claim one host.)
+    /// Asks whether the agent is alive. (Two machines claim one host.)
     Probe {
         nonce: u64,
     },
@@ -77,14 +77,14 @@ pub enum ToAgent {
         question: u64,
         ask: Ask,
     },
-    /// The peer sent a message of this number that this side does not know.
+    /// The peer sent a message number that this side does not know.
     Unsupported {
         message: u32,
     },
 }
 
 impl ToAgent {
-    /// The controller's commit that this message stands on, where the node keeps it.
+    /// Sets the controller's commit behind this message, for messages whose commit the node keeps.
     pub fn set_commit(&mut self, number: u64) {
         match self {
             Self::Welcome { commit, .. } | Self::Cancel { commit, .. } | Self::Ack { commit, .. } => *commit = number,
@@ -98,7 +98,7 @@ impl ToAgent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromAgent {
     Hello(Hello),
-    /// This agent has obeyed a higher epoch, or the same one of another controller.
+    /// This agent has obeyed a higher epoch, or the same epoch of another controller.
     EpochRefused {
         seen: Epoch,
     },
@@ -117,11 +117,11 @@ pub enum FromAgent {
         task: TaskId,
         ended: Box<Ended>,
     },
-    /// A script said that this host will boot, and that this is the task's end. Said again whenever that end would be
-    /// another one.
+    /// A script announced a boot of this host, and the boot ends the task. The agent repeats the message whenever that
+    /// end would change.
     ExpectsBoot {
         task: TaskId,
-        /// What is left of the task's limit; `None`: it has none.
+        /// The remaining part of the task's limit; `None`: no limit.
         within_ms: Option<u64>,
         /// How the task has ended when the host boots now ([`crate::judge::if_it_boots`]).
         ended: Box<Ended>,
@@ -140,20 +140,22 @@ pub enum FromAgent {
     },
 }
 
-/// The first thing an agent says: who it is and everything it holds. Sent in pages; the last has `more == false`.
+/// The first message of an agent: the agent's identity and every task that it holds. A Hello has pages; the last page
+/// has `more == false`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hello {
     pub host: HostName,
     pub machine: MachineId,
     pub boot: BootId,
-    /// Grows with each session of this boot: of two sessions of one agent the higher is the newer.
+    /// A number that grows with each session of this boot: of two sessions of one agent, the higher number is newer.
     pub link: u64,
     /// The agent's version, for people.
     pub version: String,
-    /// The newest commit of a controller that this host has obeyed; `None`: none, or an older agent does not say.
+    /// The newest commit of a controller that this host has obeyed; `None`: no commit, or an older agent that does not
+    /// say.
     pub newest: Option<Mark>,
-    /// The actions that this node configures, in the first page; `None`: an older agent does not say, or they are more
-    /// than [`MAX_ACTIONS`].
+    /// The actions that this node configures, in the first page; `None`: an older agent does not say, or the node has
+    /// more than [`MAX_ACTIONS`].
     pub actions: Option<BTreeSet<ActionName>>,
     pub tasks: Vec<Held>,
     pub more: bool,
@@ -169,11 +171,11 @@ pub struct Held {
     pub job: JobId,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// Not read any more; an older controller rebuilt its store from them. Empty for tombstones.
+    /// No longer read; an older controller rebuilt its store from this field. Empty for tombstones.
     pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
-    /// The commit that caused its intent, or its tombstone; `None`: an older agent or controller did not say.
+    /// The commit that caused the intent or the tombstone; `None`: an older agent or controller did not say.
     pub commit: Option<Commit>,
     /// As of [`FromAgent::Accepted`]; of tombstones only where a boot is to be their end.
     pub limit_ms: Option<u64>,
@@ -190,9 +192,9 @@ pub enum HeldState {
     Live { phase: Phase, age_ms: u64 },
     /// Ended; `Finished` follows.
     Ended,
-    /// Ended and acknowledged before.
-    /// `past_ms`: how long nothing of it may begin any more (past its not-after); 0 while it still may.
-    /// `reboot`: was a boot of the node to be its end?
+    /// The task has ended, and the controller acknowledged the end before. `past_ms`: for how long nothing of the task
+    /// may begin any more (since its not-after); 0 before that. `reboot`: whether a boot of the node was to end the
+    /// task.
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
@@ -200,14 +202,14 @@ pub enum HeldState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// Accepted, and waiting on this host for what `why` names.
+    /// The agent has accepted the task, and the task waits on this host; `why` names the reason.
     Waiting { why: String },
     /// systemd was asked to start its unit.
     Starting,
     /// A script runs; `index` counts from 1.
     Running { script: String, index: u32, of: u32, progress: Option<String> },
-    /// Past its limit. `doing`: the process that says most about why, as it stood when the limit passed (pid, state,
-    /// command, wait channel); empty where nothing could be seen.
+    /// The script is past its limit. `doing` describes the process that best explains the delay, at the time when the
+    /// limit passed (pid, state, command, wait channel); empty if the agent could see none.
     Overdue {
         script: String,
         limit_ms: u64,
@@ -226,6 +228,6 @@ pub enum Phase {
 pub enum Ask {
     /// Output of a job's scripts on this node, from the task's directory and the journal.
     Logs { job: JobId, action: Option<ActionName>, attempt: Option<Attempt>, rank: Option<u32>, lines: u32 },
-    /// What the agent knows of its live tasks, as JSON.
+    /// The state of live tasks in the agent, as JSON.
     Status,
 }

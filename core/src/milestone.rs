@@ -1,13 +1,13 @@
-//! Milestones of one attempt of a job: points such as `data-out` that its ranks reach, each said once, and which the
-//! job has reached when all of its ranks have.
+//! Milestones of one attempt of a job: points such as `data-out`. Each rank reports a milestone once; the job has
+//! reached the milestone when all ranks have.
 //!
-//! "All" are the ranks that the job was given, but for
-//! * those that failed within its tolerance: it went on without them;
-//! * those that were given back while it held others still (shrunk, kept in surplus, finished early): it went on
-//!   without them too.
+//! "All" means the ranks that the job received, except
+//! * ranks that failed within the tolerance: the job continued without them;
+//! * ranks that were released while the job still held others (shrunk, kept in surplus, finished early): the job
+//!   continued without these ranks too.
 //!
-//! A rank that failed and was not forgiven stays one of all: nobody says for it what it has not said, but an operator
-//! may. So a milestone may never be reached; whoever waits for one is told so when everything has been given back.
+//! A rank that failed and was not forgiven still counts: only an operator may report a milestone in its place. So a job
+//! may never reach a milestone; perilog tells waiters so when everything has been released.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,9 @@ use crate::idset::IdSet;
 /// from scripts.
 pub const MAX_NAMES: usize = 64;
 
-/// What a waiter can wait for that is no milestone: the events of a job's log, and `clean`, its last release. No
-/// operator or service may call a milestone so; a script that does is told of, and waited for by nobody.
+/// Events that a waiter can wait for and that are no milestones: the events of a job's log, and `clean`, the last
+/// release. No operator or service may use these names for a milestone. If a script does, perilog reports the script,
+/// and nobody can wait for that milestone.
 #[rustfmt::skip]
 pub const EVENTS: [&str; 23] = [
     "action-start", "attempt", "attempt-closed", "attempt-forgotten", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
@@ -32,12 +33,12 @@ pub const EVENTS: [&str; 23] = [
 pub struct Milestones {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     said: BTreeMap<MilestoneName, Said>,
-    /// Ranks that the job let go of while it held others still.
+    /// Ranks that the job let go of while the job still held others.
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
     left: IdSet,
 }
 
-/// Who said one.
+/// The ranks that reported a milestone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Said {
     ranks: IdSet,
@@ -51,10 +52,11 @@ struct Said {
 pub struct TooMany;
 
 impl Milestones {
-    /// These ranks have reached it: those of them that had not said so before.
+    /// Records that these ranks have reached a milestone; returns the ranks that had not reported the milestone before.
     ///
     /// # Errors
-    /// [`TooMany`]: it is new, and there is no room for it.
+    ///
+    /// [`TooMany`]: the milestone is new, and the job has no room for another one.
     pub fn say(&mut self, name: &MilestoneName, ranks: &IdSet) -> Result<IdSet, TooMany> {
         if !self.said.contains_key(name) && self.said.len() >= MAX_NAMES {
             return Err(TooMany);
@@ -65,12 +67,13 @@ impl Milestones {
         Ok(news)
     }
 
-    /// The job let go of these, and goes on. Until they are given back they may say something still.
+    /// Records that the job let go of these ranks and continues. Until their release the ranks may still report
+    /// milestones.
     pub fn leave(&mut self, ranks: &IdSet) {
         self.left.extend_with(ranks);
     }
 
-    /// Ranks that the job let go of while it held others.
+    /// Returns the ranks that the job let go of while the job held others.
     pub const fn left(&self) -> &IdSet {
         &self.left
     }
@@ -79,12 +82,12 @@ impl Milestones {
         &mut self.left
     }
 
-    /// Has it as many names as there is room for?
+    /// Returns `true` if the job has no room for another milestone name.
     pub fn is_full(&self) -> bool {
         self.said.len() >= MAX_NAMES
     }
 
-    /// Those that the job has reached.
+    /// Iterates over the milestones that the job has reached.
     pub fn reached(&self) -> impl Iterator<Item = &MilestoneName> {
         self.said.iter().filter(|(_, said)| said.job).map(|(name, _)| name)
     }
@@ -93,14 +96,14 @@ impl Milestones {
         self.said.get(name).is_some_and(|said| said.job)
     }
 
-    /// Is there one that some ranks have said, and that is not the job's yet?
+    /// Returns `true` if some ranks have reported a milestone that the job has not reached.
     pub fn is_under_way(&self) -> bool {
         self.said.values().any(|said| !said.job)
     }
 
-    /// What the job has reached just now: each with the ranks that did not have to say it. `given`: all its ranks;
-    /// `forgiven`: those that failed within its tolerance; `released`: those that were given back, of which the ones
-    /// that had left early are waited for no more.
+    /// Returns the milestones that the job has just reached, each with the ranks that did not have to report it.
+    /// `given`: all ranks of the job. `forgiven`: ranks that failed within the tolerance. `released`: ranks that were
+    /// released; milestones no longer wait for those of them that the job had let go of early.
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
         all.subtract(&self.left.intersection(released));
@@ -124,17 +127,18 @@ mod tests {
 
     #[test]
     fn all_are_those_that_the_job_goes_on_with() {
-        // (ranks given, forgiven, given back early, said) -> the job has reached it, without these
+        // (ranks received, forgiven, let go of early, reported) -> whether the job has reached the milestone, without
+        // which ranks
         for (given, forgiven, left, said, reached) in [
             ("0-3", "", "", "0-3", Some("")),
             ("0-3", "", "", "0-2", None),
             ("0-3", "3", "", "0-2", Some("3")),
             ("0-3", "", "1,3", "0,2", Some("1,3")),
             ("0-3", "3", "1", "0,2", Some("1,3")),
-            // Who need not say it may.
+            // A rank that need not report may report.
             ("0-3", "3", "", "0-3", Some("")),
             ("0-3", "0-1", "2-3", "", None),
-            // Nobody is left of all: then it takes everyone.
+            // No rank remains of "all": then every rank has to report.
             ("0-3", "0-3", "", "0-3", Some("")),
             ("0-3", "0-1", "2-3", "0", None),
         ] {

@@ -1,4 +1,4 @@
-//! Which word was meant: the one that a slip of the fingers explains.
+//! Guesses the word that somebody meant: the candidate that a typing error explains.
 
 /// The nearest of `words`, if it is near enough.
 pub(crate) fn nearest<'w>(typed: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {

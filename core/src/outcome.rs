@@ -40,7 +40,7 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// The name of a signal (signal(7)), or its number where it has none here.
+/// Returns the name of a signal (signal(7)), or the number of a signal without a name here.
 pub fn signal_name(signal: u8) -> String {
     SIGNALS
         .iter()
@@ -62,10 +62,11 @@ pub fn signal_number(text: &str) -> Option<u8> {
 /// itself.
 pub const SENT: [u8; 6] = [1, 2, 9, 10, 12, 15];
 
-/// Confirms that a signal can be sent to scripts.
+/// Checks that perilog may send a signal to scripts.
 ///
 /// # Errors
-/// Text that names those that can.
+///
+/// A text that lists the allowed signals.
 pub fn check_sent(signal: u8) -> Result<(), String> {
     if SENT.contains(&signal) {
         return Ok(());
@@ -106,7 +107,7 @@ pub enum Outcome {
     Refused {
         why: String,
     },
-    /// An operator's word. `ok` is what they said it counts as.
+    /// An operator's word replaced the outcome; `ok` says whether the word counts as success.
     Resolved {
         ok: bool,
         reason: String,
@@ -122,7 +123,7 @@ pub enum Failure {
     Oom,
     /// systemd could not execute the runner or the runner a script.
     Exec(String),
-    /// A missing directory, a script that others can write.
+    /// A mistake in the configuration: a missing directory, or a script that others can write.
     Configuration(String),
     /// systemd refused the unit.
     Unit(String),
@@ -137,7 +138,7 @@ pub enum Failure {
 pub enum Loss {
     /// The node booted before the task's end was known.
     Rebooted,
-    /// The node knows nothing of it any more, or its unit is gone without a result.
+    /// The node knows nothing of the task any more, or the unit is gone without a result.
     Vanished,
     /// Accepted, then away past limit and grace.
     Unreachable,
@@ -177,17 +178,18 @@ impl Outcome {
         }
     }
 
-    /// Does it count as success where nothing is tolerated?
+    /// Returns `true` if the outcome counts as success without any tolerance.
     pub const fn is_ok(&self) -> bool {
         matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
     }
 
-    /// Did every script end well, or fail only in what may be tolerated? Then the next boot may be its end, or undo it.
+    /// Returns `true` if every script ended well, or failed only in a tolerable way. The next boot may end or undo such
+    /// a task.
     pub const fn went_well(&self) -> bool {
         matches!(self, Self::Ok | Self::Tolerable)
     }
 
-    /// Did scripts come to this end, so that it is more than that nothing began, or that nobody knows?
+    /// Returns `true` if scripts produced this outcome; `false` if nothing began or nobody knows.
     pub const fn is_of_scripts(&self) -> bool {
         match self {
             Self::Ok | Self::Tolerable | Self::Failed { .. } | Self::Timeout { .. } => true,
@@ -196,12 +198,12 @@ impl Outcome {
         }
     }
 
-    /// May a script have begun for it, as far as its node knows?
+    /// Returns `true` if a script of the task may have begun, as far as the node knows.
     pub const fn may_have_begun(&self) -> bool {
         self.is_of_scripts() || matches!(self, Self::Lost { why: Loss::Vanished | Loss::Rebooted })
     }
 
-    /// The status of the scripts as a shell gives it, where there is one.
+    /// Returns the status of the scripts as a shell gives it, if the outcome has one.
     pub fn status(&self) -> Option<u8> {
         match self {
             Self::Ok | Self::Tolerable => Some(0),
@@ -256,7 +258,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What the outcomes of an action add up to, where nothing is tolerated.
+/// The verdict of an action: the sum of its ranks' outcomes without any tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -288,7 +290,7 @@ impl Verdict {
             Some(Outcome::Refused { .. }) => Self::Refused,
             Some(Outcome::Lost { .. }) => Self::Lost,
             Some(Outcome::Timeout { .. }) => Self::Timeout,
-            // Tolerance is the job's, and its default is none.
+            // Tolerance belongs to the job; the default is none.
             Some(Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Resolved { .. }) => Self::Failed,
         }
     }

@@ -1,4 +1,4 @@
-//! The one error of every parser in this crate: what was read, where it went wrong, what was expected.
+//! The error type of every parser in this crate: the input, the place of the error, and the expected form.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use std::fmt;
 /// does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
-    /// What the text was meant to be, as a noun: "idset", "job id".
+    /// The kind of the text, as a noun: "idset", "job id".
     pub what: &'static str,
     /// The text itself, cut to [`ParseError::SHOWN`] bytes.
     pub input: String,
     /// Byte offset of the first byte that does not fit; `input.len()` for an unexpected end.
     pub at: usize,
-    /// What would have been right there: "a number", "at most 64 characters".
+    /// The expected form at that place: "a number", "at most 64 characters".
     pub expected: String,
 }
 

@@ -1,18 +1,17 @@
-//! R: the resources of a job or of an instance, as RFC 20 (version 1) writes them, and the parts of it that are given
-//! back.
+//! R: the resources of a job or of an instance in the form of RFC 20 (version 1), and the fragments of R that perilog
+//! releases.
 //!
 //! ```text
 //! {"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"0-47","gpu":"0-3"}}],"nodelist":["node[186-189]"],
 //!  "starttime":0.0,"expiration":0.0,"properties":{"pdebug":"19-22"}},"scheduling":{...}}
 //! ```
-//! A rank is the smallest thing that is ever given back: a fragment has all of a rank, or nothing.
-//! [`ResourceSet::fragment`] and [`ResourceSet::without`] are, for the same ranks, disjoint, and their
-//! [`ResourceSet::union`] has every rank, host, child and property of the whole. As in Flux a part has neither times
-//! nor `nslots` (they are of the whole), and `scheduling`, which only the scheduler that wrote it understands, rides
-//! along with each part that is not empty.
+//! A rank is the smallest unit of a release: a fragment has all of a rank, or nothing. [`ResourceSet::fragment`] and
+//! [`ResourceSet::without`] are, for the same ranks, disjoint, and their [`ResourceSet::union`] has every rank, host,
+//! child and property of the whole. As in Flux, a part has neither times nor `nslots`, which describe the whole. Each
+//! part that is not empty includes `scheduling`, which only the scheduler that wrote it understands.
 //!
-//! Reading is strict: what Flux would guess at, wrap or drop is refused with its place. Keys that RFC 20 does not know
-//! are skipped.
+//! The parser is strict: it refuses input that Flux would guess at, wrap or drop, and names the place. The parser skips
+//! keys that RFC 20 does not know.
 
 mod form;
 #[cfg(test)]
@@ -31,12 +30,13 @@ use crate::{HostList, IdSet};
 /// Kind of resource (`core`, `gpu`) -> its ids on a rank.
 type Children = BTreeMap<String, IdSet>;
 
-/// Most kinds of resource on one rank. Entries of R_lite may add to ranks that others have named: without it a text of
-/// 1 MiB, half of it ranks and half of it kinds for all of them, asks for a hundred million sets.
+/// Maximum number of kinds of resource on one rank. Several entries of R_lite may add kinds to the same ranks. Without
+/// this bound, a text of 1 MiB (half of it ranks, half of it kinds for all ranks) asks for a hundred million sets.
 const MAX_KINDS: usize = 64;
 
-/// Most ranges of ids of all kinds on one rank: every second core of 2,048. Without it ranks that each have another
-/// core, and then all a scattered lot of others, ask for as many copies of that lot.
+/// Maximum number of id ranges of all kinds on one rank: every second core of 2,048. Suppose that each rank has a core
+/// of its own, and that a later entry adds scattered cores to all ranks. Without this bound, such a text asks for a
+/// copy of the scattered cores per rank.
 const MAX_RANGES: usize = 1_024;
 
 /// Resources by rank, each rank on its host.
@@ -47,9 +47,9 @@ pub struct ResourceSet {
     hosts: HostList,
     /// Ranks that have the same children. Disjoint, and together `ranks`.
     groups: BTreeMap<Children, IdSet>,
-    /// Each of some of `ranks`, none of them empty.
+    /// Properties with their ranks: each set is a part of `ranks` and not empty.
     properties: BTreeMap<String, IdSet>,
-    /// Of the whole only: `None` in a part.
+    /// Describes the whole only: `None` in a part.
     slots: Option<u64>,
     start: Option<Number>,
     expiration: Option<Number>,
@@ -57,18 +57,18 @@ pub struct ResourceSet {
     positions: Lookup,
 }
 
-/// The positions of `ranks`, once they are asked for: cutting one rank out of many is no walk over all of them.
+/// The positions of `ranks`, computed on first use, so that cutting one rank out of many walks no list.
 #[derive(Debug, Clone, Default)]
 struct Lookup(OnceLock<Positions>);
 
-/// It says nothing that `ranks` does not.
+/// A lookup is derived from `ranks`: two lookups never make a difference.
 impl PartialEq for Lookup {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-/// What of a text is no R: `execution.R_lite[0].rank: malformed idset ...`.
+/// The reason why a text is no R: `execution.R_lite[0].rank: malformed idset ...`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("R (RFC 20): {place}: {why}")]
 pub struct InvalidR {
@@ -83,12 +83,13 @@ impl InvalidR {
 }
 
 impl ResourceSet {
-    /// Reads the JSON text of an R.
+    /// Parses the JSON text of an R.
     ///
     /// # Errors
-    /// [`InvalidR`]: no JSON, another version than 1, a key that is missing or is something else than RFC 20 has there,
-    /// ranks and hosts that are not one for one, a property of a rank that is not here, more hosts than one
-    /// [`HostList`] has, more than 64 kinds of resource on a rank.
+    ///
+    /// [`InvalidR`]: no JSON; a version other than 1; a key that is missing or has another form than in RFC 20; ranks
+    /// and hosts that do not match one for one; a property of a rank that R does not have; more hosts than one
+    /// [`HostList`] holds; more than 64 kinds of resource on a rank.
     pub fn from_json(text: &str) -> Result<Self, InvalidR> {
         let mut json = serde_json::Deserializer::from_str(text);
         let r = form::read(&mut json)?;
@@ -104,12 +105,12 @@ impl ResourceSet {
         &self.ranks
     }
 
-    /// One for each rank, in rank order.
+    /// Returns the hosts, one per rank, in rank order.
     pub const fn hosts(&self) -> &HostList {
         &self.hosts
     }
 
-    /// What is on a rank, by kind: `core` -> `0-3`.
+    /// Returns the resources on a rank, by kind: `core` -> `0-3`.
     pub fn children(&self, rank: u32) -> Option<&BTreeMap<String, IdSet>> {
         self.groups.iter().find(|(_, ranks)| ranks.contains(rank)).map(|(children, _)| children)
     }
@@ -123,7 +124,7 @@ impl ResourceSet {
         self.ranks.is_empty()
     }
 
-    /// The part of these ranks; ranks that are not here are nothing.
+    /// Returns the fragment of these ranks; ignores ranks that R does not have.
     #[must_use]
     pub fn fragment(&self, ranks: &IdSet) -> Self {
         let ranks = self.ranks.intersection(ranks);

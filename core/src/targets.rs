@@ -17,7 +17,7 @@ pub enum Targets {
     Hosts(HostList),
 }
 
-/// The first target that the hostlist it was looked up in does not have.
+/// The first target that is not in the given hostlist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownTarget {
     #[error("no rank {rank}: there are {hosts} ranks, counted from 0")]
@@ -27,11 +27,12 @@ pub enum UnknownTarget {
 }
 
 impl Targets {
-    /// The ranks that are meant where `hosts` are those of ranks 0, 1, 2...; a host that stands for several ranks means
-    /// all of them.
+    /// Returns the ranks that the targets mean, where `hosts` lists the hosts of ranks 0, 1, 2...; a host of several
+    /// ranks means all of them.
     ///
     /// # Errors
-    /// [`UnknownTarget`]: the first rank or host named here that is not in `hosts`.
+    ///
+    /// [`UnknownTarget`]: the first rank or host that is not in `hosts`.
     pub fn resolve(&self, hosts: &HostList) -> Result<IdSet, UnknownTarget> {
         match self {
             Self::Ranks(ranks) => check_ranks(ranks, hosts.len()).map(|()| ranks.clone()),
@@ -49,7 +50,7 @@ fn check_ranks(ranks: &IdSet, hosts: usize) -> Result<(), UnknownTarget> {
     }
 }
 
-/// One walk over each list, however many names are asked for.
+/// Walks each list once, for any number of names.
 fn ranks_of(names: &HostList, hosts: &HostList) -> Result<IdSet, UnknownTarget> {
     let mut found: HashMap<&str, bool> = names.iter().map(|name| (name, false)).collect();
     let mut ranks = IdSet::new();
@@ -73,13 +74,12 @@ impl FromStr for Targets {
     }
 }
 
-/// Is this meant to be an idset, well formed or not?
+/// Returns `true` if the text can only be an idset, well formed or not.
 fn is_idset(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || b",-[]".contains(&b))
 }
 
-/// The text that was read, in its canonical form. It reads back as the same targets, but for hosts that are all bare
-/// numbers.
+/// Writes the canonical form. The form parses back as the same targets, except hosts whose names are bare numbers.
 impl fmt::Display for Targets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,7 +101,7 @@ impl fmt::Debug for Targets {
 impl Serialize for Targets {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.to_string();
-        // Only a list built by hand gets here; sent on, it would name other nodes.
+        // Only code can build such a list; if it were sent, it would mean ranks.
         if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && is_idset(&text) {
             return Err(ser::Error::custom(format!("hosts {text} cannot be told from ranks")));
         }

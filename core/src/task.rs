@@ -1,8 +1,9 @@
-//! What a task is on its node: the order to start it, what the node decided to run, and what it left behind.
+//! A task on its node: the order to start the task, what the node decided to run, and the files that the task left
+//! behind.
 //!
-//! These are the contents of the files in a task's directory (`intent.json`, `claim`, `steps.jsonl`, `result.json`,
-//! `outcome.json`, and the tombstone); the agent writes and reads them, the runner reads the first and writes the next
-//! three.
+//! These types are the contents of the files in a task's directory (`intent.json`, `claim`, `steps.jsonl`,
+//! `result.json`, `outcome.json`, and the tombstone); the agent writes and reads them, the runner reads the first and
+//! writes the next three.
 
 use std::collections::BTreeMap;
 
@@ -20,26 +21,27 @@ mod tombstone;
 pub use ended::Ended;
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
-/// What a runner exits with that found no directory, or no intent in it that is its task's: it claimed nothing and ran
+/// The exit status of a runner that found no directory, or no intent of its task: such a runner claimed nothing and ran
 /// nothing.
 pub const NO_TASK: u8 = 66;
-/// What it exits with that came too late, or found its task claimed by another: it ran nothing either (EX_TEMPFAIL of
-/// sysexits.h).
+/// The exit status of a runner that came too late, or found the task claimed by another: such a runner ran nothing
+/// either (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
-/// ... that could not write its claim.
+/// The exit status of a runner that could not write its claim.
 pub const NO_CLAIM: u8 = 73;
-/// All of them: no runner that had a claim exits so.
+/// All exit statuses of a runner that ran nothing; a runner with a claim never exits with one.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
 /// The first words of a remark about an end that is `ok` because there was no script to run.
 pub const NO_SCRIPT: &str = "no script ran";
 
-/// What the agent makes in a task's directory once the controller has it on disk that a script of it announced a boot.
+/// The file that the agent creates in a task's directory once the controller's disk has the announced boot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
-/// What the agent makes in a task's directory before it sends TERM to the runner: perilog was asked to stop it.
+/// The file that the agent creates in a task's directory before it sends TERM to the runner: perilog was asked to stop
+/// the task.
 pub const STOP_ASKED: &str = "stop-asked";
 
-/// The order to run an action on one rank. Says *that* it runs; the node says what ([`Plan`]).
+/// The order to run an action on one rank. A Start says *that* the action runs; the node decides what runs ([`Plan`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     pub task: TaskId,
@@ -48,30 +50,30 @@ pub struct Start {
     pub action: ActionName,
     /// The boot it is meant for.
     pub boot: BootId,
-    /// From receipt, in milliseconds: past it nothing may be claimed.
+    /// The start-grace in milliseconds, counted from receipt; afterwards nobody may claim the task.
     pub not_after_ms: u64,
     /// All ranks of the action, and the host of each in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     /// The job's owner.
     pub userid: Option<u32>,
-    /// What the requester would like scripts to see; the node's list decides ([`crate::environment`]).
+    /// The variables that the requester would like scripts to see; the node's list decides ([`crate::environment`]).
     pub env: BTreeMap<String, String>,
     /// A limit for the whole task; the smaller of this and the plan's stands.
     pub timeout_ms: Option<u64>,
-    /// It cleans up after its attempt: from here on nothing may prepare that on this host any more.
+    /// The action is an after-action: from now on no setup action of the attempt may begin on this host.
     #[serde(default)]
     pub after: bool,
-    /// The controller's commit that caused it; 0: an older controller, which does not number them.
+    /// The controller's commit that caused the Start; 0: an older controller, which does not number its commits.
     #[serde(default)]
     pub commit: u64,
 }
 
-/// What this node runs for an action: its configuration with every default filled in.
+/// The plan of an action on this node: the node's configuration with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub run: Run,
-    /// The user of scripts that name none.
+    /// The user of scripts without a user of their own.
     pub user: String,
     pub cwd: String,
     pub path: String,
@@ -102,11 +104,11 @@ pub struct Plan {
 pub enum Run {
     /// Script directories, in order; within one, names sorted by bytes.
     Directories(Vec<String>),
-    /// One command and its arguments.
+    /// A command with its arguments.
     Command(Vec<String>),
 }
 
-/// What differs for one script.
+/// The settings that differ for one script.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScriptPlan {
     pub user: Option<String>,
@@ -129,7 +131,7 @@ pub struct Retries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
-    /// ... it goes on, overdue, and its node is drained.
+    /// The script continues, overdue, and perilog drains the node.
     #[default]
     Drain,
     /// ... KILL after a grace.
@@ -148,14 +150,14 @@ pub enum OnError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {
-    /// `ok`, and its end says that no script ran.
+    /// `ok`; the end says that no script ran.
     #[default]
     Ok,
     /// `failed`: the site means each node to run some.
     Fail,
 }
 
-/// What becomes of processes that outlive the scripts.
+/// The policy for processes that outlive the scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lingering {
@@ -163,7 +165,7 @@ pub enum Lingering {
     #[default]
     Hold,
     Kill,
-    /// They are meant to stay (a mount daemon); recorded.
+    /// Such processes are meant to stay (a mount daemon); perilog records them.
     Keep,
 }
 
@@ -175,39 +177,39 @@ pub struct Intent {
     /// The environment that passed the node's list, and how many variables did not.
     pub env: BTreeMap<String, String>,
     pub dropped_env: u32,
-    /// CLOCK_BOOTTIME in milliseconds; past it nothing may be claimed.
+    /// The not-after: CLOCK_BOOTTIME in milliseconds after which nobody may claim the task.
     pub not_after_boottime_ms: u64,
     /// CLOCK_BOOTTIME in milliseconds when it was taken on.
     pub accepted_boottime_ms: u64,
     /// Run for the host itself (`io.perilog.Agent.Exec`): no controller is told, none is asked.
     pub local: bool,
-    /// The commit that caused it; `None`: the host's own, or an older controller's.
+    /// The commit that caused the intent; `None`: the host's own task, or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// Of such a one: what its hook asked for beside.
+    /// For the host's own task: further details that its hook asked for.
     #[serde(default, skip_serializing_if = "Hook::is_empty")]
     pub hook: Hook,
 }
 
 impl Intent {
-    /// How long the whole task may take: the smaller of what its Start and its plan say.
+    /// Returns the limit of the whole task: the smaller of the limits of its Start and its plan.
     pub fn limit_ms(&self) -> Option<u64> {
         self.start.timeout_ms.into_iter().chain(self.plan.timeout_ms).min()
     }
 
-    /// Made from the unit of a task whose directory was gone: nothing may be claimed by it, it stands for what has
-    /// begun.
+    /// Returns `true` if the agent rebuilt the intent from the unit of a task whose directory was gone. Nobody may
+    /// claim such a task; the intent only stands for scripts that have begun.
     pub const fn is_rebuilt(&self) -> bool {
         self.not_after_boottime_ms == 0
     }
 
-    /// CLOCK_BOOTTIME in milliseconds: what stays of it is kept at least as long. Of a rebuilt one only when it was
-    /// found is known.
+    /// Returns the earliest time (CLOCK_BOOTTIME in milliseconds) at which the agent may remove the task's remains. For
+    /// a rebuilt intent the agent knows only when it found the unit.
     pub fn kept_until_boottime_ms(&self) -> u64 {
         self.not_after_boottime_ms.max(self.accepted_boottime_ms)
     }
 
-    /// As one that was made so.
+    /// Marks the intent as rebuilt.
     #[must_use]
     pub const fn rebuilt(mut self) -> Self {
         self.not_after_boottime_ms = 0;
@@ -215,13 +217,13 @@ impl Intent {
     }
 }
 
-/// What a resource manager's hook tells of itself.
+/// The details that a resource manager's hook reports about its job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hook {
     /// The program to run where no hook hears how the task ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<String>,
-    /// Tells two jobs of one number apart: the time at which the resource manager began this one.
+    /// Distinguishes two jobs of one number: the time at which the resource manager began this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }
@@ -231,21 +233,23 @@ impl Hook {
         *self == Self::default()
     }
 
-    /// Is it of another job than the one with this instance? Unknown where this hook does not say.
+    /// Returns `true` if the hook speaks for another job than the one with the instance `known`; `false` if this hook
+    /// has no instance.
     pub fn is_of_another(&self, known: &str) -> bool {
         self.instance.as_deref().is_some_and(|own| own != known)
     }
 }
 
-/// `claim`: made with O_EXCL; whoever made it decides whether scripts run.
+/// The contents of `claim`, created with O_EXCL; the creator of the claim decides whether scripts run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claim {
     /// A runner, with its unit's invocation.
     Runner(InvocationId),
-    /// The agent, so that no runner can: the task was cancelled before it began.
+    /// The agent claimed the task, so that no runner can: the task was cancelled before it began.
     Cancelled,
-    /// The agent, so that no runner can, and how the task ends by that: refused, or its unit could not be started.
+    /// The agent claimed the task, so that no runner can: perilog refused the task, or systemd could not start its
+    /// unit. Contains the outcome of the task.
     Withdrawn(Outcome),
 }
 
@@ -280,19 +284,19 @@ pub enum StepRecord {
         at_ms: u64,
         why: String,
     },
-    /// A limit has passed: what was seen before anything was done about it.
+    /// A limit has passed: the state of the processes before the runner did anything about it.
     Overdue {
         seq: u32,
         script: String,
         at_ms: u64,
         limit_ms: u64,
         forensics: String,
-        /// The one line of it that says most: `4711 D mount in rpc_wait_bit_killable`. Empty where nothing could be
-        /// seen.
+        /// The most telling line of `seen`: `4711 D mount in rpc_wait_bit_killable`. Empty if the runner could see
+        /// nothing.
         #[serde(default)]
         doing: String,
     },
-    /// What a script said about itself.
+    /// A report of a script about itself.
     Report {
         seq: u32,
         script: String,
@@ -305,7 +309,7 @@ pub enum StepRecord {
     },
 }
 
-/// What a script may say (perilog-report).
+/// The reports that a script may make (perilog-report).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub enum Report {
@@ -334,17 +338,17 @@ pub struct RunResult {
     pub began_ms: u64,
     pub ended_ms: u64,
     pub elapsed_ms: u64,
-    /// Scripts that were run, and how many there were.
+    /// The number of scripts that ran, and the number of all scripts.
     pub ran: u32,
     pub of: u32,
-    /// The largest status of a script that is not tolerable, as a shell gives it: what the runner exits with.
+    /// The largest status of a script that is not tolerable, as a shell gives it: the exit status of the runner.
     pub status: u8,
     /// The status that `status` came from.
     pub worst: Option<ExitStatus>,
     /// A script, or the whole, ended past its limit.
     pub timed_out: bool,
     pub cancelled: bool,
-    /// Nothing could run: missing directory, writable script, unknown user.
+    /// The configuration error because of which nothing could run: missing directory, writable script, unknown user.
     pub configuration: Option<String>,
     /// A script could not be executed.
     pub exec: Option<String>,
@@ -365,7 +369,7 @@ pub struct Process {
 pub struct Step {
     pub script: String,
     pub digest: String,
-    /// Which try of its script it is, counted from 1.
+    /// The number of the try, counted from 1 for each script.
     pub attempt: u32,
     pub began_ms: u64,
     pub elapsed_ms: u64,
@@ -388,7 +392,7 @@ pub struct Tail {
     pub text: String,
 }
 
-/// What systemd says of a unit. Believe it only through [`crate::judge`].
+/// The facts that systemd reports about a unit. Believe these facts only through [`crate::judge`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFacts {
     /// LoadState is `loaded`.
@@ -399,7 +403,7 @@ pub struct UnitFacts {
     pub sub: String,
     pub result: String,
     pub main_pid: u32,
-    /// ExecMainCode: CLD_EXITED 1, CLD_KILLED 2, CLD_DUMPED 3; 0 while there is none.
+    /// ExecMainCode: CLD_EXITED 1, CLD_KILLED 2, CLD_DUMPED 3; 0 before the main process has ended.
     pub main_code: i32,
     pub main_status: i32,
     pub invocation: Option<InvocationId>,
@@ -410,13 +414,13 @@ pub struct UnitFacts {
 }
 
 impl UnitFacts {
-    /// Has the main process come and gone?
+    /// Returns `true` if the main process has ended.
     pub fn main_ended(&self) -> bool {
         self.main_code != 0 && self.main_pid == 0
     }
 
-    /// Will its job bring a main process? A stop that waits for its turn, on a node that goes down, brings none after
-    /// the one that has gone.
+    /// Returns `true` if the pending job will start a main process. A stop job that waits for its turn, on a node that
+    /// goes down, starts none after the main process has ended.
     pub fn is_to_start(&self) -> bool {
         self.job_pending && self.main_code == 0
     }

@@ -6,7 +6,7 @@
 pub(crate) fn second(wall_ms: u64) -> String {
     let seconds = wall_ms / 1000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March: a leap day is the last of its year. 146,097 days are 400 years.
+    // The year starts in March, so that a leap day is the last day of its year. 146,097 days are 400 years.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -2,10 +2,11 @@
 //! anything: it is compiled into that program alone, and only for `cargo xtask mutate` (`cargo xtask tidy` sees to
 //! both).
 
-/// Name of one, in the environment of tests: as `perilog_host::defect` reads it for what is built around the core.
+/// The environment variable that names a defect to tests; `perilog_host::defect` reads the same variable for the code
+/// around the core.
 const VARIABLE: &str = "PERILOG_DEFECT";
 
-/// The name that was chosen, if one was.
+/// Returns the chosen name, if the variable is set.
 pub(crate) fn chosen() -> Option<String> {
     std::env::var(VARIABLE).ok().map(|name| name.trim().to_owned())
 }

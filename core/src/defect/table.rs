@@ -11,7 +11,7 @@ use serde::Serialize;
 pub enum Hunt {
     /// Some history of a fresh seed does not hold.
     Simulator,
-    /// A test fails: its program, as `cargo xtask test` names it, and a filter.
+    /// A test fails: the test program, as `cargo xtask test` names it, and a filter.
     Unit { program: &'static str, filter: &'static str },
     /// A test on real nodes fails: a program of `tests/tests`.
     Nodes { program: &'static str },
@@ -165,17 +165,18 @@ table! {
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up", "nothing of an attempt begins after its after-actions", Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
-/// Process-wide: a machine is what its program is.
+/// The defect of this process; a process has at most one for its whole life.
 static ON: OnceLock<Defect> = OnceLock::new();
 
 pub fn is_on(defect: Defect) -> bool {
     ON.get() == Some(&defect)
 }
 
-/// From here on the process has this defect; by its name (`ack-before-commit`). The same one may be asked for again.
+/// Switches on a defect by name (`ack-before-commit`) for the rest of the process. Repeating the same name is allowed.
 ///
 /// # Errors
-/// There is none of that name, or another is on.
+///
+/// No defect has that name, or another one is on.
 pub fn switch_on(name: &str) -> Result<(), String> {
     let row = TABLE.iter().find(|row| row.name() == name).ok_or_else(|| format!("there is no defect {name}"))?;
     let on = ON.get_or_init(|| row.defect);

@@ -37,7 +37,7 @@ fn decimal(digits: &str, unit: u64) -> Option<Span> {
     if digits.bytes().all(|b| b.is_ascii_digit()) {
         return from_whole(digits.parse().ok()?, unit);
     }
-    // A number that is too small for an f64 reads as zero, but is none.
+    // A number below the range of an f64 reads as zero, but is positive.
     let positive = digits.bytes().take_while(|b| !b"eE".contains(b)).any(|b| matches!(b, b'1'..=b'9'));
     from_f64(digits.parse().ok()?, unit, positive)
 }
@@ -80,7 +80,7 @@ fn number(text: &str) -> usize {
     }
 }
 
-/// What follows `0x`, if that starts with a hexadecimal digit.
+/// Returns the digits after `0x`, if at least one hexadecimal digit follows.
 fn hex_digits(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
     rest.starts_with(|c: char| c.is_ascii_hexdigit()).then_some(rest)

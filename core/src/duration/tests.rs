@@ -13,7 +13,7 @@ fn texts_that_are_durations() {
         ("2ms", 2), ("0.1s", 100), ("30", 30 * S), ("1.2h", 4320 * S), ("5m", 300 * S), ("0s", 0), ("0", 0), ("5d", 432_000 * S),
         ("500ms", 500), (".5h", 1800 * S), ("1.", S), ("1.s", S), ("+5", 5 * S), ("1e3ms", S), ("1E+3ms", S), ("5e-1", 500), ("00005", 5 * S),
         ("0x10", 16 * S), ("0X10s", 16 * S), ("0x1d", 29 * S), ("0x2ms", 2), ("0x0", 0),
-        // Rounded to whole milliseconds, but what is more than nothing stays so.
+        // Rounded to whole milliseconds, but a positive duration stays positive.
         ("1.4ms", 1), ("1.5ms", 2), ("0.0001", 1), ("1e-400", 1), ("0e9", 0), ("0.000d", 0),
         // No digit of a whole number is lost.
         ("18446744073709551614ms", u64::MAX - 1), ("18446744073709551s", 18_446_744_073_709_551_000), ("9007199254740993", 9_007_199_254_740_993_000),

@@ -1,6 +1,6 @@
-//! Events of a job's log as RFC 21 means them: what their contexts must have. Keys beside those are nobody's mistake,
-//! nor are names that are not listed there; this controller's own `finish` (of ranks of an action) is one of its own,
-//! in its own log.
+//! Events of a job's log as RFC 21 defines them: the required keys of their contexts. Further keys are no error, and
+//! neither are event names that RFC 21 does not list. The controller's own `finish` (ranks of an action) is one of
+//! those names, in the controller's own log.
 
 use serde_json::{Map, Value};
 
@@ -52,12 +52,12 @@ pub struct Exception {
     pub severity: u8,
     pub note: String,
     pub userid: Option<u32>,
-    /// What the job's `finish` says instead of its shells' status (wait(2)).
+    /// The wait status (wait(2)) that the job's `finish` reports in place of its shells' status.
     pub wait_status: Option<i64>,
 }
 
 impl Exception {
-    /// What a fatal one makes of `finish`: an exit status, 128 and the number for a signal.
+    /// Returns the status that a fatal exception gives to `finish`: an exit status, or 128 plus the number of a signal.
     pub const fn finish_status(&self) -> Option<i64> {
         match self.wait_status {
             Some(status) if self.severity == 0 => {
@@ -70,11 +70,12 @@ impl Exception {
 }
 
 impl JobEvent {
-    /// `None`: none of those above. RFC 21 has others (submit, depend, priority and so on), of what comes before a job
-    /// has resources.
+    /// Reads an event. `None`: the event is none of these. RFC 21 has other events (submit, depend, priority and so on)
+    /// for the time before a job has resources.
     ///
     /// # Errors
-    /// What the context of such an event must have, and this one has not.
+    ///
+    /// The key that the context of such an event requires, and that is missing here.
     pub fn read(event: &Event) -> Result<Option<Self>, String> {
         let none = Map::new();
         let context = Context { name: event.name(), keys: event.context().unwrap_or(&none) };

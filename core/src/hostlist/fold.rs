@@ -61,7 +61,7 @@ impl<'a> Slot<'a> {
         slot.id(next).map(|_| slot)
     }
 
-    /// The id of `name`, if it is this slot's prefix and suffix around a number that is written as this slot writes it.
+    /// Returns the id of `name`, if the name is this slot's prefix and suffix around a number in this slot's width.
     fn id(self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
         let as_written = digits.len() == self.width.max(1) || (digits.len() > self.width && !digits.starts_with('0'));
@@ -76,7 +76,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Where the number starts that ends before `end`; `end` itself where none does.
+/// Returns the start of the number that ends before `end`; `end` itself if no digit stands there.
 fn number_start(name: &str, end: usize) -> usize {
     end - name[..end].bytes().rev().take_while(u8::is_ascii_digit).count()
 }

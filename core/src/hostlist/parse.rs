@@ -14,7 +14,7 @@ use crate::ParseError;
 const WHAT: &str = "hostlist";
 pub(super) const NAME_CHARACTER: &str = "a printable ASCII character other than space, ',', '[' and ']'";
 
-/// May this byte stand in a name (RFC 29: prefix and suffix)?
+/// Returns `true` if this byte may stand in a name (RFC 29: prefix and suffix).
 pub(super) const fn in_name(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b',' | b'[' | b']')
 }
@@ -23,8 +23,9 @@ impl FromStr for HostList {
     type Err = ParseError;
 
     /// # Errors
-    /// [`ParseError`] at the first byte that RFC 29 does not allow; at the start of an id, or of the expression, that
-    /// would make the list larger than its bounds, before anything of it is expanded.
+    ///
+    /// [`ParseError`] at the first byte that RFC 29 does not allow. If an id or the expression would make the list
+    /// exceed its bounds, the error stands at its start, before any expansion.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut list = Self::new();
         list.append_text(text)?;
@@ -33,11 +34,12 @@ impl FromStr for HostList {
 }
 
 impl HostList {
-    /// Appends what a text names: one list of several texts is held to the bounds of one, before anything beyond them
-    /// is expanded.
+    /// Appends the names in a text. One list of several texts has the bounds of one list, and the parser checks them
+    /// before it expands names.
     ///
     /// # Errors
-    /// As those of `from_str`; what stood before the place of the error was appended.
+    ///
+    /// As for `from_str`; names before the place of the error are appended.
     pub(crate) fn append_text(&mut self, text: &str) -> Result<(), ParseError> {
         let mut reader = Reader { text, at: 0 };
         loop {
@@ -93,8 +95,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What stands between the brackets, past the closing one; and the width to which leading zeros of the first id pad
-    /// all ids.
+    /// Parses the ids between brackets, including the closing bracket. Also returns the width to which leading zeros of
+    /// the first id pad all ids.
     fn idlist(&mut self) -> Result<(Vec<Item>, usize), ParseError> {
         let mut items = Vec::new();
         let mut width = None;

@@ -50,7 +50,7 @@ fn texts_that_are_hostlists_expanded_and_folded() {
         ("foo[98-101]", "foo98,foo99,foo100,foo101", "foo[98-101]"),
         ("foo[08,9,100]", "foo08,foo09,foo100", "foo[08-09,100]"),
         ("foo0,foo00,foo000", "foo0,foo00,foo000", "foo0,foo00,foo000"),
-        // Folding once took a lone 0 into brackets that pad it to 00.
+        // Folding once put a lone 0 into brackets that pad the 0 to 00.
         ("foo00,foo0", "foo00,foo0", "foo00,foo0"),
         ("a1b1,a2b2", "a1b1,a2b2", "a1b1,a2b2"),
         ("n10,n20,n21", "n10,n20,n21", "n[10,20-21]"),
@@ -80,12 +80,12 @@ fn texts_that_are_refused_and_where() {
     let table = [
         // Brackets.
         ("foo[]", 4), ("foo[", 4), ("foo]", 3), ("foo[1,3", 7), ("foo[[1,3]", 4), ("foo[1", 5), ("[", 1), ("]", 0), ("foo[1]]", 6),
-        // One idlist in an expression: never kept as a part of the name.
+        // A second idlist in one expression is an error: a bracket is never part of a name.
         ("foo[1-2]x[3-4]", 9), ("foo[1][2]", 6), ("a,foo[1]x[", 9), ("n[0-1].c[2]", 8),
         // Ids.
         ("foo[3-1]", 6), ("foo[x-y]", 4), ("foo[0-1,2--5]", 10), ("foo[1,,2]", 6), ("foo[,1]", 4), ("foo[1,]", 6), ("foo[1-]", 6),
         ("foo[-1]", 4), ("foo[1-2-3]", 7), ("foo[1x]", 5), ("foo[+1]", 4),
-        // Zeros that the first id does not have would be lost: another host.
+        // The zeros would be lost, because the first id has none: the result would name another host.
         ("foo[1,01]", 6), ("foo[8-011]", 6), ("foo[00,000]", 7),
         // White space separates nothing.
         ("foo bar", 3), ("foo\tbar", 3), (" foo", 0), ("foo,\n", 4), ("foo[ 1]", 4), ("foo[1 ]", 5), ("foo[1] ", 6), ("foo, bar", 4),

@@ -9,7 +9,8 @@ impl BootId {
         self.soft_reboots_until(other).is_some_and(|reboots| reboots > 0)
     }
 
-    /// How many soft reboots later the other one is; `None`: it is of another kernel, or an earlier one.
+    /// Returns the number of soft reboots from this boot to `other`. `None`: `other` is of another kernel boot, or
+    /// earlier.
     #[must_use]
     pub fn soft_reboots_until(&self, other: &Self) -> Option<u32> {
         let ((kernel, soft), (of, later)) = (self.parts(), other.parts());

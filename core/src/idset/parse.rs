@@ -15,8 +15,9 @@ impl FromStr for IdSet {
     type Err = ParseError;
 
     /// # Errors
+    ///
     /// [`ParseError`] at the first byte that RFC 22 does not allow; at the start of an id that is too large, has a
-    /// leading zero, or is not above the one before it.
+    /// leading zero, or does not exceed the id before.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut reader = Reader { text, at: 0 };
         let close = reader.skip(b'[').then_some(b']');

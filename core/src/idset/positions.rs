@@ -1,14 +1,14 @@
-//! Where each id of a set stands in it, counted from 0: the first is at 0.
+//! The position of each id in a set, counted from 0.
 //!
-//! A set alone has to walk its ranges for that. This knows for each range how many ids come before it, and looks the
-//! range up.
+//! A set alone has to walk its ranges for a position. This index stores for each range the number of ids before the
+//! range, and finds the range by binary search.
 
 use super::IdSet;
 
 /// The positions of a set that does not change any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
-    /// First id of a range, its last one, and where the first stands; ascending.
+    /// The first id, the last id and the first position of each range; ascending.
     ranges: Vec<(u32, u32, u64)>,
 }
 
@@ -23,14 +23,14 @@ impl Positions {
         Self { ranges: ids.ranges().map(count).collect() }
     }
 
-    /// Where `id` stands, if it is there.
+    /// Returns the position of `id`, if the set contains the id.
     pub fn position(&self, id: u32) -> Option<u64> {
         let after = self.ranges.partition_point(|(lo, _, _)| *lo <= id);
         let (lo, hi, before) = *self.ranges.get(after.checked_sub(1)?)?;
         (id <= hi).then(|| before + u64::from(id - lo))
     }
 
-    /// The id that stands there.
+    /// Returns the id at a position.
     pub fn id(&self, position: u64) -> Option<u32> {
         let after = self.ranges.partition_point(|(_, _, before)| *before <= position);
         let (lo, hi, before) = *self.ranges.get(after.checked_sub(1)?)?;
@@ -38,7 +38,7 @@ impl Positions {
         (id <= hi).then_some(id)
     }
 
-    /// Where these ids stand. Positions past `u32::MAX` are left out: no list is that long.
+    /// Returns the positions of these ids. Leaves out positions past `u32::MAX`: no list is that long.
     pub fn select(&self, ids: &IdSet) -> IdSet {
         let mut positions = IdSet::new();
         for (from, to) in ids.ranges() {

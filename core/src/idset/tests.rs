@@ -98,7 +98,7 @@ fn serde_is_the_text() {
     assert!(error.starts_with("malformed idset \"3-0\": at character 3"), "{error}");
 }
 
-/// Both ends of the ids there are, where an off-by-one would wrap.
+/// Ids near 0 and near `u32::MAX`, where an off-by-one error would wrap.
 fn id() -> impl Strategy<Value = u32> {
     prop_oneof![0..24_u32, (u32::MAX - 24)..=u32::MAX]
 }
@@ -111,7 +111,7 @@ fn of(model: &BTreeSet<u32>) -> IdSet {
     model.iter().copied().collect()
 }
 
-/// The set has just these ids, in ranges that neither overlap nor touch.
+/// Asserts that the set has exactly these ids, in ranges that neither overlap nor touch.
 fn check(set: &IdSet, model: &BTreeSet<u32>) {
     let ranges: Vec<_> = set.ranges().collect();
     assert!(ranges.iter().all(|(lo, hi)| lo <= hi), "{ranges:?}");
@@ -159,7 +159,7 @@ proptest! {
     fn steps_agree_with_a_btree_set(steps in prop::collection::vec((0..4, id(), id()), 0..40)) {
         let (mut set, mut model) = (IdSet::new(), BTreeSet::new());
         for (step, a, b) in steps {
-            // A range within one of the two ends: the model walks it.
+            // Both ends of a range come from the same group of ids, because the model walks the range.
             let (lo, hi) = if a.abs_diff(b) < 1000 { (a.min(b), a.max(b)) } else { (a, a) };
             match step {
                 0 => prop_assert_eq!(set.insert(a), model.insert(a)),
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// One form of a set, whichever way it came about: equal sets are equal as keys.
+    /// A set has one form, whatever the order of its construction: equal sets are equal as keys.
     #[test]
     fn equal_sets_are_equal_in_every_way(a in model()) {
         let (forward, mut backward) = (of(&a), IdSet::new());

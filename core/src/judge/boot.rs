@@ -1,17 +1,17 @@
-//! A boot as the end of a task (`perilog-report expect-reboot`): what its scripts have come to, where the rest of it is
-//! a boot that one of them announced.
+//! A boot as the end of a task (`perilog-report expect-reboot`): the outcome of the scripts if one of them announced a
+//! boot of the host.
 //!
-//! A host that goes down sends TERM to everything. A runner that got it says `cancelled`, and so does its result; but
-//! where nobody asked us to cancel and a script had announced the boot, that TERM is the boot's beginning and ends no
-//! script by a fault of its own.
+//! A host that goes down sends TERM to every process. A runner that received TERM says `cancelled`, and so does its
+//! result. But if nobody asked perilog to cancel and a script had announced the boot, that TERM is the beginning of the
+//! boot. Such a TERM is no fault of a script.
 
 use super::report::Report;
 use super::{Evidence, withdrawn};
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{self, Claim, Ended, Intent, StepRecord};
 
-/// How the task has ended if its host boots now; only where a script said that it will. Past a limit that is no longer
-/// well.
+/// Returns how the task ends if the host boots now; only meaningful if a script announced a boot. A boot past the limit
+/// is no success.
 pub fn if_it_boots(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let outcome = match evidence.claim {
         Some(Claim::Cancelled) => Outcome::Cancelled { status: None },
@@ -22,21 +22,21 @@ pub fn if_it_boots(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> E
     Report { evidence, unit: None, result: None }.fill(outcome, None, intent, ended_ms)
 }
 
-/// Did a script say that the host will boot?
+/// Returns `true` if a script announced a boot of the host.
 pub(crate) fn is_announced(steps: &[StepRecord]) -> bool {
     steps.iter().any(|step| matches!(step, StepRecord::Report { report: task::Report::ExpectReboot, .. }))
 }
 
-/// Is it the announced boot that ended this task?
+/// Returns `true` if the announced boot ended this task.
 pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool {
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// What the scripts came to before TERM reached the runner, if it did. One that has not ended has the boot for its end;
-/// where others have not begun the boot came too early, and the task is lost.
+/// Returns the outcome of the scripts up to the TERM, if one came. A script that has not ended ends with the boot. If
+/// other scripts have not begun, the boot came too early, and the task is lost.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
-    // The last try of the script at hand: another one takes its place.
+    // The last try of the current script: a further try replaces it.
     let mut failed: Option<ExitStatus> = None;
     let worse = |worst: Option<ExitStatus>, failed: Option<ExitStatus>| {
         worst.into_iter().chain(failed).max_by_key(|status| status.shell())

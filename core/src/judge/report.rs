@@ -1,5 +1,5 @@
-//! What goes with an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the
-//! whole fits a frame, and where something was cut the note says so.
+//! The details of an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the
+//! whole fits a frame; the note says if something was cut.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepReco
 
 /// Most entries of each list.
 pub const MAX_LISTED: usize = 256;
-/// Most bytes of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for what wraps
-/// them.
+/// Maximum size of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for the
+/// wrapping.
 pub const MAX_TAILS: usize = 64 * 1024;
-/// Most bytes of one text: what a script may say at once.
+/// Maximum size of one text that a script reports.
 const MAX_TEXT: usize = 4096;
 
 pub(super) struct Report<'a> {
@@ -66,7 +66,7 @@ impl Report<'_> {
     }
 }
 
-/// What the records say, all of it.
+/// All that the records say.
 #[derive(Default)]
 struct Told {
     steps: Vec<Step>,
@@ -130,7 +130,7 @@ impl Told {
     }
 }
 
-/// Did the last try of a script fail, and is that the job's to tolerate?
+/// Returns `true` if the last try of a script failed and the job may tolerate the failure.
 fn is_any_tolerable(steps: &[Step]) -> bool {
     let tried_again = |i: usize| {
         let (this, next) = (&steps[i], steps.get(i + 1));

@@ -1,4 +1,4 @@
-//! One row for each thing that can be left of a task.
+//! One row for each kind of evidence of a task.
 
 use super::*;
 use crate::agent::tests::values::{intent, invocation};
@@ -75,11 +75,11 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
     #[rustfmt::skip]
     let table = [
         ("all of it", fine.clone(), Outcome::Ok),
-        // What is not believed of the unit leaves the result, which is the runner's own word.
+        // If the unit is not believed, the result stands: the runner's own word.
         ("a unit that is not loaded", with_unit(|u| u.loaded = false), Outcome::Ok),
         ("a unit whose start is pending", with_unit(|u| { u.job_pending = true; u.main_code = 0 }), Outcome::Ok),
         ("a unit of another invocation", with_unit(|u| u.invocation = Some(invocation(OTHER))), Outcome::Ok),
-        // What is believed must agree.
+        // If the unit is believed, unit and result must agree.
         ("no main process", with_unit(|u| u.main_code = 0), failed(F::NoResult(None))),
         ("killed after its result", with_unit(|u| { u.main_code = 2; u.main_status = 9; u.result = "signal".into() }), failed(F::Signal(9))),
         ("dumped after its result", with_unit(|u| { u.main_code = 3; u.main_status = 11; u.result = "core-dump".into() }), failed(F::Signal(11))),
@@ -88,7 +88,7 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
         ("out of memory with status 0", with_unit(|u| u.result = "oom-kill".into()), failed(F::Oom)),
         ("a time-out of systemd's with status 0", with_unit(|u| u.result = "timeout".into()), failed(F::Unit("timeout".into()))),
         ("a status beyond a byte", with_unit(|u| { u.main_status = 256; u.result = "exit-code".into() }), failed(F::Exit(255))),
-        // What the runner says.
+        // Errors in the runner's result.
         ("a result of another invocation", with_result(|r| r.invocation = invocation(OTHER)), failed(F::NoResult(Some(Exit(0))))),
         ("not every script ran", with_result(|r| r.ran = 1), failed(F::Exec("only 1 of 2 scripts ran".into()))),
         ("past its limit", with_result(|r| r.timed_out = true), Outcome::Timeout { status: None }),
@@ -115,7 +115,7 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         (None, exited(66), no_claim(66)),
         (None, exited(73), no_claim(73)),
         (None, exited(75), no_claim(75)),
-        // None that can be read: somebody removed it.
+        // No readable claim: somebody removed it.
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
         (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
         (None, exited(203), failed(F::Exec("systemd exit code 203, systemd.exec(5)".into()))),
@@ -147,7 +147,7 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
         let stands = ended(&evidence(unit, Some(&runner), Some(&result(3))));
         assert_eq!(stands.outcome, failed(F::Exit(3)));
         assert!(stands.note.unwrap().contains("the runner's result stands"));
-        // A result that no claim vouches for is nobody's.
+        // Without a claim, a result belongs to nobody.
         assert_eq!(ended(&evidence(unit, None, Some(&result(0)))).outcome, LOST);
     }
 }
@@ -163,7 +163,7 @@ fn a_claim_of_the_agents_is_the_end_it_names_but_never_a_success() {
         (Claim::Withdrawn(Outcome::Tolerable), LOST),
         (Claim::Withdrawn(Outcome::Resolved { ok: true, reason: String::new(), by: 0 }), LOST),
     ] {
-        // Neither a unit nor a result can say otherwise: nothing of this task ran.
+        // Neither unit nor result can contradict the claim: nothing of this task ran.
         assert_eq!(ended(&evidence(Some(&exited(0)), Some(&claim), Some(&result(0)))).outcome, expect, "{claim:?}");
     }
 }
@@ -180,7 +180,7 @@ fn where_unit_and_result_differ_the_worse_stands_and_both_are_shown() {
         (exited(2), result(3), failed(F::Exit(3)), "exit-code (exit 2), the result failed (exit 3)"),
         (unit("signal", 2, 9), result(0), failed(F::Signal(9)), "signal (signal KILL), the result ok"),
         (unit("signal", 2, 9), timed_out, failed(F::Signal(9)), "signal (signal KILL), the result timeout (exit 3)"),
-        // Somebody killed for memory: systemd sent TERM to all, which the runner took for a cancel.
+        // The kernel killed a process for lack of memory: systemd sent TERM to all, which the runner took for a cancel.
         (unit("oom-kill", 1, 143), cancelled, failed(F::Oom), "oom-kill (exit 143), the result cancelled (signal TERM)"),
     ];
     for (unit, result, expect, note) in table {
@@ -197,18 +197,18 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     let asked = |unit: Option<UnitFacts>, result: Option<RunResult>| {
         ended(&Evidence { cancelled: true, ..evidence(unit.as_ref(), Some(&runner), result.as_ref()) }).outcome
     };
-    // It failed by itself; the cancel came too late.
+    // The task failed by itself; the cancel came too late.
     assert_eq!(asked(Some(exited(3)), Some(result(3))), failed(F::Exit(3)));
     assert_eq!(asked(Some(exited(0)), Some(result(0))), Outcome::Ok);
     let stopped = RunResult { cancelled: true, worst: Some(Signal(15)), ..result(143) };
     assert_eq!(asked(Some(exited(143)), Some(stopped)), Outcome::Cancelled { status: Some(Signal(15)) });
-    // No result: then that it was asked for is the best that is known.
+    // Without a result, the request to cancel is the best evidence.
     assert_eq!(asked(Some(unit("signal", 2, 15)), None), Outcome::Cancelled { status: Some(Signal(15)) });
     assert_eq!(asked(None, None), LOST);
 }
 
-/// Found by a hunt: a script that sent TERM to its own runner, or a `systemctl stop` of its unit, made of `exit 37` a
-/// cancel that drains nobody.
+/// A hunt found this: a script sent TERM to its own runner, or somebody ran `systemctl stop` on the unit. perilog took
+/// `exit 37` for a cancel, which drains nobody.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
     let runner = Claim::Runner(invocation(CLAIMED));
@@ -435,7 +435,7 @@ fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
         assert_eq!(&ended.outcome, expect, "{what}");
         assert_eq!(ended.steps.len(), steps.iter().filter(|s| matches!(s, StepRecord::Begin { .. })).count(), "{what}");
     }
-    // The runner was shut down with its host: its end is what the boot ends, unless it was us who asked for its end.
+    // The host's shutdown stopped the runner: the boot ends the task, unless perilog had been asked to stop it.
     let shut_down = RunResult { cancelled: true, worst: Some(Signal(15)), status: 143, ..result(143) };
     let failed_unit = exited(143);
     for (cancelled, steps, expect) in [
@@ -446,7 +446,7 @@ fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
         for unit in [None, Some(&failed_unit)] {
             let evidence = Evidence { steps, cancelled, ..evidence(unit, Some(&runner), Some(&shut_down)) };
             assert_eq!(ended(&evidence).outcome, expect, "{cancelled}");
-            // Nobody waits for the boot of the host's own.
+            // Nobody waits for the boot of a host's own task.
             let own = Intent { local: true, ..intent("j", 1, "prolog", 0) };
             let alone = if cancelled { Outcome::Cancelled { status: Some(Signal(15)) } } else { failed(F::Signal(15)) };
             assert_eq!(judge(&evidence, &own, 99).outcome, alone);

@@ -42,8 +42,8 @@ struct Lite {
     children: Children,
 }
 
-/// All entries are one list, in their order: its bounds are over all of them together, for a few bytes of brackets name
-/// a million hosts.
+/// Reads all entries into one list, in their order. The bounds of a list apply to all entries together, because a few
+/// bytes with brackets name a million hosts.
 fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::Error> {
     struct Entries;
 
@@ -64,7 +64,7 @@ fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::E
     deserializer.deserialize_seq(Entries)
 }
 
-/// One entry of the nodelist, appended to those before.
+/// An entry of the nodelist, which is appended to the entries before.
 struct Entry<'a>(&'a mut HostList);
 
 impl<'de> DeserializeSeed<'de> for Entry<'_> {
@@ -118,7 +118,7 @@ fn property(name: &str, ranks: &IdSet, all: &IdSet) -> Result<String, InvalidR> 
     }
 }
 
-/// Zero says that there is none (RFC 20).
+/// Turns a time of zero into `None` (RFC 20).
 fn times(start: Option<Number>, end: Option<Number>) -> Result<(Option<Number>, Option<Number>), InvalidR> {
     let seconds = |number: &Number| number.as_f64().unwrap_or(-1.0);
     for (place, time) in [("execution.starttime", &start), ("execution.expiration", &end)] {
@@ -136,7 +136,7 @@ fn times(start: Option<Number>, end: Option<Number>) -> Result<(Option<Number>, 
     }
 }
 
-/// The path where there is one: `.` is the object itself, `?` an end that came too early.
+/// Returns a readable place: serde's path, or "the text" for `.` (the object itself) and `?` (an early end).
 fn place(path: &str) -> String {
     if path == "." || path == "?" { "the text".to_owned() } else { path.to_owned() }
 }
@@ -168,7 +168,7 @@ struct WrittenLite<'a> {
     children: &'a Children,
 }
 
-/// As Flux writes it: groups by their first rank, the hosts in one entry, times always there.
+/// Builds the form that Flux writes: groups by their first rank, the hosts in one entry, times always present.
 pub(super) fn written(r: &ResourceSet) -> Written<'_> {
     let mut r_lite: Vec<_> = r.groups.iter().map(|(children, rank)| WrittenLite { rank, children }).collect();
     r_lite.sort_by_key(|lite| lite.rank.first());

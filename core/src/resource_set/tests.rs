@@ -173,7 +173,7 @@ fn all_entries_of_a_nodelist_together_have_the_bounds_of_one() {
     assert_eq!(ResourceSet::from_json(&r(vec!["b", "", "a"])).unwrap().hosts().iter().collect::<Vec<_>>(), ["b", "a"]);
 }
 
-/// Half of the text ranks that differ, half of it kinds for all of them.
+/// Half of the text lists different ranks, the other half lists kinds for all ranks.
 #[test]
 fn a_rank_has_so_many_kinds_of_resource_and_no_more() {
     let r = |ranks: u32, kinds: usize| {
@@ -237,7 +237,7 @@ proptest! {
             prop_assert_eq!(part.children(rank), r.children(rank));
         }
         let both = part.union(&rest).unwrap();
-        // An R without ranks has nobody to carry its scheduling.
+        // In an R without ranks, no part carries the scheduling.
         let whole = if r.is_empty() { r.fragment(&set("")) } else { r };
         prop_assert_eq!(&both, &whole);
         prop_assert_eq!(&rest.union(&part).unwrap(), &whole);

@@ -1,11 +1,11 @@
-//! All that is told about a task that ended.
+//! The end of a task with all details.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Check, NO_SCRIPT, Process, Reboot, Step, Tail};
 use crate::outcome::Outcome;
 
-/// `outcome.json` and the body of `Finished`: all that is told about a task that ended.
+/// The contents of `outcome.json` and the body of `Finished`: the outcome of a task with all details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub outcome: Outcome,
@@ -21,10 +21,10 @@ pub struct Ended {
     pub milestones: Vec<String>,
     #[serde(default)]
     pub user_message: Option<String>,
-    /// A script announced a boot of its host, which is its end.
+    /// A script announced a boot of its host, and the boot ends the task.
     #[serde(default)]
     pub expect_reboot: bool,
-    /// That boot has come; or, where none was announced, one that undid it.
+    /// The announced boot has come; or, without an announcement, a boot has undone the task.
     #[serde(default)]
     pub booted: bool,
     /// Processes that were left behind and, by the plan, killed or kept.
@@ -44,21 +44,21 @@ pub struct Ended {
     /// Where unit and result differ, or what else a person should know.
     #[serde(default)]
     pub note: Option<String>,
-    /// Files that its runner left out and that may have been meant as scripts, each with the reason.
+    /// Files that the runner skipped and that may have been meant as scripts, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
-    /// Is it `ok` because there was no script to run?
+    /// The outcome is `ok` because no script existed to run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
 }
 
 impl Ended {
-    /// What a tombstone tells of an end: details were acknowledged before.
+    /// Creates the end that a tombstone reports: the controller acknowledged the details before.
     pub fn of_tombstone(outcome: Outcome, reboot: Reboot, ended_ms: u64) -> Self {
         Self::bare(outcome, ended_ms).in_boot(reboot)
     }
 
-    /// The same, as it stands in a boot.
+    /// Returns the same end with the state of the boot.
     pub fn in_boot(self, reboot: Reboot) -> Self {
         Self { expect_reboot: reboot.is_announced(), booted: reboot.is_past(), ..self }
     }
@@ -67,7 +67,8 @@ impl Ended {
         Reboot::of(self.expect_reboot, self.booted)
     }
 
-    /// Did scripts of it run, as far as it tells? Those that went well before it was stopped leave no status.
+    /// Returns `true` if scripts of the task ran, as far as the end shows. Scripts that ended well before a cancel
+    /// leave no status, only steps.
     pub fn has_run(&self) -> bool {
         let was_stopped = matches!(self.outcome, Outcome::Cancelled { .. });
         self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
@@ -95,7 +96,7 @@ impl Ended {
         }
     }
 
-    /// An end that nothing else is known about.
+    /// Creates an end without details.
     pub fn bare(outcome: Outcome, ended_ms: u64) -> Self {
         Self {
             outcome,

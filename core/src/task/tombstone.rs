@@ -1,4 +1,4 @@
-//! What stays of a task on its node after its end was acknowledged.
+//! The tombstone: the remains of a task on its node after the controller acknowledged the end.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
 use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
-/// What stays of a task after its end was acknowledged, until the controller forgets the attempt. At most 512 bytes on
-/// disk.
+/// The remains of a task after the controller acknowledged its end, until the controller forgets the attempt. At most
+/// 512 bytes on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     pub task: TaskId,
@@ -19,62 +19,62 @@ pub struct Tombstone {
     /// CLOCK_BOOTTIME in milliseconds: not removed before.
     pub not_after_boottime_ms: u64,
     pub local: bool,
-    /// Of what went well: the boot that it was for. A soft reboot leaves /run, and undoes what a prolog did.
+    /// For a task that ended well: its boot. A soft reboot keeps /run, and undoes the work of a prolog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootId>,
-    /// A script of it had announced another one, which is its end.
+    /// A script of the task had announced the next boot, which ends the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_boot: bool,
-    /// Of such a one: as [`crate::task::Intent::limit_ms`].
+    /// For a task that announced a boot: the limit, as [`crate::task::Intent::limit_ms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
-    /// It cleaned up after its attempt.
+    /// The task belonged to an after-action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
-    /// The commit that caused it: of what was acknowledged, the one that has its end.
+    /// The commit that caused the tombstone: for an acknowledged task, the commit that contains the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// Of the host's own: as [`crate::task::Hook::instance`].
+    /// For the host's own task: as [`crate::task::Hook::instance`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }
 
 impl Tombstone {
-    /// What it says of boots in this one.
+    /// Returns the state of the boot, as seen in the boot `now`.
     pub fn reboot(&self, now: &BootId) -> Reboot {
         let expects = self.expects_boot && !defect!(StoneForgetsBoot);
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 
-    /// Is what it stands for to be done again, where that was for the host itself? A boot that leaves nothing in /run
-    /// leaves no tombstone either.
+    /// Returns `true` if a boot has undone a host's own task, so that the task has to run again. A full boot empties
+    /// /run, and leaves no tombstone either.
     pub fn is_undone(&self, now: &BootId) -> bool {
         let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
         is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })
     }
 }
 
-/// Does what an action did to a node outlive its reboot? A prolog's preparations do not.
+/// Returns `true` if the work of an action on a node outlives a reboot of the node. The work of a prolog does not.
 pub fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
 }
 
-/// Boots since the one that a task was for, and whether one was announced as its end.
+/// The boots since the boot of a task, and whether a script announced one of them as the task's end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reboot {
-    /// None, and none was announced.
+    /// No boot has come, and none was announced.
     #[default]
     None,
-    /// The one that was announced is to come.
+    /// The announced boot is still to come.
     Expected,
-    /// It has come.
+    /// The announced boot has come.
     Come,
-    /// One that was not announced, or more than that one.
+    /// A boot has come that was not announced, or more boots than the announced one.
     Since,
 }
 
 impl Reboot {
-    /// As it stands in this boot.
+    /// Compares the boot of the task with the current boot.
     pub fn since(of: &BootId, announced: bool, now: &BootId) -> Self {
         match (of == now, announced) {
             (true, false) => Self::None,
