@@ -274,9 +274,9 @@ impl Machine {
         }
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            (None, Some(before)) if before.unvouched => {
+            (None, Some(before)) if before.unvouched || before.recovered => {
                 return Err(Refusal::NoSuchAttempt(format!(
-                    "no attempt {attempt} of job {}, and nobody has said since the store was put back what the one before it holds: name its nodes (--nodes)",
+                    "no attempt {attempt} of job {}, and the one before it is of a store that was put back: name its nodes (--nodes)",
                     run.job
                 )));
             }

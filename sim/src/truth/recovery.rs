@@ -18,6 +18,8 @@ pub(super) struct Recovery {
     unseen: bool,
     /// The commit of a controller that entered a recovery last: what the same batch answers was decided before that.
     entered: Option<(usize, u64)>,
+    /// A process was put back with its memory: it gave numbers of lost commits again, and marks of both look alike.
+    numbers_repeat: bool,
     /// Nodes that named a commit which nobody made.
     forgers: BTreeSet<usize>,
     /// Attempts of which something was told to be free, ever.
@@ -36,6 +38,15 @@ impl Truth {
 
     pub(crate) fn lost_unseen(&mut self) {
         self.recovery.unseen = true;
+    }
+
+    pub(crate) fn numbers_repeat(&mut self) {
+        self.recovery.numbers_repeat = true;
+    }
+
+    /// Can a controller tell a task of a lost life from one that it has pruned?
+    pub(crate) const fn tells_lost_tasks(&self) -> bool {
+        !self.recovery.numbers_repeat
     }
 
     /// Can a controller know what the life that was lost had done?

@@ -184,6 +184,7 @@ impl World {
         let conn = self.controllers[which].sessions.get(&session).and_then(|conn| self.conns.get(conn));
         if let Some((conn, attempt)) = conn.zip(attempt)
             && !row.ranks.contains(rank)
+            && self.truth.tells_lost_tasks()
             && self.had_grown(conn.node, task, row, attempt)
         {
             let text = format!("c{which} acknowledges {task}, and its {} does not cover that rank", row.name);

@@ -52,7 +52,7 @@ impl World {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
             // The node answers from what it has.
             let has = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
-            if has.into_iter().any(|intent| intent.start.task == task) {
+            if has.into_iter().any(|intent| intent.start.task == task) || self.truth.is_cleared(task) {
                 return None;
             }
             let start = &orphan.start;

@@ -148,6 +148,7 @@ impl World {
             mono_lag,
         } = memory;
         self.truth.lost_unseen();
+        self.truth.numbers_repeat();
         self.replace_store(store, anchor);
         self.settings = settings;
         self.truth.configured(&site::settings(settings));

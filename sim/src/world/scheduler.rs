@@ -492,7 +492,7 @@ impl World {
             }
             Refusal::Unavailable(_) => one.asked_in = None,
             // It has it, and had no time to say so; or a later attempt came before it.
-            Refusal::AttemptClosed(_) if !one.added && is_there => {
+            Refusal::AttemptClosed(_) if is_there => {
                 (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
             }
             // It is not in doubt, and has what it had.
@@ -558,11 +558,18 @@ impl World {
         }
     }
 
+    /// May it be told again of what it was told in a life that was lost? No node could tell; or its process was put back with its memory, and a hook
+    /// that finishes a job does not say which ranks it has been told of.
+    fn may_repeat(&self) -> bool {
+        let hooks = self.plan.scheduler == Some(Kind::Hooks);
+        self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
+    }
+
     /// It is told that these ranks are free; `None`: all.
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>) {
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
             // What it forgot itself it may be told of.
-            if !self.scheduler.forgotten.contains(of) && !self.truth.is_unseen() {
+            if !self.scheduler.forgotten.contains(of) && !self.may_repeat() {
                 let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
             }
@@ -578,7 +585,7 @@ impl World {
         for at in hosts {
             self.truth.host_back(at, of);
         }
-        if !again.is_empty() && !self.truth.is_unseen() {
+        if !again.is_empty() && !self.may_repeat() {
             let text =
                 format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
             self.violate("4 released", &text);

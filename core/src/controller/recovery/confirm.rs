@@ -213,8 +213,8 @@ impl Machine {
         self.assert_attempt(job, number, now);
     }
 
-    /// Closes a part of an attempt that was given back in the lost life: what waits there does not begin, and the resource manager is not told. What runs
-    /// goes on to its end.
+    /// Closes a part of an attempt that was given back in the lost life: what waits there does not begin, and the
+    /// resource manager is not told. What runs goes on to its end.
     fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
         self.disown(job, number, &part.ranks);
         let Some(attempt) = self.attempt(job, number) else { return };
@@ -330,10 +330,11 @@ impl Machine {
     /// hook or an operator adds it, no source will vouch for the other hosts: they were given back in the lost life.
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
+        let gone = Part::of_ranks(gone);
+        self.disown(job, number, &gone.ranks);
+        self.let_go(job, number, &gone, now);
         if self.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
-            return self.close_part(job, number, &Part::of_ranks(gone), 0, now);
+            self.close_part(job, number, &gone, 0, now);
         }
-        self.disown(job, number, &gone);
-        self.let_go(job, number, &Part::of_ranks(gone), now);
     }
 }
