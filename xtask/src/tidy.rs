@@ -3,6 +3,7 @@
 mod api;
 mod arrows;
 mod book;
+mod comments;
 mod defects;
 mod files;
 mod proofs;
@@ -51,6 +52,7 @@ pub(crate) fn check() -> Result<()> {
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
             tests.read(&name, &text);
             programs.read(&name);
+            comments::check(&name, &text, &mut findings);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             unsafety::check(&package.name, &name, &text, &mut findings);
             if package.name == purity::PACKAGE {

@@ -1,8 +1,10 @@
-//! The C side: the functions of libflux and job-manager that the plugin calls, and the functions of the plugin that Flux calls. All `unsafe` of the
-//! workspace is in this file. Nothing is linked: the broker has these symbols when it loads the plugin (flux/plugin.h, flux/jobtap.h, flux/core.h).
+//! The C side: the functions of libflux and job-manager that the plugin calls, and the functions of the plugin that
+//! Flux calls. All `unsafe` of the workspace is in this file. Nothing is linked: the broker has these symbols when it
+//! loads the plugin (flux/plugin.h, flux/jobtap.h, flux/core.h).
 //!
-//! Three rules make the blocks below sound. Flux calls the plugin from one thread, job-manager's. A pointer that Flux hands to a callback is valid until
-//! that callback returns, and a `flux_plugin_t` until the plugin is unloaded, with its services. A format of jansson's matches the pointers behind it.
+//! Three rules make the blocks below sound. Flux calls the plugin from one thread, job-manager's. A pointer that Flux
+//! hands to a callback is valid until that callback returns, and a `flux_plugin_t` until the plugin is unloaded, with
+//! its services. A format of jansson's matches the pointers behind it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

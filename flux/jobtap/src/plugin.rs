@@ -1,4 +1,5 @@
-//! What the plugin does when Flux calls it. Safe code: `abi.rs` translates. The lock is never held while Flux is called, for Flux may call back.
+//! What the plugin does when Flux calls it. Safe code: `abi.rs` translates. The lock is never held while Flux is
+//! called, for Flux may call back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -60,8 +61,8 @@ pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the site's cap, at load and at each `flux config reload`. A malformed table is refused at a reload. At load a refusal would keep rank 0 from
-/// starting: there the plugin allows nothing instead.
+/// Reads the site's cap, at load and at each `flux config reload`. A malformed table is refused at a reload. At load a
+/// refusal would keep rank 0 from starting: there the plugin allows nothing instead.
 fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     let all = call.configuration();
     let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Cap::all()), Cap::read);
@@ -93,7 +94,8 @@ fn found(call: &Call) {
     }
 }
 
-/// Holds the prolog of a job that the scheduler has given resources. `alloc-bypass` gives a job the resources of others: no prolog runs there.
+/// Holds the prolog of a job that the scheduler has given resources. `alloc-bypass` gives a job the resources of
+/// others: no prolog runs there.
 fn run(plugin: &Plugin, call: &Call) {
     if call.is_bypass() {
         return;
@@ -104,8 +106,8 @@ fn run(plugin: &Plugin, call: &Call) {
     }
 }
 
-/// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. A job that the plugin does not know was left
-/// alone at its begin, too.
+/// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. A job that
+/// the plugin does not know was left alone at its begin, too.
 fn cleanup(plugin: &Plugin, call: &Call) {
     let known = call.id().filter(|id| call.has_resources() && held().references.knows(*id));
     let Some(id) = known else { return };

@@ -1,5 +1,5 @@
-//! Which references this life of the plugin holds: a table by job, pure. Flux counts references without looking at whose they are, so that a finish too
-//! many would take another plugin's. This table refuses such a finish.
+//! Which references this life of the plugin holds: a table by job, pure. Flux counts references without looking at
+//! whose they are, so that a finish too many would take another plugin's. This table refuses such a finish.
 //!
 //! ```text
 //!  none ──take──▶ open ──finish──▶ finished

@@ -1,4 +1,5 @@
-//! The terms of one job, and the cap of a site. Both are objects: of a jobspec, and of the table `[perilog]` in Flux's configuration.
+//! The terms of one job, and the cap of a site. Both are objects: of a jobspec, and of the table `[perilog]` in Flux's
+//! configuration.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,8 @@ impl Terms {
         }
     }
 
-    /// Are these terms within what the site allows? Only a job's size can compare a number with a percentage: such a pair passes, for [`Terms::within`] is
-    /// asked again when the size is known.
+    /// Are these terms within what the site allows? Only a job's size can compare a number with a percentage: such a
+    /// pair passes, for [`Terms::within`] is asked again when the size is known.
     ///
     /// # Errors
     /// The first term that is above its cap.
@@ -110,7 +111,8 @@ impl Cap {
         Ok(cap)
     }
 
-    /// Writes the cap as members of a JSON object, as [`Cap::read`] reads them: `"max-tolerate":2,"max-tolerate-check":{"lustre":"10%"}`.
+    /// Writes the cap as members of a JSON object, as [`Cap::read`] reads them:
+    /// `"max-tolerate":2,"max-tolerate-check":{"lustre":"10%"}`.
     pub fn to_members(&self) -> Vec<String> {
         let value = |count: &Count| match count {
             Count::Ranks(_) => count.to_string(),

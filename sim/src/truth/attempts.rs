@@ -16,7 +16,8 @@ pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
     /// Hosts on which an epilog has done its work.
     cleaned: BTreeSet<(JobId, Attempt, String)>,
-    /// Hosts that the resource manager does not hold for an attempt any more: a later attempt does not wait for its clean-up there.
+    /// Hosts that the resource manager does not hold for an attempt any more: a later attempt does not wait for its
+    /// clean-up there.
     disowned: BTreeSet<(JobId, Attempt, String)>,
     /// Actions of services that were begun.
     served: BTreeSet<ActionId>,

@@ -558,8 +558,8 @@ impl World {
         }
     }
 
-    /// May it be told again of what it was told in a life that was lost? No node could tell; or its process was put back with its memory, and a hook
-    /// that finishes a job does not say which ranks it has been told of.
+    /// May it be told again of what it was told in a life that was lost? No node could tell; or its process was put
+    /// back with its memory, and a hook that finishes a job does not say which ranks it has been told of.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
