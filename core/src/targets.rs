@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_digits_and_marks_is_an_idset_and_anything_else_a_hostlist() {
+    fn digits_and_marks_are_an_idset_and_other_text_a_hostlist() {
         #[rustfmt::skip]
         let table = [
             ("", "Ranks()"), ("3", "Ranks(3)"), ("[0-2,7]", "Ranks(0-2,7)"), ("1,2", "Ranks(1-2)"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_resolve_to_positions_and_name_the_first_that_is_unknown() {
+    fn targets_resolve_to_positions_or_name_the_first_unknown() {
         let hosts: HostList = "n[0-3],login,n1".parse().unwrap();
         let rank = |rank| Err(UnknownTarget::Rank { rank, hosts: 6 });
         let host = |host: &str| Err(UnknownTarget::Host { host: host.to_owned(), hosts: 6 });

@@ -11,7 +11,7 @@ fn wait_logged(cluster: &Cluster, words: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn garbage_and_half_a_handshake_are_refused_and_the_controller_goes_on() -> Result<()> {
+fn garbage_and_half_a_handshake_do_not_stop_the_controller() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", "exit 0").boot()?;
     let node = cluster.node(0)?;
     let pid = || cluster.controller()?.systemctl(&["show", "--property=MainPID", "--value", "perilog-controller"]);

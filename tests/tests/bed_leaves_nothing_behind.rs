@@ -142,7 +142,7 @@ fn when_its_process_is_killed() -> Result<()> {
 }
 
 #[test]
-fn when_its_process_and_its_reaper_are_killed_once_there_is_a_next_bed() -> Result<()> {
+fn a_killed_bed_and_reaper_leave_room_for_the_next_bed() -> Result<()> {
     let (child, traces) = hold("wait")?;
     let pid = child.id().to_string();
     let reaper = Command::new("pgrep").args(["-f", "reaper.sh", "-P", &pid]).output()?;

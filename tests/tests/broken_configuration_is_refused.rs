@@ -38,7 +38,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn the_place_the_key_and_what_is_expected_are_told_and_nothing_starts() -> Result<()> {
+fn a_bad_key_is_named_with_its_place_and_nothing_starts() -> Result<()> {
     let bed = Bed::builder().node("n0").layer(Layer::find()?).boot()?;
     let node = bed.node("n0")?;
     for case in CASES {

@@ -23,7 +23,7 @@ fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
 }
 
 #[test]
-fn a_process_that_outlives_its_scripts_by_the_limit_drains_its_node() -> Result<()> {
+fn a_process_that_outlives_its_scripts_drains_its_node() -> Result<()> {
     let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).build()?;
     // Only the node has a limit; neither the request nor the controller names one.
     cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"2s\"\n")?;
@@ -40,7 +40,7 @@ fn a_process_that_outlives_its_scripts_by_the_limit_drains_its_node() -> Result<
 }
 
 #[test]
-fn a_task_whose_action_kills_what_lingers_ends_and_says_what_was_killed() -> Result<()> {
+fn an_action_that_kills_lingering_processes_names_them() -> Result<()> {
     let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).build()?;
     cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\nlingering = \"kill\"\n")?;
     cluster.boot()?;

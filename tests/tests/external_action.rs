@@ -30,7 +30,7 @@ fn released(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 #[test]
-fn what_a_service_reported_goes_back_and_the_rest_is_lost_with_its_lease() -> Result<()> {
+fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
     let cluster = Cluster::builder(3).controller(CONTROLLER).build()?;
     cluster.stay_down()?;
     cluster.boot()?;
@@ -87,7 +87,7 @@ fn what_a_service_reported_goes_back_and_the_rest_is_lost_with_its_lease() -> Re
 }
 
 #[test]
-fn a_service_that_fails_is_believed_and_one_that_is_asked_to_stop_drains_nobody() -> Result<()> {
+fn a_failing_service_is_believed_and_a_stopped_one_drains_none() -> Result<()> {
     let cluster = Cluster::builder(2).controller(CONTROLLER).boot()?;
     let controller = cluster.controller()?;
     controller.write_script("/root/service", SERVICE)?;

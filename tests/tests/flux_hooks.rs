@@ -125,7 +125,7 @@ fn ends(cluster: &Cluster) -> Result<Vec<(String, u32, Option<i32>)>> {
 }
 
 #[test]
-fn a_job_from_its_prolog_to_its_housekeeping_over_a_kill_of_the_controller() -> Result<()> {
+fn a_job_outlives_a_kill_of_the_controller() -> Result<()> {
     let cluster = cluster()?;
     let (n0, n1) = (cluster.node(0)?, cluster.node(1)?);
     let mut prolog = perilog_so(&cluster, "flux-prolog")?;
@@ -228,7 +228,7 @@ fn a_cancel_in_the_prolog_stops_its_scripts_and_drains_nobody() -> Result<()> {
 }
 
 #[test]
-fn what_perilog_drains_is_drained_in_flux_and_a_drain_of_somebody_elses_stays() -> Result<()> {
+fn perilog_drains_in_flux_and_leaves_other_drains_alone() -> Result<()> {
     let fails = "[ \"$(uname -n)\" != n0 ] || { echo 'no license' >&2; exit 3; }";
     let hook = format!("[drain]\ncommand = [\"{}\"]\n", DRAIN.0);
     let cluster = Cluster::builder(2).script("prolog", "10-check", fails).controller(&hook).boot()?;

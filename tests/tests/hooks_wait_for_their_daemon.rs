@@ -58,7 +58,7 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
 }
 
 #[test]
-fn a_hook_that_is_asked_to_stop_stops_its_scripts_and_one_that_is_killed_does_not() -> Result<()> {
+fn a_stopped_hook_stops_its_scripts_and_a_killed_one_does_not() -> Result<()> {
     let cluster =
         Cluster::builder(1).script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE).build()?;
     cluster.stay_down()?;

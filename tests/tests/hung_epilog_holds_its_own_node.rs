@@ -11,7 +11,7 @@ use perilog_tests::{AT_GATE, Cluster};
 const SOON: Duration = Duration::from_secs(90);
 
 #[test]
-fn three_go_back_at_once_and_the_fourth_when_it_was_settled_by_hand() -> Result<()> {
+fn three_release_at_once_and_the_fourth_after_its_resolution() -> Result<()> {
     let deaf = format!("trap '' TERM\n{AT_GATE}");
     let agent = "[action.epilog]\ntimeout = \"2s\"\n";
     let cluster =

@@ -63,7 +63,7 @@ fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<
 }
 
 #[test]
-fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -> Result<()> {
+fn a_node_with_neither_key_nor_token_enrols_by_munge() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     n1.sh("ln -s /lib/systemd/system/munge.service /etc/systemd/system/multi-user.target.wants/")?;
@@ -91,7 +91,7 @@ fn a_node_with_neither_key_nor_token_boots_enrols_by_munge_and_runs_a_prolog() -
 }
 
 #[test]
-fn who_is_not_root_of_the_host_that_has_the_name_is_not_enrolled_by_munge() -> Result<()> {
+fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n0, n1) = (cluster.controller()?, cluster.node(0)?, cluster.node(1)?);
 

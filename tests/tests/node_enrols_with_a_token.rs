@@ -49,7 +49,7 @@ fn begin_anew(node: &Node) -> Result<()> {
 }
 
 #[test]
-fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_once() -> Result<()> {
+fn a_node_without_a_key_enrols_once_by_its_token() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     let first = token(&cluster, "n1", "10m")?;
@@ -90,7 +90,7 @@ fn a_node_without_a_key_boots_enrols_and_runs_a_prolog_and_its_token_is_good_onc
 }
 
 #[test]
-fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked() -> Result<()> {
+fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     ctl.write_file("/etc/perilog/controller.d/lifetime.toml", "[enroll]\nlifetime = \"20s\"\n")?;
@@ -127,7 +127,7 @@ fn a_certificate_renews_itself_under_a_session_that_stands_until_it_is_revoked()
 
 /// Earlier, a host in another spelling had certificates that a revocation of the host did not find.
 #[test]
-fn a_host_that_asks_by_other_spellings_of_its_name_is_revoked_with_them() -> Result<()> {
+fn a_revocation_covers_other_spellings_of_the_name() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     for host in ["N1", "n1.", "n1"] {

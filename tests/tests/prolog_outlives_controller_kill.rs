@@ -5,7 +5,7 @@ use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
 
 #[test]
-fn the_status_of_a_script_that_ended_without_a_controller_arrives() -> Result<()> {
+fn a_status_from_a_time_without_a_controller_arrives() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).build()?;
     cluster.stay_down()?;
     cluster.boot()?;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
 
 #[test]
-fn the_status_of_a_script_that_ended_behind_a_cut_arrives_when_it_heals() -> Result<()> {
+fn a_status_behind_a_cut_arrives_when_the_cut_heals() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("j", &[0, 1])?;

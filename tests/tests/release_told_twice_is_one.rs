@@ -22,7 +22,7 @@ const THREE: Handed = Handed {
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]
-fn a_release_that_nobody_confirmed_is_told_again_and_is_the_same() -> Result<()> {
+fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     let builder = Cluster::builder(3).script("epilog", "10-gate", AT_GATE).controller(manager::CONFIGURATION);
     let cluster = builder.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
     cluster.stay_down()?;

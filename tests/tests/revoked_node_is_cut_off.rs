@@ -30,7 +30,7 @@ fn connection(cluster: &Cluster, node: usize) -> Result<String> {
 }
 
 #[test]
-fn its_session_ends_at_the_reload_it_stays_out_and_the_others_stay() -> Result<()> {
+fn a_reload_ends_only_the_revoked_session() -> Result<()> {
     let cluster =
         Cluster::builder(2).script("prolog", "10-gate", "while [ ! -e /run/gate ]; do sleep 0.02; done").boot()?;
     let ctl = cluster.controller()?;

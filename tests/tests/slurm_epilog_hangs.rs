@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Slurm, gated};
 
 #[test]
-fn three_are_idle_and_the_fourth_is_held_until_its_script_has_ended() -> Result<()> {
+fn three_are_idle_and_the_fourth_waits_for_its_script() -> Result<()> {
     let deaf = format!("trap '' TERM\n{BY_GATE}");
     let cluster = gated(4).script("epilog", "10-gate", &deaf).agent("[action.epilog]\ntimeout = \"1s\"\n").boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;

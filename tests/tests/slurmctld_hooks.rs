@@ -47,7 +47,7 @@ fn a_restart_of_slurmctld_cancels_no_prolog() -> Result<()> {
 }
 
 #[test]
-fn a_prolog_that_fails_on_one_node_drains_it_in_slurm_and_the_job_begins_again_elsewhere() -> Result<()> {
+fn a_prolog_failure_drains_in_slurm_and_moves_the_job() -> Result<()> {
     let cluster = gated(3).controller(CONTROLLER).boot()?;
     let slurm = Slurm::start(&cluster, BESIDE_SLURMCTLD)?;
     slurm.controller_as_slurm()?;

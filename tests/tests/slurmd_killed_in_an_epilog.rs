@@ -84,7 +84,7 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
 
 /// A boot clears the node's knowledge of its tasks, and Slurm takes the epilog for one that ended well.
 #[test]
-fn an_epilog_that_a_power_failure_cut_off_runs_again_before_the_next_prolog() -> Result<()> {
+fn an_epilog_cut_off_by_power_runs_again_before_a_prolog() -> Result<()> {
     let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     slurm.open_all("prolog")?;

@@ -5,7 +5,7 @@ use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
 
 #[test]
-fn a_script_whose_start_was_never_answered_is_found_with_its_exact_status() -> Result<()> {
+fn a_script_with_an_unanswered_start_keeps_its_exact_status() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
     let stopped = cluster.arm(cluster.node(1)?, "after-start-call", Order::Stop)?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;

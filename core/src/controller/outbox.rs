@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_job_the_oldest_and_who_waits_for_another_try_keeps_nobody_waiting() {
+    fn each_job_gives_its_oldest_release_and_retries_block_nobody() {
         let entry = |(name, sequence): (&str, u64)| OutboxEntry {
             sequence,
             epoch: 1,

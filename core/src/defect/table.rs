@@ -125,7 +125,7 @@ table! {
     AnchorIgnored: "a store that is older than its directory passes for the newest", "docs/semantics.md: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     MarksIgnored: "nodes that have obeyed a commit which the store never made are let in as any other", "docs/semantics.md: a store that may be behind is in recovery", Hunt::Simulator;
     LoneMarkBelieved: "one host alone puts the store in recovery", "docs/security.md: a stolen key of a node stops no controller", Hunt::Simulator;
-    GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind", "docs/semantics.md: a start waits for its nodes", Hunt::Unit { program: "core", filter: "after_a_start_what_is_owed_waits_for_the_nodes_of_the_store_or_a_while" };
+    GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind", "docs/semantics.md: a start waits for its nodes", Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
     NothingFrozen: "a recovery freezes nothing", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
     FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
     FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
@@ -148,7 +148,7 @@ table! {
     BeginsWhereLetGo: "what waits begins on ranks that the job has let go of meanwhile", "docs/semantics.md: nothing that prepares ranks begins behind the job", Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing" };
     SequencesReused: "a store that was put back uses sequences again", "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
     LostMayLive: "a node comes with a script that had been given up as lost, and whose drain was lifted meanwhile, and nothing is said of it", "4: no rank goes back under a script that lives", Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_lives_drains_its_node_again" };
-    StartOverUnload: "a task is started while a unit that had its name before is still to be stopped", "1: what begins ends by itself, or by its limit", Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_task_is_started_again" };
+    StartOverUnload: "a task is started while a unit that had its name before is still to be stopped", "1: what begins ends by itself, or by its limit", Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
     StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end", "3: unknown is never success", Hunt::Unit { program: "core", filter: "what_stays_of_an_end_tells_of_the_boot" };
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };

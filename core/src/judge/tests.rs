@@ -153,7 +153,7 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
 }
 
 #[test]
-fn a_claim_of_the_agents_is_the_end_it_names_but_never_a_success() {
+fn an_agents_claim_decides_the_end_and_never_a_success() {
     let refused = Outcome::Refused { why: "late".to_owned() };
     for (claim, expect) in [
         (Claim::Cancelled, Outcome::Cancelled { status: None }),
@@ -169,7 +169,7 @@ fn a_claim_of_the_agents_is_the_end_it_names_but_never_a_success() {
 }
 
 #[test]
-fn where_unit_and_result_differ_the_worse_stands_and_both_are_shown() {
+fn the_worse_of_unit_and_result_stands_and_both_are_shown() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let cancelled = RunResult { cancelled: true, worst: Some(Signal(15)), ..result(143) };
     let timed_out = RunResult { timed_out: true, ..result(3) };
@@ -380,7 +380,7 @@ fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
 }
 
 #[test]
-fn a_boot_that_was_announced_ends_the_task_with_what_its_scripts_had_come_to() {
+fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
     let announced = || said(Report::ExpectReboot);
     // The last of so many.
     let last = |seq: u32, script: &str, attempt| match begin(seq, script, attempt) {

@@ -57,7 +57,7 @@ fn parts_of_r() {
 }
 
 #[test]
-fn ranks_with_the_same_children_are_written_together_in_the_order_of_their_first() {
+fn ranks_with_the_same_children_share_an_entry() {
     let r = r(&[("3", "0-1"), ("0", "0-3"), ("2", "0-3"), ("1", "0-1")], "a,b,c,d");
     let both =
         r#"[{"children":{"core":"0-3","gpu":"0"},"rank":"0,2"},{"children":{"core":"0-1","gpu":"0"},"rank":"1,3"}]"#;

@@ -27,7 +27,7 @@ fn announced(bed: &mut Bed) -> TaskId {
 }
 
 #[test]
-fn a_boot_is_told_once_a_session_and_again_when_it_would_be_another_end() {
+fn an_announced_boot_is_told_once_a_session_and_when_it_changes() {
     let mut bed = Bed::up();
     let id = announced(&mut bed);
     let ended = |code| StepRecord::End {
@@ -84,7 +84,7 @@ fn what_happens_without_a_controller_is_told_when_there_is_one() {
 }
 
 #[test]
-fn scripts_that_ended_well_leave_the_boot_and_how_long_it_may_take() {
+fn scripts_that_ended_well_leave_the_boot_and_its_limit() {
     let intent = intent("j", 1, "prolog", 0);
     for (code, expect) in [(0, Some("ok")), (3, None)] {
         let mut bed = Bed::up();
@@ -102,7 +102,7 @@ fn scripts_that_ended_well_leave_the_boot_and_how_long_it_may_take() {
 }
 
 #[test]
-fn what_is_left_of_the_limit_counts_from_the_first_script_and_never_from_before_the_start() {
+fn the_limit_counts_from_the_first_script() {
     for (wall_ms, boot_ms, left) in [(0, 0, 5_000), (1_000, 2_000, 4_000), (9_000, 2_000, 3_000), (9_000, 9_000, 0)] {
         let mut bed = Bed::up();
         let (id, limited) =

@@ -44,7 +44,7 @@ fn a_cancel_before_the_claim_takes_the_claim_itself() {
 }
 
 #[test]
-fn a_cancel_while_the_intent_is_being_written_withdraws_it_when_it_is_there() {
+fn a_cancel_during_the_intents_write_withdraws_it_afterwards() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     bed.checks([
@@ -56,7 +56,7 @@ fn a_cancel_while_the_intent_is_being_written_withdraws_it_when_it_is_there() {
 }
 
 #[test]
-fn a_cancel_during_the_start_races_the_runner_for_the_claim_and_wins() {
+fn a_cancel_during_the_start_wins_the_race_for_the_claim() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     let mut over = seen_exited(&intent("j", 1, "prolog", 0), 1, 75);
@@ -99,7 +99,7 @@ fn a_cancel_of_what_systemd_then_refuses_ends_as_cancelled() {
 }
 
 #[test]
-fn a_cancel_after_the_claim_signals_the_runner_each_time_it_is_asked() {
+fn each_cancel_after_the_claim_signals_the_runner() {
     let mut bed = Bed::up();
     bed.claimed("j", 1, "prolog", 0);
     bed.check(cancel_j(), &["signal j.1.prolog.0 15"]);
@@ -148,7 +148,7 @@ fn a_claim_that_cannot_be_taken_is_tried_again_and_is_visible() {
 }
 
 #[test]
-fn a_claim_that_is_still_to_be_tried_again_is_dropped_with_the_end_of_its_task() {
+fn a_claim_to_retry_is_dropped_with_the_end_of_its_task() {
     // Found by `fuzz`: tried again after the burial, it left a directory with nothing but a claim.
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
@@ -160,7 +160,7 @@ fn a_claim_that_is_still_to_be_tried_again_is_dropped_with_the_end_of_its_task()
 }
 
 #[test]
-fn a_cancel_for_an_unknown_task_leaves_a_tombstone_that_refuses_it_and_is_told_until_acknowledged() {
+fn a_cancel_of_an_unknown_task_leaves_a_refusing_tombstone() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     let told: &[&str] = &["finished j.1.prolog.0 cancelled"];
@@ -180,7 +180,7 @@ fn a_cancel_for_an_unknown_task_leaves_a_tombstone_that_refuses_it_and_is_told_u
 }
 
 #[test]
-fn a_tombstone_that_cannot_be_written_is_tried_again_and_refuses_meanwhile() {
+fn an_unwritten_tombstone_refuses_and_is_retried() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     bed.check(cancel_j(), &["bury j.1.prolog.0 cancelled"]);
@@ -192,7 +192,7 @@ fn a_tombstone_that_cannot_be_written_is_tried_again_and_refuses_meanwhile() {
 }
 
 #[test]
-fn past_the_cap_an_unknown_task_is_cancelled_without_a_tombstone() {
+fn an_unknown_task_past_the_cap_gets_no_tombstone() {
     let mut node = node();
     node.policy.max_tombstones = 1;
     let mut bed = Bed::up_as(node);
@@ -205,7 +205,7 @@ fn past_the_cap_an_unknown_task_is_cancelled_without_a_tombstone() {
 }
 
 #[test]
-fn a_cancel_that_names_another_task_than_its_id_makes_no_tombstone() {
+fn a_cancel_that_contradicts_its_id_makes_no_tombstone() {
     let mut bed = Bed::up();
     let wrong = ToAgent::Cancel {
         task: task("j", 1, "prolog", 0),
@@ -220,7 +220,7 @@ fn a_cancel_that_names_another_task_than_its_id_makes_no_tombstone() {
 }
 
 #[test]
-fn signals_reach_scripts_through_the_runner_and_kill_does_not_kill_the_runner() {
+fn signals_reach_scripts_and_kill_spares_the_runner() {
     let mut bed = Bed::up();
     bed.claimed("j", 1, "prolog", 0);
     for (asked, sent) in [(1, 1), (2, 2), (10, 10), (12, 12), (15, 15), (9, 43)] {
@@ -254,7 +254,7 @@ fn a_signal_for_what_does_not_run_is_not_sent() {
 }
 
 #[test]
-fn the_hosts_own_tasks_are_not_the_controllers_to_cancel_signal_end_or_forget() {
+fn the_controller_has_no_power_over_the_hosts_own_tasks() {
     let mut bed = Bed::up();
     let id = local("j", 1, "prolog", 0);
     bed.feed(Input::Exec { caller: 1, exec: exec("j", 1, "prolog", 0) });

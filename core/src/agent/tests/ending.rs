@@ -100,7 +100,7 @@ fn a_cancelled_unit_is_not_kept() {
 }
 
 #[test]
-fn a_tombstone_goes_when_it_is_forgotten_and_never_before_its_not_after() {
+fn a_forgotten_tombstone_stays_until_its_not_after() {
     let mut bed = Bed::up();
     let id = bed.buried("j", 1, "prolog");
     bed.check(forget(id), &[]);

@@ -30,7 +30,7 @@ fn begun(bed: &mut Bed) {
 }
 
 #[test]
-fn a_caller_starts_a_task_and_is_told_how_it_goes_and_ends_without_a_controller() {
+fn a_caller_follows_its_task_without_a_controller() {
     let mut bed = alone();
     begun(&mut bed);
     let mut running = seen_running(&local_intent("j", 1, "prolog", 0), 1);
@@ -126,7 +126,7 @@ fn a_task_goes_on_when_all_its_callers_have_gone() {
 }
 
 #[test]
-fn an_older_attempt_than_one_that_is_known_is_refused_and_a_known_one_is_not() {
+fn an_attempt_older_than_a_known_one_is_refused() {
     let mut bed = alone();
     begun(&mut bed);
     let older = "is older than attempt 1, which this host has seen";
@@ -198,14 +198,14 @@ fn the_callers_of_one_task_are_not_without_number() {
 }
 
 #[test]
-fn after_a_restart_a_task_that_nobody_claimed_begins_when_a_caller_comes_back() {
+fn an_unclaimed_task_begins_after_a_restart_for_its_caller() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
     bed.check(call(1, exec("j", 1, "prolog", 0)), &["reply 1 attached", "start-unit local:j.1.prolog.0"]);
 }
 
 #[test]
-fn after_a_restart_a_task_that_nobody_comes_back_for_is_given_up() {
+fn an_unclaimed_task_without_a_caller_is_given_up_on_restart() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
     let refused = "refused (it is too late to begin: since the agent was restarted nobody has asked for it)";
@@ -238,7 +238,7 @@ fn a_local_cancel_stops_a_task_of_the_hosts_own_and_no_other() {
 }
 
 #[test]
-fn the_controller_is_shown_the_hosts_own_and_told_nothing_else_of_them() {
+fn the_controller_only_sees_the_hosts_own_tasks() {
     let mut bed = alone();
     begun(&mut bed);
     bed.connect(&["hello 1 [local:j.1.prolog.0 live starting]"], &["redial 1000"]);
@@ -258,7 +258,7 @@ fn the_controller_is_shown_the_hosts_own_and_told_nothing_else_of_them() {
 }
 
 #[test]
-fn the_oldest_tombstones_of_the_hosts_own_make_room_and_the_controllers_do_not() {
+fn only_tombstones_of_the_hosts_own_tasks_make_room() {
     let mut node = node();
     node.policy.max_tombstones = 6;
     let mut bed = Bed::up_as(node);

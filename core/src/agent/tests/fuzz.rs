@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn whatever_fails_every_task_runs_at_most_once_and_ends_in_what_it_did(history in vec(any::<Step>(), 1..250)) {
+    fn every_task_runs_at_most_once_and_ends_true_to_its_scripts(history in vec(any::<Step>(), 1..250)) {
         let mut world = World::new();
         let mut forgotten = Vec::new();
         world.join();

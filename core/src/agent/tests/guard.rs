@@ -32,7 +32,7 @@ fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, the
 }
 
 #[test]
-fn no_task_begins_while_another_action_or_attempt_of_its_job_lives() {
+fn no_task_begins_beside_another_action_or_attempt_of_its_job() {
     for (j, attempt, a, rank, waits) in [
         ("j", 1, "prolog", 1, false),
         ("j", 1, "epilog", 0, true),
@@ -48,7 +48,7 @@ fn no_task_begins_while_another_action_or_attempt_of_its_job_lives() {
 }
 
 #[test]
-fn the_queue_is_first_come_first_served_and_each_says_what_it_waits_for() {
+fn the_queue_is_in_order_and_each_task_names_its_wait() {
     let mut bed = Bed::up();
     let prolog = ask(&mut bed, "j", 1, "prolog", 0, None);
     let epilog = ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
@@ -120,7 +120,7 @@ fn a_host_that_is_not_exclusive_any_more_lets_its_queue_go() {
 }
 
 #[test]
-fn lingering_processes_hold_the_host_and_those_that_are_meant_to_stay_do_not() {
+fn lingering_processes_hold_the_host_unless_kept_by_plan() {
     for (a, holds) in [("prolog", true), ("mount", false)] {
         let mut bed = Bed::up();
         let id = bed.claimed("j", 1, a, 0);
@@ -148,7 +148,7 @@ fn tasks_of_the_hosts_own_count_too() {
 }
 
 #[test]
-fn no_task_of_any_job_begins_while_a_script_of_a_released_attempt_lives() {
+fn no_task_begins_while_a_script_of_a_released_attempt_lives() {
     let mut bed = Bed::up();
     let stuck = bed.claimed("j", 1, "prolog", 0);
     bed.check(forget(stuck), &[]);
@@ -171,7 +171,7 @@ fn a_task_of_an_attempt_that_was_forgotten_does_not_begin() {
 }
 
 #[test]
-fn what_waits_past_its_not_after_is_refused_with_its_claim_taken() {
+fn a_task_that_waits_past_its_not_after_is_refused_and_claimed() {
     let mut bed = Bed::up();
     let first = ask(&mut bed, "j", 1, "prolog", 0, None);
     bed.feed(queued(first));
@@ -186,7 +186,7 @@ fn what_waits_past_its_not_after_is_refused_with_its_claim_taken() {
 }
 
 #[test]
-fn a_withdrawn_start_that_a_runner_may_still_claim_holds_the_host_until_the_claim_is_ours() {
+fn a_withdrawn_start_holds_the_host_until_it_is_claimed() {
     let mut bed = Bed::up();
     let first = ask(&mut bed, "j", 1, "prolog", 0, None);
     bed.feed(start_reply(first, crate::agent::io::StartReply::Rejected("no".to_owned())));
@@ -218,7 +218,7 @@ fn nothing_begins_beside_what_the_agent_before_may_have_started() {
 
 /// Found by the simulator: the cancel had lost the race for the claim, and was forgotten.
 #[test]
-fn a_cancel_of_what_the_agent_before_may_have_started_reaches_a_runner_that_was_faster() {
+fn a_cancel_after_a_restart_reaches_a_faster_runner() {
     let prolog = intent("j", 1, "prolog", 0);
     let id = prolog.start.task;
     let mut bed = Bed::cold();
@@ -231,7 +231,7 @@ fn a_cancel_of_what_the_agent_before_may_have_started_reaches_a_runner_that_was_
 
 /// The host's own prolog, that nobody came back for after the agent was killed, would hold back its epilog for an hour.
 #[test]
-fn what_nobody_came_back_for_is_withdrawn_when_another_of_its_job_waits() {
+fn an_abandoned_task_is_withdrawn_for_a_waiting_one_of_its_job() {
     let prolog = local_intent("j", 1, "prolog", 0);
     let mut bed = Bed::cold();
     bed.feed(joined(vec![found(&prolog, seen_nothing())], vec![]));

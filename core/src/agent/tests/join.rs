@@ -28,7 +28,7 @@ fn without_directory(intent: &Intent, seen: Seen) -> Found {
 }
 
 #[test]
-fn outcome_written_unload_the_unit_and_say_finished_until_acknowledged() {
+fn a_written_outcome_unloads_and_reports_until_acknowledged() {
     let intent = intent("j", 1, "prolog", 0);
     for (seen, unload) in
         [(seen_exited(&intent, 1, 0), true), (Seen { claim: Some(claim(1)), ..Seen::default() }, false)]
@@ -87,7 +87,7 @@ fn a_unit_that_is_over_is_collected_once_nothing_lingers() {
 }
 
 #[test]
-fn a_claim_whose_unit_is_gone_is_its_complete_result_or_lost_and_never_zero() {
+fn a_claim_without_a_unit_needs_a_complete_result() {
     let intent = intent("j", 1, "prolog", 0);
     let gone = Seen { claim: Some(claim(1)), ..Seen::default() };
     let lost = "lost (its unit vanished without a result)";
@@ -126,7 +126,7 @@ fn probe() -> Input {
 }
 
 #[test]
-fn what_nobody_claimed_and_is_too_late_is_refused_with_its_claim_taken() {
+fn an_unclaimed_task_past_its_not_after_is_refused_and_claimed() {
     let intent = intent("j", 1, "prolog", 0);
     let mut bed = Bed::cold();
     bed.now.boot_ms = 10_001;
@@ -136,7 +136,7 @@ fn what_nobody_claimed_and_is_too_late_is_refused_with_its_claim_taken() {
 }
 
 #[test]
-fn a_task_of_another_boot_never_begins_and_is_lost_by_the_reboot() {
+fn a_task_of_another_boot_is_lost_by_the_reboot() {
     let mut of_before = intent("j", 1, "prolog", 0);
     of_before.start.boot = BootId::new("boot-0").unwrap();
     let id = of_before.start.task;
@@ -191,7 +191,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
 /// Found by the simulator: a start delivered after its task's tombstone was forgotten left a failed unit, and the next
 /// agent made a task of it that had been over for hours.
 #[test]
-fn a_unit_whose_runner_had_no_task_is_unloaded_and_stands_for_nothing() {
+fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
     let intent = intent("j", 1, "prolog", 0);
     let exited = |code| without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) });
     let late = || exited(NO_TASK);
@@ -211,7 +211,7 @@ fn a_unit_whose_runner_had_no_task_is_unloaded_and_stands_for_nothing() {
 }
 
 #[test]
-fn a_rebuilt_task_of_an_action_that_is_not_configured_any_more_is_held() {
+fn a_rebuilt_task_of_an_unconfigured_action_is_held() {
     let intent = local_intent("j", 1, "nothing", 0);
     let mut bed = Bed::cold();
     let effects = bed.feed(joined(vec![without_directory(&intent, seen_running(&intent, 1))], vec![]));
@@ -233,7 +233,7 @@ fn an_orphan_is_reported_once_and_nothing_is_done_to_it() {
 }
 
 #[test]
-fn a_directory_without_an_intent_is_reported_and_does_not_stand_in_the_way() {
+fn a_directory_without_an_intent_is_reported_and_harmless() {
     let intent = intent("j", 1, "prolog", 0);
     let empty = || Found { intent: None, unit_ids: None, ..found(&intent, seen_nothing()) };
     let mut bed = come_up(vec![empty()], &["warning: the directory perilog-task-prolog-j-0-*"]);
@@ -250,7 +250,7 @@ fn an_intent_whose_unit_is_anothers_is_refused() {
 }
 
 #[test]
-fn tombstones_are_remembered_answer_for_their_tasks_and_are_shown() {
+fn tombstones_answer_for_their_tasks_and_are_shown() {
     let intent = intent("j", 1, "prolog", 0);
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![tombstone(&intent, failed())]), &[]);
@@ -261,7 +261,7 @@ fn tombstones_are_remembered_answer_for_their_tasks_and_are_shown() {
 }
 
 #[test]
-fn the_newest_failed_units_are_kept_over_a_restart_and_not_taken_for_tasks() {
+fn failed_units_are_kept_over_a_restart_and_are_no_tasks() {
     let names = [("j", 1), ("j", 2), ("k", 1), ("k", 2)];
     let mut stones = Vec::new();
     let mut units = Vec::new();
@@ -299,7 +299,7 @@ fn what_is_unloaded_without_a_bus_is_unloaded_when_it_is_back() {
 }
 
 #[test]
-fn what_we_know_is_newer_than_what_was_found_while_it_was_being_found() {
+fn a_change_during_a_scan_is_newer_than_the_scan() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let intent = intent("j", 1, "prolog", 0);
@@ -402,7 +402,7 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
 /// Found by the simulator: another program's unit had the name of a task, which was refused for that; a restarted agent
 /// stopped that unit.
 #[test]
-fn a_unit_of_a_tasks_name_that_is_not_its_own_is_left_alone_after_the_task_ended() {
+fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     let (intent, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
     let refused = || Outcome::Refused { why: "something else on this host has the name".to_owned() };
     let of_nobody = Seen { unit_ids: None, claim: None, ..seen_running(&intent, 2) };

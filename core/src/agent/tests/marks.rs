@@ -51,7 +51,7 @@ fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
 }
 
 #[test]
-fn an_intent_has_the_commit_that_asked_and_a_tombstone_the_one_that_has_its_end() {
+fn intent_and_tombstone_have_the_commits_that_caused_them() {
     let mut bed = bed();
     assert_eq!(told(&mut bed), (Some(4), vec![]));
     let id = task("j", 1, "prolog", 0);

@@ -98,7 +98,7 @@ fn a_program_that_fails_for_hours_is_a_line_an_hour() {
 }
 
 #[test]
-fn a_hook_that_comes_back_hears_the_end_and_what_was_begun_is_undone() {
+fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
     let mut bed = running();
     bed.feed(Input::Hangup { caller: 1 });
     // In time.

@@ -83,7 +83,7 @@ fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
 /// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next one took the task for
 /// one that never began.
 #[test]
-fn a_rebuilt_intent_stands_for_what_has_begun_also_without_its_claim() {
+fn a_rebuilt_intent_counts_as_begun_without_its_claim() {
     let intent = intent("j", 1, "prolog", 0);
     for (seen, expect) in [
         (seen_running(&intent, 1), "watch j.1.prolog.0"),

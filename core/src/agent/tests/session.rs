@@ -48,7 +48,7 @@ fn the_epoch_that_was_obeyed_last_is_not_written_again() {
 }
 
 #[test]
-fn a_lower_epoch_or_an_equal_one_of_another_controller_is_refused() {
+fn a_lower_or_rival_epoch_is_refused() {
     let welcome_of = |number, nonce| {
         message(ToAgent::Welcome { epoch: Epoch { number, nonce }, cluster: cluster(), redial_window_ms: 1, commit: 0 })
     };
@@ -172,7 +172,7 @@ fn a_host_that_is_turned_away_says_so_and_hangs_up() {
 }
 
 #[test]
-fn a_message_the_controller_does_not_know_is_noted_once_a_session() {
+fn an_unknown_message_is_noted_once_a_session() {
     let mut bed = Bed::up();
     let unsupported = || message(ToAgent::Unsupported { message: 99 });
     bed.check(unsupported(), &["warning: the controller does not know message 99: an older version?"]);

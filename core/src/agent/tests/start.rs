@@ -13,7 +13,7 @@ fn changed(change: impl Fn(&mut Start)) -> Input {
 }
 
 #[test]
-fn the_intent_is_on_disk_before_anybody_is_told_and_accepted_does_not_wait_for_systemd() {
+fn accepted_waits_for_the_intent_and_not_for_systemd() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     bed.checks([
@@ -23,7 +23,7 @@ fn the_intent_is_on_disk_before_anybody_is_told_and_accepted_does_not_wait_for_s
 }
 
 #[test]
-fn an_ordinary_task_from_start_to_tombstone_and_no_timer_on_the_way() {
+fn an_ordinary_task_needs_no_timer_from_start_to_tombstone() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     let intent = intent("j", 1, "prolog", 0);
@@ -41,7 +41,7 @@ fn an_ordinary_task_from_start_to_tombstone_and_no_timer_on_the_way() {
 }
 
 #[test]
-fn an_intent_that_cannot_be_written_is_refused_and_not_remembered() {
+fn an_unwritable_intent_is_refused_and_not_remembered() {
     let mut bed = Bed::up();
     let id = task("j", 1, "prolog", 0);
     let full = Input::IntentWritten { task: id, result: Err("No space left on device".to_owned()) };
@@ -113,7 +113,7 @@ fn a_start_for_another_boot_is_lost_and_nothing_is_written() {
 }
 
 #[test]
-fn the_environment_is_what_the_node_names_and_the_smaller_limit_stands() {
+fn the_node_lists_the_environment_and_the_smaller_limit_stands() {
     for (asked, configured, expect) in
         [(None, Some(60_000), Some(60_000)), (Some(5), Some(60_000), Some(5)), (Some(70_000), None, Some(70_000))]
     {
@@ -138,7 +138,7 @@ fn the_environment_is_what_the_node_names_and_the_smaller_limit_stands() {
 }
 
 #[test]
-fn past_the_cap_of_tasks_starts_are_refused_and_ended_ones_do_not_count() {
+fn starts_past_the_cap_are_refused_and_ended_tasks_do_not_count() {
     let mut node = node();
     node.policy.max_tasks = 2;
     let mut bed = Bed::up_as(node);
@@ -154,7 +154,7 @@ fn past_the_cap_of_tasks_starts_are_refused_and_ended_ones_do_not_count() {
 /// Found by a hunt: 2,050 short jobs within a not-after filled a node with tombstones, and it refused all later tasks,
 /// its epilogs among them.
 #[test]
-fn past_the_cap_what_was_acknowledged_makes_room_and_what_was_not_does_not() {
+fn only_acknowledged_ends_make_room_past_the_cap() {
     let mut node = node();
     node.policy.max_tombstones = 2;
     let mut bed = Bed::up_as(node);
@@ -207,7 +207,7 @@ fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
 }
 
 #[test]
-fn past_the_cap_a_tombstone_stays_that_was_not_acknowledged_or_waits_for_a_boot() {
+fn open_tombstones_stay_past_the_cap() {
     let refused = |holds: u32| format!("finished l.1.prolog.0 refused (this host holds {holds} tasks and tombstones*");
     let mut node = node();
     node.policy.max_tombstones = 1;

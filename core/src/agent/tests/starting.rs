@@ -17,7 +17,7 @@ fn unknown() -> StartReply {
 }
 
 #[test]
-fn an_error_of_systemd_itself_is_a_failure_but_the_claim_comes_first() {
+fn an_error_of_systemd_is_a_failure_after_the_claim() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     let failed = "failed (systemd: Access denied)";
@@ -47,7 +47,7 @@ fn a_rejected_start_whose_claim_a_runner_has_runs() {
 }
 
 #[test]
-fn a_unit_that_exists_is_adopted_by_its_ids_or_by_its_claim_and_otherwise_refused() {
+fn an_existing_unit_is_adopted_only_by_its_ids_or_claim() {
     let intent = intent("j", 1, "prolog", 0);
     let other = unit_ids(&super::values::intent("j", 2, "prolog", 0));
     let by_ids = Seen { claim: None, ..seen_running(&intent, 1) };
@@ -74,7 +74,7 @@ fn a_unit_that_exists_is_adopted_by_its_ids_or_by_its_claim_and_otherwise_refuse
 
 /// A start of another life of the task, which systemd came to when nothing of that life was left.
 #[test]
-fn a_unit_that_found_no_task_goes_before_the_task_is_started_again() {
+fn a_unit_that_found_no_task_goes_before_the_next_start() {
     let intent = intent("j", 1, "prolog", 0);
     let ghost = |code| Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) };
     let mut bed = Bed::up();
@@ -124,7 +124,7 @@ fn an_unknown_start_is_looked_at_and_adopted_if_it_happened() {
 }
 
 #[test]
-fn an_unknown_start_that_did_not_happen_is_asked_for_again_and_a_late_one_harms_nobody() {
+fn an_unanswered_start_is_repeated_without_harm() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     let waiting = "moved j.1.prolog.0 waiting for systemd did not answer its start: timed out";
@@ -148,7 +148,7 @@ fn a_late_start_is_noticed_while_the_next_one_waits() {
 }
 
 #[test]
-fn a_start_that_is_never_answered_and_never_happens_fails_in_the_end_with_its_claim_taken() {
+fn a_start_that_never_happens_fails_and_is_claimed() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     for pause in [250, 500, 1000, 2000, 4000] {
@@ -163,7 +163,7 @@ fn a_start_that_is_never_answered_and_never_happens_fails_in_the_end_with_its_cl
 }
 
 #[test]
-fn a_claim_without_a_unit_is_looked_at_once_more_before_it_is_lost() {
+fn a_claim_without_a_unit_is_inspected_twice_before_its_loss() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     // The unit came up between the look at it and the look at its files.
@@ -174,7 +174,7 @@ fn a_claim_without_a_unit_is_looked_at_once_more_before_it_is_lost() {
 }
 
 #[test]
-fn nothing_is_asked_of_a_bus_that_is_gone_and_all_in_doubt_is_looked_at_when_it_is_back() {
+fn doubtful_units_are_inspected_when_the_bus_is_back() {
     let mut bed = Bed::up();
     let claimed = bed.claimed("j", 1, "prolog", 0);
     let starting = task("k", 1, "prolog", 0);
@@ -218,7 +218,7 @@ fn a_start_that_the_bus_swallowed_is_asked_for_again() {
 }
 
 #[test]
-fn an_agents_claim_on_a_unit_that_came_late_ends_as_it_says_when_the_unit_is_over() {
+fn an_agents_claim_decides_the_end_of_a_late_unit() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     let mut late = seen_running(&intent("j", 1, "prolog", 0), 1);

@@ -36,7 +36,7 @@ fn the_status_line_counts_what_there_is() {
 
 /// Found by a review: the reported age counted from the acceptance, so for the controller the limit did, too.
 #[test]
-fn what_is_told_of_a_run_is_as_old_as_its_run_however_long_it_had_waited() {
+fn the_age_of_a_run_counts_from_its_beginning() {
     let mut bed = Bed::up();
     let first = bed.live("j", 1, "prolog", 0);
     bed.feed(start_message("j", 1, "epilog", 0));

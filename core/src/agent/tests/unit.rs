@@ -26,7 +26,7 @@ fn a_unit_that_vanished_is_lost_unless_its_result_is_complete() {
 }
 
 #[test]
-fn a_unit_that_vanished_before_its_claim_is_lost_with_the_claim_taken() {
+fn a_unit_that_vanished_before_its_claim_is_lost_and_claimed() {
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     let lost = "lost (its unit vanished without a result)";
@@ -40,7 +40,7 @@ fn a_unit_that_vanished_before_its_claim_is_lost_with_the_claim_taken() {
 /// Found by the simulator: a program stopped the agent's queued unit and took its name, and its result was taken for
 /// the task's end.
 #[test]
-fn a_unit_that_took_the_name_of_one_that_was_queued_for_us_is_left_alone() {
+fn a_foreign_unit_with_the_name_of_a_queued_one_is_left_alone() {
     let intent = intent("j", 1, "prolog", 0);
     let other = unit_ids(&super::values::intent("j", 2, "prolog", 0));
     let lost = "lost (its unit vanished without a result)";
@@ -63,7 +63,7 @@ fn a_unit_that_took_the_name_of_one_that_was_queued_for_us_is_left_alone() {
 }
 
 #[test]
-fn a_runner_that_never_claimed_is_never_a_success_and_the_claim_is_taken_first() {
+fn a_runner_that_never_claimed_is_never_a_success() {
     let intent = intent("j", 1, "prolog", 0);
     for (code, outcome) in [
         (0, "failed (the runner ended with exit 0 and no result)"),
@@ -80,7 +80,7 @@ fn a_runner_that_never_claimed_is_never_a_success_and_the_claim_is_taken_first()
 }
 
 #[test]
-fn a_claim_that_nobody_can_read_is_taken_for_that_of_the_unit_and_does_not_go_round_in_circles() {
+fn an_unreadable_claim_counts_as_the_units_and_is_read_once() {
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     let torn = Seen { claim: None, ..seen_exited(&intent("j", 1, "prolog", 0), 1, 0) };
@@ -127,7 +127,7 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
 /// A killed runner left a script that ignores TERM. It was shown as running, and an operator's KILL waited for the
 /// runner.
 #[test]
-fn what_a_killed_runner_left_lingers_while_systemd_stops_its_unit() {
+fn leftovers_of_a_killed_runner_linger_until_the_unit_stops() {
     let intent = intent("j", 1, "prolog", 0);
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
@@ -150,7 +150,7 @@ fn what_a_killed_runner_left_lingers_while_systemd_stops_its_unit() {
 }
 
 #[test]
-fn looks_are_one_at_a_time_and_what_stirs_meanwhile_is_looked_at_after() {
+fn inspections_run_one_at_a_time_and_repeat_after_a_change() {
     let mut bed = Bed::up();
     let id = super::starting::starting(&mut bed);
     let intent = intent("j", 1, "prolog", 0);
@@ -208,7 +208,7 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
 }
 
 #[test]
-fn what_lingers_is_killed_where_the_plan_says_so_and_then_looked_at_again() {
+fn lingering_processes_are_killed_by_plan_and_inspected_again() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "sweep", 0);
     let over = seen_exited(&intent("j", 1, "sweep", 0), 1, 0);

@@ -27,7 +27,7 @@ fn runs(node: Node) -> (Bed, TaskId) {
 
 /// Found by a hunt: a runner that was stopped was never overdue, and its node never drained.
 #[test]
-fn a_limit_that_a_stopped_runner_does_not_see_is_told_by_the_agent() {
+fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
     let (mut bed, id) = runs(node());
     bed.pass(90_000, &["inspect j.1.prolog.0"]);
     let late = [
@@ -51,7 +51,7 @@ fn a_runner_that_is_only_slow_is_looked_at_again() {
 }
 
 #[test]
-fn where_the_policy_is_to_kill_the_unit_of_a_stopped_runner_is_killed_after_the_grace() {
+fn the_kill_policy_kills_a_stopped_runners_unit_after_the_grace() {
     let mut node = node();
     node.policy.actions.get_mut(&action("prolog")).unwrap().on_timeout = OnTimeout::Kill;
     let (mut bed, id) = runs(node);
@@ -63,7 +63,7 @@ fn where_the_policy_is_to_kill_the_unit_of_a_stopped_runner_is_killed_after_the_
 
 /// Found by a hunt: `cancel` and `kill -s KILL` said that they worked, and nothing happened.
 #[test]
-fn a_kill_that_a_stopped_runner_does_not_take_reaches_its_unit_and_a_cancel_is_told_of() {
+fn a_kill_reaches_the_unit_of_a_stopped_runner() {
     let (mut bed, id) = runs(node());
     bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
     bed.now.boot_ms += 2_000;

@@ -88,7 +88,7 @@ fn cancel_ends_at_once_what_was_never_sent_and_tells_the_others() {
 }
 
 #[test]
-fn resolve_is_an_operators_word_and_the_tasks_own_result_is_still_recorded() {
+fn a_resolved_tasks_own_result_is_still_recorded() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
@@ -146,7 +146,7 @@ fn who_asks_why_of_a_job_is_told_what_shows_jobs() {
 }
 
 #[test]
-fn questions_reach_the_nodes_that_are_there_and_end_when_a_node_leaves() {
+fn questions_reach_connected_nodes_and_end_when_a_node_leaves() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);

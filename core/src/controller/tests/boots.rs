@@ -58,7 +58,7 @@ pub(super) fn wait_in_vain(b: &mut Bench) {
 }
 
 #[test]
-fn a_boot_that_was_announced_is_the_end_that_was_told_and_the_next_boot_is_one_like_any_other() {
+fn only_the_announced_boot_is_the_end() {
     let (failed, tolerable) = (exit(3), Outcome::Tolerable);
     let timeout = Outcome::Timeout { status: None };
     for outcome in [Outcome::Ok, tolerable, failed, timeout] {
@@ -95,7 +95,7 @@ fn a_boot_that_was_announced_is_the_end_that_was_told_and_the_next_boot_is_one_l
 }
 
 #[test]
-fn a_boot_that_nobody_told_of_is_a_loss_and_so_is_what_was_told_too_late() {
+fn an_untold_boot_is_a_loss_and_so_is_one_told_too_late() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
@@ -119,7 +119,7 @@ fn another_machine_is_not_the_boot() {
 }
 
 #[test]
-fn scripts_that_end_before_the_boot_are_waited_for_unless_they_failed() {
+fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
     let lost = Outcome::Lost { why: Loss::Vanished };
     let cancelled = Outcome::Cancelled { status: None };
     for (told, told_before, waits) in [
@@ -222,7 +222,7 @@ fn a_cancel_ends_the_wait_for_a_boot_and_a_boot_ends_a_cancel() {
 }
 
 #[test]
-fn a_soft_reboot_that_was_announced_to_nobody_is_told_by_what_it_left() {
+fn an_unannounced_soft_reboot_shows_in_what_it_left() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.up("n1", "b1", vec![]);
@@ -238,7 +238,7 @@ fn a_soft_reboot_that_was_announced_to_nobody_is_told_by_what_it_left() {
 }
 
 #[test]
-fn what_waits_for_a_node_that_is_to_boot_has_all_the_time_that_takes_and_no_more() {
+fn waiting_tasks_have_the_time_that_the_boot_takes() {
     for comes in [true, false] {
         let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
         b.batch(vec![closed(n0)]);
@@ -264,7 +264,7 @@ fn what_waits_for_a_node_that_is_to_boot_has_all_the_time_that_takes_and_no_more
 }
 
 #[test]
-fn a_node_that_is_known_to_be_down_is_offline_at_once_and_fenced() {
+fn a_node_known_to_be_down_is_offline_at_once_and_fenced() {
     for (away_ms, at_once) in [(59_000, false), (60_000, true)] {
         let mut b = Bench::new();
         let (n0, _) = b.up("n0", "b1", vec![]);

@@ -140,7 +140,7 @@ fn what_comes_while_the_word_waits() {
 }
 
 #[test]
-fn a_drain_is_waited_for_once_more_and_one_that_is_lifted_is_not() {
+fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
     let (mut b, _) = accepted(Some(running()));
     b.ask(drain("bad memory")).0.unwrap();
@@ -322,7 +322,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
 
 /// It was asked to stop, for that word, and did after a script had run.
 #[test]
-fn what_scripts_had_done_is_told_beside_the_word_that_is_the_outcome() {
+fn the_scripts_own_end_is_told_beside_a_resolution() {
     let (mut b, n0) = accepted(Some(running()));
     b.ask(resolve(true)).0.unwrap();
     let t = task("prolog", "j", 0);
@@ -334,7 +334,7 @@ fn what_scripts_had_done_is_told_beside_the_word_that_is_the_outcome() {
 }
 
 #[test]
-fn what_was_resolved_alive_and_lifted_is_not_drained_when_its_limit_passes() {
+fn a_resolved_and_undrained_task_drains_nothing_at_its_limit() {
     let (mut b, n) = bench(1, |_| {});
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);

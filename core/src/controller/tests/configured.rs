@@ -25,7 +25,7 @@ fn refused(why: &str) -> Outcome {
 
 /// Found by a trial: `perilog run prolgo` drained every node that it named, and left a job that held them.
 #[test]
-fn an_action_that_no_node_of_the_request_configures_is_refused_and_leaves_nothing() {
+fn an_action_that_no_node_configures_is_refused() {
     let usual = Some("epilog prolog");
     for (site_of, action, text) in [
         (&[usual, usual][..], "prolgo", Some("no node of n[0-1] configures an action prolgo; did you mean prolog?")),
@@ -56,7 +56,7 @@ fn an_action_that_no_node_of_the_request_configures_is_refused_and_leaves_nothin
 /// Nothing is wrong with a node that does not configure a check; with one that does not configure what cleans up there
 /// is.
 #[test]
-fn a_node_that_does_not_configure_an_action_is_drained_only_where_that_follows_jobs() {
+fn an_unconfigured_action_drains_only_as_an_after_action() {
     for (of, action, why, drained) in [
         (Some("epilog prolog"), "check", "action check is not configured", false),
         // The node configures it, and refuses for another reason.

@@ -35,7 +35,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
 
 /// Found by a review: a hook that fails was seen only where a rank waited for it.
 #[test]
-fn a_drain_that_the_hook_does_not_carry_out_is_shown_with_its_age_and_why() {
+fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     let (mut b, _) = bench(3, hooked);
     let shown = |b: &mut Bench| -> Vec<(String, String, String, u64)> {
         let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
@@ -103,7 +103,7 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
 /// Somebody lifted a drain in the resource manager alone: nobody here has heard of that, and what goes wrong there next
 /// is told again.
 #[test]
-fn what_else_is_wrong_with_a_drained_host_is_told_and_waited_for() {
+fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     let (mut b, n) = bench(2, hooked);
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     confirm(&mut b, "n0");
@@ -173,7 +173,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
 
 /// Found by a review: it was told and confirmed once, and a hook that came back was not told what had come between.
 #[test]
-fn what_came_while_there_was_no_hook_is_told_to_the_one_that_comes() {
+fn drains_without_a_hook_are_told_to_a_later_hook() {
     for by_restart in [false, true] {
         let (mut b, n) = bench(1, hooked);
         b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
@@ -232,7 +232,7 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
 /// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog ran; its rank went
 /// back with neither.
 #[test]
-fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
+fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
     let told = |end: &str| Some(format!("prolog: {end} after 5ms, and epilog had been cancelled (job j attempt 0)"));
     // (what became of the epilog, of the prolog after it, and what is told of its node then)
@@ -278,7 +278,7 @@ fn what_runs_after_its_epilog_was_cancelled_drains_its_node_again() {
 /// Found by a review: the same of one that was lost by then, and of which its node told when it was back that it had
 /// run.
 #[test]
-fn what_ran_after_its_epilog_was_cancelled_and_was_lost_drains_its_node_when_it_tells() {
+fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
     let ran = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
     for (own, expect) in [
         (ended(Outcome::Ok), Some("prolog: ok after 5ms, and epilog had been cancelled (job j attempt 0)")),

@@ -21,7 +21,7 @@ fn each_start_is_a_new_epoch() {
 }
 
 #[test]
-fn a_restart_in_the_middle_loses_nothing_and_starts_nothing_twice() {
+fn a_restart_loses_nothing_and_starts_nothing_twice() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.up("n1", "b", vec![]);

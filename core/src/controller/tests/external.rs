@@ -353,7 +353,7 @@ fn an_operator_settles_it_and_everything_shows_it() {
 }
 
 #[test]
-fn after_a_lost_store_the_service_starts_it_again_and_it_is_the_same() {
+fn a_service_restarts_its_action_after_a_lost_store() {
     let (mut b, _) = staged("0", None, "", |_| {});
     let before = b.action("stage", "j", 0).id;
     b.store = Snapshot::default();
@@ -375,7 +375,7 @@ fn after_a_lost_store_the_service_starts_it_again_and_it_is_the_same() {
 
 /// Found by a review: only ranks could be let go of early.
 #[test]
-fn a_job_may_let_go_of_resources_by_name_and_goes_on_with_its_ranks() {
+fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     let finish = |ranks: Option<&str>, resources: &str| Request::JobFinish {
         job: job("j"),
         attempt: None,
@@ -433,7 +433,7 @@ fn what_is_over_has_the_lease_that_it_had() {
 /// Found by a review: what a service had done by the time when it was stopped, nobody knows; but an operator may have
 /// answered for it.
 #[test]
-fn a_service_that_was_stopped_after_its_epilog_was_cancelled_drains_its_node_again() {
+fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     for stopped in [true, false] {
         let (mut b, _) = staged("", Some("0"), "", |_| {});
         b.ask(finish("j", None)).0.unwrap();

@@ -151,7 +151,7 @@ fn lingers() -> Phase {
 /// Found by a review: what had been told of a stuck script was not stored, and the next controller drained its node
 /// once more.
 #[test]
-fn who_lifts_the_drain_of_a_stuck_script_is_not_overruled_by_the_next_controller() {
+fn an_undrain_of_a_stuck_script_outlives_a_restart() {
     for phase in [overdue(), lingers()] {
         let (mut b, n) = bench(2, |_| {});
         let t = task("epilog", "j", 0);

@@ -18,7 +18,7 @@ fn not_accepted_within_start_grace_is_lost_and_fenced() {
 }
 
 #[test]
-fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_limit() {
+fn an_absent_node_is_unreachable_past_limit_and_grace() {
     // (limit asked for, limit that its node told) -> lost
     for (timeout_ms, limit_ms, lost) in [
         (Some(600_000), None, true),
@@ -47,7 +47,7 @@ fn accepted_and_away_past_limit_and_grace_is_unreachable_but_never_without_a_lim
 }
 
 #[test]
-fn a_limit_that_a_node_told_is_known_after_a_restart_and_told_again_by_hello() {
+fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
@@ -129,7 +129,7 @@ fn a_limit_counts_from_the_begin_of_the_scripts() {
 }
 
 #[test]
-fn a_connected_node_is_never_unreachable_however_long_its_script_runs() {
+fn a_connected_node_is_never_unreachable() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let mut run = request("epilog", "j", Some("n0"), None);
@@ -163,7 +163,7 @@ fn limits_count_while_the_controller_listens() {
 }
 
 #[test]
-fn attempts_past_their_retention_are_pruned_and_their_tombstones_let_go() {
+fn attempts_past_retention_are_pruned_with_their_tombstones() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");

@@ -45,7 +45,7 @@ fn shrinking() -> Terms {
 }
 
 #[test]
-fn an_epilog_that_grows_waits_for_a_prolog_that_was_begun_after_it() {
+fn a_growing_epilog_waits_for_a_later_prolog() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     assert_eq!(begun(&b.ask(finish("j", Some("0"))).1), one("epilog", 0));
@@ -104,7 +104,7 @@ fn after_a_shrink_a_cancel_waits_for_the_prolog() {
 }
 
 #[test]
-fn an_epilog_that_grows_waits_for_a_service_that_was_started_after_it() {
+fn a_growing_epilog_waits_for_a_later_service() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", shrinking())).0.unwrap();
     b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
@@ -172,7 +172,7 @@ fn nothing_prepares_ranks_where_an_epilog_has_been() {
 /// `after = ["epilog", "housekeeping"]`: in that order on each rank, when the prolog has ended there; the rank goes
 /// back when both have.
 #[test]
-fn housekeeping_comes_after_the_epilog_and_neither_beside_a_prolog() {
+fn housekeeping_follows_the_epilog_and_neither_joins_a_prolog() {
     let after = ["epilog", "housekeeping"].map(|name| ActionName::new(name).unwrap());
     let (mut b, n) = bench(2, |settings| settings.after = after.to_vec());
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
@@ -191,7 +191,7 @@ fn housekeeping_comes_after_the_epilog_and_neither_beside_a_prolog() {
 /// Found by the simulator: by a configuration in which it follows jobs no more, what waited for the epilog was
 /// cancelled when the node told of that.
 #[test]
-fn what_waits_for_the_epilog_begins_after_it_though_it_follows_jobs_no_more() {
+fn a_task_behind_an_epilog_begins_though_the_setting_changed() {
     let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();
     let (mut b, n) = bench(1, |s| s.after = after(&["epilog", "sweep"]));
     b.run("prolog", "j", "n0");

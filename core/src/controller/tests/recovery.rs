@@ -82,7 +82,7 @@ fn owing() -> (Bench, SessionId) {
 }
 
 #[test]
-fn after_a_start_what_is_owed_waits_for_the_nodes_of_the_store_or_a_while() {
+fn debts_wait_after_a_start_for_known_nodes_or_a_while() {
     for comes in [false, true] {
         let (b, _) = owing();
         let mut b = b.restart_settling();
@@ -129,7 +129,7 @@ fn a_store_is_judged_when_it_is_loaded() {
 }
 
 #[test]
-fn a_foreign_commit_of_two_nodes_is_evidence_and_of_one_shuts_its_own_door() {
+fn two_nodes_foreign_commits_are_evidence_and_one_is_refused() {
     // nodes that the store knows -> foreign ones among the first Hellos -> (in recovery, welcomed)
     for (known, foreign, expect) in
         [(4, &[0][..], (false, &[false][..])), (4, &[0, 1], (true, &[false, true])), (2, &[0], (true, &[true]))]
@@ -177,7 +177,7 @@ fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
 }
 
 #[test]
-fn in_recovery_nothing_owed_begins_is_told_or_given_back_and_ends_are_recorded() {
+fn recovery_freezes_debts_and_records_ends() {
     let (mut b, n) = bench(2, |s| s.release_hook = true);
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -259,7 +259,7 @@ fn a_stale_setup_action_begins_only_when_it_is_asked_for_again() {
 }
 
 #[test]
-fn a_task_that_a_node_does_not_hold_is_lost_when_its_attempt_was_vouched_for() {
+fn an_absent_task_is_lost_once_its_attempt_is_vouched_for() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
@@ -278,7 +278,7 @@ fn a_task_that_a_node_does_not_hold_is_lost_when_its_attempt_was_vouched_for() {
 }
 
 #[test]
-fn an_edge_says_what_exists_and_what_it_does_not_list_is_over_in_silence() {
+fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     let (mut b, n) = bench(3, |s| s.release_hook = true);
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();
     assert_eq!(b.store.attempts.len(), 2);
@@ -354,7 +354,7 @@ fn what_contradicts_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn an_orphan_keeps_other_jobs_from_its_host_until_it_is_adopted_or_confirmed() {
+fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
     for (adopt, word) in [(true, Confirm::Over), (false, Confirm::Over), (false, Confirm::Gone)] {
         let mut b = Bench::new();
         let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);

@@ -167,7 +167,7 @@ fn batches_go_back_as_the_policy_says() {
 }
 
 #[test]
-fn a_job_may_let_go_of_some_ranks_early_and_of_resources_that_are_no_ranks() {
+fn a_job_may_drop_ranks_and_named_resources_early() {
     let (mut b, n) = with_policy(ReleasePolicy::Each, 3);
     let resources = ["rabbit1"].map(|name| ResourceName::new(name).unwrap()).into();
     b.ask(add("j", "n[0-2]", Terms { resources, ..Terms::default() })).0.unwrap();
@@ -297,7 +297,7 @@ fn a_job_that_somebody_will_finish_is_not_pruned_for_being_idle() {
 /// A clock that was wound for one policy went on for ever under the next: the machine asked to be woken at a moment
 /// that had passed, and again.
 #[test]
-fn a_policy_that_changes_while_a_batch_waits_leaves_no_clock_behind() {
+fn a_policy_change_stops_the_clock_of_a_waiting_batch() {
     let batches = ReleasePolicy::Batches { first_ms: 10_000, ceiling_ms: 60_000 };
     for (then, waits) in [(ReleasePolicy::Each, false), (ReleasePolicy::Together, true)] {
         let (mut b, n) = with_policy(batches, 2);
@@ -318,7 +318,7 @@ fn a_policy_that_changes_while_a_batch_waits_leaves_no_clock_behind() {
 /// A prolog beside or after the epilog would be left in place when its ranks are given back; an epilog of a part would
 /// leave out the rest.
 #[test]
-fn what_prepares_ranks_begins_only_where_the_job_holds_them_and_an_epilog_covers_all_of_it() {
+fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
     let of = |action: &str, targets: Option<&str>| {

@@ -36,7 +36,7 @@ fn at(keep: usize, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
 }
 
 #[test]
-fn what_the_release_hook_was_not_told_stays_and_what_nobody_fetches_does_not() {
+fn only_pending_releases_outlive_retention() {
     for (keep, ms) in [(1_000, RETENTION_MS + HOUR_MS), (0, HOUR_MS)] {
         let (mut b, n) = at(keep, |settings| settings.release_hook = true);
         over(&mut b, &n, "j", Outcome::Ok);
@@ -161,7 +161,7 @@ fn what_is_asked_for_in_the_batch_that_forgets_it_is_there() {
 }
 
 #[test]
-fn a_late_milestone_of_what_is_forgotten_in_its_batch_leaves_nothing() {
+fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
     let (mut b, n) = at(1_000, |settings| settings.after.clear());
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n0");

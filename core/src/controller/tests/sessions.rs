@@ -30,7 +30,7 @@ fn a_certificate_names_its_host_in_whatever_letters() {
 }
 
 #[test]
-fn a_newer_session_of_the_same_agent_replaces_the_older_whose_late_frames_are_dropped() {
+fn a_newer_session_of_one_agent_replaces_the_older() {
     let mut b = Bench::new();
     let (old, _) = b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
@@ -51,7 +51,7 @@ fn a_newer_session_of_the_same_agent_replaces_the_older_whose_late_frames_are_dr
 /// The agent was killed with its Hello on the way; its successor came, was asked for a task, accepted it and was killed
 /// too; then the Hello arrived, which knew nothing of the task: it was said to be lost while it ran.
 #[test]
-fn a_hello_from_before_the_last_session_counts_for_nothing_also_when_that_has_ended() {
+fn a_hello_older_than_the_last_session_is_ignored() {
     let mut b = Bench::new();
     let s = b.session();
     b.says(s, FromAgent::Hello(hello("n0", "b", 5_887, vec![])));
@@ -96,7 +96,7 @@ fn rivals() -> (Bench, SessionId, SessionId, u64) {
 }
 
 #[test]
-fn two_machines_of_one_name_are_told_apart_by_a_probe_and_both_are_shown() {
+fn a_probe_distinguishes_two_machines_of_one_name() {
     let (mut b, old, new, nonce) = rivals();
     let effects = b.says(old, FromAgent::Probed { nonce });
     assert!(
@@ -108,7 +108,7 @@ fn two_machines_of_one_name_are_told_apart_by_a_probe_and_both_are_shown() {
 }
 
 #[test]
-fn a_dead_session_gives_way_when_the_probe_is_not_answered_or_its_transport_ends() {
+fn a_dead_session_is_replaced_without_an_answer_or_transport() {
     let (mut b, old, new, _) = rivals();
     let effects = b.pass(2_000);
     assert!(
@@ -122,7 +122,7 @@ fn a_dead_session_gives_way_when_the_probe_is_not_answered_or_its_transport_ends
 /// While a clone waited for the old session's answer the true agent redialled; when the old session closed the clone
 /// was let in beside it.
 #[test]
-fn a_rival_of_a_session_that_was_replaced_has_to_wait_for_the_one_that_stands() {
+fn a_rival_of_a_replaced_session_waits_for_the_new_one() {
     let (mut b, old, clone, _) = rivals();
     let back = b.session();
     b.says(back, FromAgent::Hello(hello("n0", "b", 9, vec![])));
@@ -180,7 +180,7 @@ fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
 }
 
 #[test]
-fn a_controller_that_agents_have_outgrown_says_so_and_can_take_over() {
+fn an_outgrown_controller_says_so_and_can_take_over() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 41, nonce: 3 } });

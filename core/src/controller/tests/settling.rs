@@ -6,7 +6,7 @@ use crate::job::{Terms, Tolerance};
 use crate::outcome::{Loss, Verdict};
 
 #[test]
-fn an_action_starts_once_on_each_node_that_is_there_and_names_the_unknown_at_once() {
+fn an_action_starts_once_per_node_and_names_unknown_nodes() {
     let mut b = Bench::new();
     b.up("n0", "b", vec![]);
     b.up("n1", "b", vec![]);
@@ -26,7 +26,7 @@ fn an_action_starts_once_on_each_node_that_is_there_and_names_the_unknown_at_onc
 }
 
 #[test]
-fn a_completion_is_acknowledged_and_told_once_and_the_verdict_goes_to_the_outbox() {
+fn a_completion_is_told_once_and_its_verdict_is_a_notice() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
@@ -112,7 +112,7 @@ fn hello_settles_every_difference_at_once() {
 }
 
 #[test]
-fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
+fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
     for (action, lost) in [("prolog", true), ("epilog", false)] {
         let mut b = Bench::new();
         let (n0, _) = b.up("n0", "b1", vec![]);
@@ -184,7 +184,7 @@ fn a_new_boot_undoes_a_prologs_ok_until_the_verdict_and_no_epilogs() {
 }
 
 #[test]
-fn what_has_ended_here_is_fenced_where_it_has_not_begun_and_told_late_where_it_has() {
+fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
@@ -260,7 +260,7 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
 
 /// Found by a review: only where its scripts were seen alive did its end count.
 #[test]
-fn what_was_given_up_as_lost_and_has_failed_drains_its_node_again() {
+fn a_lost_task_that_failed_drains_its_node_again() {
     let t = task("prolog", "j", 0);
     for (outcome, drained) in [
         (Outcome::Ok, None),
@@ -367,7 +367,7 @@ fn what_came_late_is_told_again_by_the_tombstone() {
 /// A controller lost its store, and whoever waited asked again before the nodes had come: they were `lost (unknown
 /// node)` while their scripts ran.
 #[test]
-fn an_empty_store_knows_no_node_and_calls_none_unknown_before_it_had_time_to_come() {
+fn an_empty_store_gives_nodes_time_before_they_are_unknown() {
     let mut b = Bench::new();
     assert_eq!(b.run("prolog", "j", "n[0-1],ghost"), []);
     let [t0, t1, ghost] = [0, 1, 2].map(|rank| task("prolog", "j", rank));

@@ -51,7 +51,7 @@ fn released(b: &Bench) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_was_begun_for_it_is_followed_and_the_new_one_waits_for_that() {
+fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     let (mut b, n) = bench(2, |_| {});
     b.run("prolog", "j", "n[0-1]");
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
@@ -78,7 +78,7 @@ fn what_was_begun_for_it_is_followed_and_the_new_one_waits_for_that() {
 
 /// Found by an operator: what `why` said to type next was about the other attempt, and refused.
 #[test]
-fn what_to_type_next_names_the_attempt_where_another_would_be_meant() {
+fn advice_names_the_attempt_if_the_default_is_another() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
@@ -142,7 +142,7 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
 /// Found by a review: by a configuration in which nothing follows jobs any more an epilog that waited passed for what
 /// prepares a rank.
 #[test]
-fn an_epilog_that_waits_is_begun_though_nothing_follows_jobs_any_more() {
+fn a_waiting_epilog_begins_though_no_action_is_an_after_action() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
     b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
@@ -314,7 +314,7 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
 
 /// Also its resources are told of, and two that are open are told apart by their attempts only.
 #[test]
-fn a_report_without_an_attempt_is_of_the_only_one_that_it_can_mean() {
+fn a_report_without_an_attempt_means_the_only_candidate() {
     let (mut b, _) = bench(1, |_| {});
     let resources = ["rabbit1", "rabbit2"].map(|name| ResourceName::new(name).unwrap());
     let requeued = |number: u64, b: &mut Bench| {
@@ -336,7 +336,7 @@ fn a_report_without_an_attempt_is_of_the_only_one_that_it_can_mean() {
 }
 
 #[test]
-fn a_service_starts_when_the_older_attempt_is_done_on_its_hosts_and_resources() {
+fn a_service_starts_after_the_older_attempts_last_part() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);

@@ -35,7 +35,7 @@ pub(super) fn verdict(terms: Terms, outcomes: &[Outcome], change: impl Fn(&mut S
 }
 
 #[test]
-fn tolerance_is_for_named_checks_and_for_no_more_than_was_agreed() {
+fn tolerance_covers_named_checks_up_to_its_limit() {
     let (ok, soft) = (Outcome::Ok, Outcome::Tolerable);
     let lost = Outcome::Lost { why: Loss::Vanished };
     let resolved = Outcome::Resolved { ok: true, reason: "r".into(), by: 0 };
@@ -67,7 +67,7 @@ fn tolerance_is_for_named_checks_and_for_no_more_than_was_agreed() {
 }
 
 #[test]
-fn who_failed_within_the_tolerance_is_told_in_an_exception_that_is_not_fatal() {
+fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-3]", terms("2"))).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
@@ -97,7 +97,7 @@ fn who_failed_within_the_tolerance_is_told_in_an_exception_that_is_not_fatal() {
 
 /// A21: with `tolerate-lost`.
 #[test]
-fn a_node_that_dies_is_told_in_the_same_exception_as_a_check_that_failed() {
+fn a_dead_node_shares_the_exception_of_failed_checks() {
     let (mut b, n) = bench(3, |s| s.tolerate_lost = true);
     b.ask(add("j", "n[0-2]", terms("2"))).0.unwrap();
     b.run("prolog", "j", "n[0-2]");
@@ -123,7 +123,7 @@ fn a_node_that_dies_is_told_in_the_same_exception_as_a_check_that_failed() {
 /// A21: of a node that is lost while the job runs, its prolog long over, the job's next action tells; `perilog run JOB
 /// check` is one.
 #[test]
-fn an_action_in_mid_job_tells_of_a_node_that_was_lost_since_and_within_the_tolerance_the_job_goes_on() {
+fn a_job_tolerates_a_node_lost_before_a_later_action() {
     for (tolerate, expect) in [("1", Verdict::Ok), ("0", Verdict::Lost)] {
         let (mut b, n) = bench(3, |s| s.tolerate_lost = true);
         b.ask(add("j", "n[0-2]", terms(tolerate))).0.unwrap();
@@ -185,7 +185,7 @@ fn a_clean_up_that_fails_leaves_the_job_a_success() {
 }
 
 #[test]
-fn what_failed_goes_back_and_with_keep_the_surplus_too_and_never_fewer_are_kept() {
+fn failed_and_surplus_ranks_go_back_down_to_keep() {
     let soft = || Outcome::Tolerable;
     let ok = || Outcome::Ok;
     #[rustfmt::skip]
@@ -220,7 +220,7 @@ fn what_failed_goes_back_and_with_keep_the_surplus_too_and_never_fewer_are_kept(
 }
 
 #[test]
-fn exactly_who_is_at_fault_is_drained_and_a_reason_that_stands_is_not_overwritten() {
+fn only_faulty_hosts_are_drained_and_reasons_stand() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
@@ -281,7 +281,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
 
 /// Found by a test on real nodes: the limit passed between a kill of the controller and the node's next Hello.
 #[test]
-fn a_limit_that_passed_while_nobody_heard_the_node_drains_it_all_the_same() {
+fn a_limit_that_passed_unheard_drains_the_node_too() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();

@@ -33,7 +33,7 @@ fn a_persons_word_on_disowned_ranks_outlives_a_restart() {
 
 /// The edge says in its next list who holds the hosts; a person who says that jobs go on says nothing of them.
 #[test]
-fn who_says_that_all_jobs_go_on_vouches_for_no_disowned_rank_of_an_edge() {
+fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     let (mut b, _) = bench(2, |_| {});
     b.ask(assert(vec![listed("edge", "n[0-1]", JobPhase::Running)])).0.unwrap();
     b.ask(add("by-hand", "n0", Terms::default())).0.unwrap();
